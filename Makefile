@@ -1,0 +1,49 @@
+# One line of help for each verb: `make help`. `make run` and `make test` do all set-up themselves.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint bench prove docs lock debian clean
+
+help:     ## show these lines
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+install: $(STAMP)  ## make .venv and install everything, at the pinned versions
+
+$(STAMP): requirements/dev.txt pyproject.toml scripts/install.sh
+	@bash scripts/install.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+run: $(STAMP)  ## set up if needed, then show what Holdfast does, on something real
+	@$(BIN)/python examples/tour.py
+
+test: $(STAMP) debian  ## set up if needed, then run all tests
+	@echo "==> running the tests"
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## style, types and import layers
+	@echo "==> ruff, mypy, import-linter"
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
+
+bench: $(STAMP)  ## run every benchmark; each prints one JSON object
+	@for b in benchmarks/[a-z]*.py; do echo "==> $$b"; $(BIN)/python $$b || exit 1; done
+
+prove: $(STAMP) debian  ## the long crash, fault and property runs, with seed, N and failures
+	@$(BIN)/python -m pytest -m prove --prove --timeout=0 -p no:cacheprovider
+
+docs: $(STAMP)  ## run every snippet of the README and the docs
+	@$(BIN)/python -m pytest tests/docs
+
+debian:
+	@bash scripts/debian.sh
+
+lock: $(STAMP)  ## choose versions anew and write requirements/dev.txt
+	@$(BIN)/uv pip compile --generate-hashes --no-header --no-annotate --universal --python-version 3.11 --upgrade \
+		--all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+clean:    ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

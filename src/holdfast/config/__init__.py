@@ -1,0 +1,5 @@
+"""What the user wrote in `config.yaml`: reading, checking, upgrading, and saying where each setting came from.
+
+May import `errors`, `events`, `clock` and `ids`, and nothing else of ours.
+Start with `loading.py`; the sections are in `sections.py`.
+"""

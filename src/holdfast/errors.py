@@ -1,0 +1,219 @@
+"""Every error that Holdfast raises on purpose.
+
+    HoldfastError
+    ├── ConfigError              a setting is wrong; knows file, line, key and what would fit
+    │   └── MissingVariable      an environment variable that a setting names is not set
+    ├── InputError               a name, argument or file given by a person is not usable
+    ├── StorageError             files and databases; knows the path and the operation
+    │   ├── WriteFailed          nothing new is visible, the old content stands
+    │   │   ├── DiskFull         no space, no inodes or over quota
+    │   │   └── NotWritable      no permission, or a read-only file system
+    │   ├── SyncFailed           fsync failed: what was written may be gone, the file is given up
+    │   ├── Damaged              stored bytes do not check out
+    │   ├── OutsideRoot          a path would lead out of its folder
+    │   ├── Locked               somebody else holds it, and who
+    │   └── RevisionConflict     somebody else wrote first
+    ├── BudgetError              the fixed parts of a prompt do not fit the window
+    ├── LimitExceeded            tokens or cost of a run or session are used up
+    └── ModelError               anything about a language model
+        ├── ModelNotConfigured   a name that is not in `models`, or no model at all
+        ├── ModelUnavailable     it is configured, but cannot be loaded or reached
+        └── ModelTooWeak         its profile says that it cannot do what is asked
+
+Each says what happened, where, and what would mend it, and carries those parts as attributes. Secrets never appear in
+them. `exit_code` is what the command line ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import ClassVar
+
+__all__ = [
+    "BudgetError",
+    "ConfigError",
+    "Damaged",
+    "DiskFull",
+    "HoldfastError",
+    "InputError",
+    "LimitExceeded",
+    "Locked",
+    "MissingVariable",
+    "ModelError",
+    "ModelNotConfigured",
+    "ModelTooWeak",
+    "ModelUnavailable",
+    "NotWritable",
+    "OutsideRoot",
+    "RevisionConflict",
+    "StorageError",
+    "SyncFailed",
+    "WriteFailed",
+]
+
+
+class HoldfastError(Exception):
+    """The root of all errors raised on purpose. `hint` says what would mend it, in one sentence."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class InputError(HoldfastError):
+    """What a person gave (a name, an argument, a file) cannot be used. Says what would fit."""
+
+    exit_code = 2
+
+
+class ConfigError(HoldfastError):
+    """A setting is wrong. Says file, line and key, and what would fit."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | PathLike[str] | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        nearest: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.file = fspath(file) if file is not None else None
+        self.line = line
+        self.key = key
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        head = f"{where}: " if where else ""
+        key = f"{self.key}: " if self.key else ""
+        return f"{head}{key}{super().__str__()}"
+
+
+class MissingVariable(ConfigError):
+    """A setting names an environment variable that is not set."""
+
+    def __init__(self, variable: str, *, file: str | PathLike[str] | None = None, line: int | None = None, key: str | None = None) -> None:
+        super().__init__(
+            f"the environment variable {variable} is not set.",
+            file=file,
+            line=line,
+            key=key,
+            hint=f"Set it, for example with `export {variable}=...`.",
+        )
+        self.variable = variable
+
+
+class StorageError(HoldfastError):
+    """Files or databases did not do what was asked. Knows the path and the operation."""
+
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, path: str | PathLike[str] | None = None, operation: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.path = fspath(path) if path is not None else None
+        self.operation = operation
+
+
+class WriteFailed(StorageError):
+    """A write did not happen. Nothing new is visible and the old content stands."""
+
+
+class DiskFull(WriteFailed):
+    """No space, no inodes, or over quota."""
+
+
+class NotWritable(WriteFailed):
+    """No permission, or a read-only file system."""
+
+
+class SyncFailed(StorageError):
+    """fsync failed: the kernel may have dropped what was written, so the file is given up and never synced again."""
+
+
+class Damaged(StorageError):
+    """Stored bytes do not check out. `position` is the byte where the damage begins."""
+
+    def __init__(
+        self, message: str, *, path: str | PathLike[str] | None = None, position: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, path=path, operation="read", hint=hint)
+        self.position = position
+
+
+class OutsideRoot(StorageError):
+    """A path would lead out of the folder it belongs to."""
+
+    exit_code = 2
+
+
+class Locked(StorageError):
+    """Somebody else holds it. `owner` says who, as far as is known."""
+
+    def __init__(self, message: str, *, path: str | PathLike[str] | None = None, owner: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, path=path, operation="lock", hint=hint)
+        self.owner = owner
+
+
+class RevisionConflict(StorageError):
+    """Somebody else wrote first. Read again, apply the change to what is there now, and write that."""
+
+    def __init__(self, message: str, *, path: str | PathLike[str] | None = None, expected: object = None, found: object = None) -> None:
+        super().__init__(message, path=path, operation="commit")
+        self.expected = expected
+        self.found = found
+
+
+class BudgetError(HoldfastError):
+    """The fixed parts of a prompt do not fit the window. `needs` says what needs how many tokens."""
+
+    def __init__(self, message: str, *, window: int, needs: Mapping[str, int], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.window = window
+        self.needs = dict(needs)
+
+
+class LimitExceeded(HoldfastError):
+    """The tokens or the cost allowed to a run or a session are used up. Everything done so far is kept."""
+
+    def __init__(self, message: str, *, account: str, kind: str, used: float, allowed: float) -> None:
+        super().__init__(message, hint="Raise the limit, or start a new run.")
+        self.account = account
+        self.kind = kind
+        self.used = used
+        self.allowed = allowed
+
+
+class ModelError(HoldfastError):
+    """Something about a language model. `model` is its name in the configuration, where there is one."""
+
+    def __init__(self, message: str, *, model: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.model = model
+
+
+class ModelNotConfigured(ModelError):
+    """The name is not in `models`, or there is no model at all."""
+
+    exit_code = 2
+
+
+class ModelUnavailable(ModelError):
+    """The model is configured, but cannot be loaded or reached."""
+
+
+class ModelTooWeak(ModelError):
+    """The model's profile says that it cannot do what is asked of it."""

@@ -1,0 +1,113 @@
+"""What happens, as values. An event becomes a log line, a structured record, a server-sent event or a span: all from here.
+
+An event class is a frozen dataclass with a `component` (who speaks) and a `text` (the line, with the fields in braces). `Bus.emit` hands
+it to every sink; a sink that fails is reported in the log and never stops the work that it was told about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+__all__ = ["Bus", "Event", "LogSink", "Sink", "bus", "line_of", "record_of"]
+
+Sink = Callable[["Event"], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened. Subclasses set `component` and `text`; `text` is ours and its braces name fields or properties."""
+
+    component: ClassVar[str] = "Holdfast"
+    text: ClassVar[str] = ""
+    level: ClassVar[int] = logging.INFO
+
+    @classmethod
+    def kind(cls) -> str:
+        """The stable name of this kind of event in structured logs and streams: `SummaryMade` -> `summary_made`."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__).lstrip("_")
+
+
+def line_of(event: Event) -> str:
+    """One line, `[Component] text`. Values are data: line breaks and control characters in them are written as escapes."""
+    return f"[{event.component}] {event.text.format_map(_Values(event))}"
+
+
+def record_of(event: Event) -> dict[str, Any]:
+    """The structured form: kind, component, and the fields as plain values."""
+    return {"event": event.kind(), "component": event.component, **dataclasses.asdict(event)}
+
+
+class _Values(dict[str, str]):
+    """Looks fields up by name while a line is made; what a value contains is never looked at again as a template."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def __missing__(self, key: str) -> str:
+        value = getattr(self._event, key)
+        if isinstance(value, float):
+            return f"{value:g}"
+        if isinstance(value, tuple | list):
+            return "[" + ", ".join(_one_line(item) for item in value) + "]"
+        return _one_line(value)
+
+
+def _one_line(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+class LogSink:
+    """Writes events to the standard `logging` tree, under `holdfast.<Component>`. The record carries the event as `holdfast_event`."""
+
+    def __call__(self, event: Event) -> None:
+        logger = logging.getLogger(f"holdfast.{event.component}")
+        if logger.isEnabledFor(event.level):
+            logger.log(event.level, "%s", line_of(event), extra={"holdfast_event": event})
+
+
+class Bus:
+    """Hands events to sinks. Safe for many threads; sinks are called in the thread that emits, in the order they were added."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks: tuple[Sink, ...] = sinks
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        for sink in self._sinks:
+            try:
+                sink(event)
+            except Exception:  # noqa: BLE001 - a watcher's failure must not stop the work it watches; it is logged with its traceback
+                logging.getLogger("holdfast.events").exception("a sink failed on %s", event.kind())
+
+    def subscribe(self, sink: Sink) -> Callable[[], None]:
+        """Add a sink; call what is returned to remove it again."""
+        with self._lock:
+            self._sinks = (*self._sinks, sink)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._sinks = tuple(s for s in self._sinks if s is not sink)
+
+        return unsubscribe
+
+    @contextmanager
+    def collect(self) -> Iterator[list[Event]]:
+        """All events emitted while the block runs, in order."""
+        seen: list[Event] = []
+        unsubscribe = self.subscribe(seen.append)
+        try:
+            yield seen
+        finally:
+            unsubscribe()
+
+
+bus = Bus(LogSink())
+"""The process-wide bus that parts use when they are given no other."""

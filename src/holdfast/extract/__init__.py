@@ -1,0 +1,5 @@
+"""Choosing the sentences that carry a text or answer a question, always word for word and with their source.
+
+May import `text`, `tokens`, `search` and what is below them.
+Nothing is built here yet.
+"""

@@ -1,0 +1,5 @@
+"""Records that can be searched for: the store contract and its adapters.
+
+May import `tokens`, `search`, `extract` and what is below them; never `context`, `memory` or `session`.
+Nothing is built here yet.
+"""

@@ -1,0 +1,91 @@
+"""What all tests share: how much effort to spend, and programs of the machine that some tests need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+_REPORT: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--prove", action="store_true", help="run the long versions and print seed, N and failures")
+    parser.addoption("--seed", type=int, default=20261115, help="seed of the random crash, fault and property runs")
+
+
+@dataclass
+class Effort:
+    """How often a random run is repeated: `effort(25, 1000)` is 25 in `make test` and 1,000 in `make prove`."""
+
+    proving: bool
+    seed: int
+    name: str
+    failures: list[str] = field(default_factory=list)
+    runs: int = 0
+
+    def __call__(self, test: int, prove: int) -> int:
+        self.runs = prove if self.proving else test
+        return self.runs
+
+    def fail(self, message: str) -> None:
+        """Note a failure and go on: the test fails at its end with all of them."""
+        self.failures.append(message)
+
+    def check(self) -> None:
+        assert not self.failures, f"{len(self.failures)} of {self.runs} failed (seed {self.seed}): " + "; ".join(self.failures[:5])
+
+
+@pytest.fixture
+def effort(request: pytest.FixtureRequest) -> Iterator[Effort]:
+    budget = Effort(proving=request.config.getoption("--prove"), seed=request.config.getoption("--seed"), name=request.node.name)
+    yield budget
+    failed = getattr(request.node, "failed_call", False)
+    if budget.proving:
+        _REPORT.append(f"{budget.name}: seed {budget.seed}, N {budget.runs}, failures {len(budget.failures) or int(failed)}")
+    if not failed:
+        budget.check()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]  # a generator hook of pytest
+    report = yield
+    if report.when == "call":
+        item.failed_call = report.failed  # type: ignore[attr-defined]  # read by the `effort` fixture
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _REPORT:
+        terminalreporter.section("proved")
+        for line in _REPORT:
+            terminalreporter.write_line(line)
+
+
+def need_program(program: str, package: str) -> str:
+    """The path of a program, or a loud skip; with CI=true its absence is a failure."""
+    path = shutil.which(program)
+    if path is None:
+        message = f"{program} is not installed (Debian package {package})"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+@pytest.fixture
+def bwrap() -> str:
+    return need_program("bwrap", "bubblewrap")
+
+
+@pytest.fixture
+def chromium() -> str:
+    return need_program("chromium", "chromium")
+
+
+@pytest.fixture
+def strace() -> str:
+    return need_program("strace", "strace")
