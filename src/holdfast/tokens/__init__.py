@@ -3,3 +3,75 @@
 May import `text`, `config`, `durable` and what is below them.
 Start with `counter.py`, the seam; then `budget.py`.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.tokens.accounts import Accounts, Charge, Entry, Limits, PriceUnknown, Tally
+    from holdfast.tokens.approximate import ApproximateCounter
+    from holdfast.tokens.budget import Budget, Share
+    from holdfast.tokens.calibration import Calibration
+    from holdfast.tokens.counter import BaseCounter, CallableCounter, TokenCounter, VocabularyMissing, open_counter
+    from holdfast.tokens.exact import ExactCounter
+    from holdfast.tokens.ledger import Ledger, MessageCounts
+    from holdfast.tokens.messages import Message
+    from holdfast.tokens.usage import Price, Usage
+    from holdfast.tokens.windows import DEFAULT_WINDOW, Window, WindowUnknown, find_window, window_of
+
+__all__ = [
+    "DEFAULT_WINDOW",
+    "Accounts",
+    "ApproximateCounter",
+    "BaseCounter",
+    "Budget",
+    "Calibration",
+    "CallableCounter",
+    "Charge",
+    "Entry",
+    "ExactCounter",
+    "Ledger",
+    "Limits",
+    "Message",
+    "MessageCounts",
+    "Price",
+    "PriceUnknown",
+    "Share",
+    "Tally",
+    "TokenCounter",
+    "Usage",
+    "VocabularyMissing",
+    "Window",
+    "WindowUnknown",
+    "find_window",
+    "open_counter",
+    "window_of",
+]
+
+_WHERE = {
+    "accounts": ("Accounts", "Charge", "Entry", "Limits", "PriceUnknown", "Tally"),
+    "approximate": ("ApproximateCounter",),
+    "budget": ("Budget", "Share"),
+    "calibration": ("Calibration",),
+    "counter": ("BaseCounter", "CallableCounter", "TokenCounter", "VocabularyMissing", "open_counter"),
+    "exact": ("ExactCounter",),
+    "ledger": ("Ledger", "MessageCounts"),
+    "messages": ("Message",),
+    "usage": ("Price", "Usage"),
+    "windows": ("DEFAULT_WINDOW", "Window", "WindowUnknown", "find_window", "window_of"),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'holdfast.tokens' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"holdfast.tokens.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

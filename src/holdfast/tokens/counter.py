@@ -1,0 +1,272 @@
+"""The seam: what counts tokens, and how one is opened by its name in the configuration."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from holdfast.errors import ConfigError
+from holdfast.events import Bus, Event
+from holdfast.events import bus as process_bus
+from holdfast.tokens.images import image_tokens
+from holdfast.tokens.messages import REPLY_OVERHEAD, Message, count_message
+from holdfast.tokens.notices import Notices
+from holdfast.tokens.providers import factor_of, maker_of
+from holdfast.tokens.schemas import ToolCounts
+
+__all__ = ["BaseCounter", "CallableCounter", "TokenCounter", "VocabularyMissing", "open_counter"]
+
+Keep = Literal["head", "tail"]
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """Counts what a model would read. Safe for many threads; never raises on any text, lone surrogates included.
+
+    Counts are whole numbers and never negative; the count of the empty text is 0. A counter keeps no counts of messages: that is what
+    `MessageCounts` is for. `BaseCounter` gives everything but `count_text`.
+    """
+
+    def count_text(self, text: str) -> int:
+        """Tokens of a text. What looks like a special token in it counts as ordinary text."""
+
+    def count_until(self, text: str, limit: int) -> int | None:
+        """The count, or None as soon as it is known to be more than `limit`: cheap for a long text and a small limit."""
+
+    def clip(self, text: str, limit: int, keep: Keep = "head") -> str:
+        """The longest beginning (or end) that was found to count at most `limit`. A text that fits is returned as it is."""
+
+    def count_message(self, message: Message) -> int:
+        """Tokens of one message with its overhead, its tool calls and images."""
+
+    def count_messages(self, messages: Iterable[Message]) -> int:
+        """The sum over the messages."""
+
+    def count_tools(self, tools: Iterable[object]) -> int:
+        """Tokens of tool definitions, as the JSON that is sent. A tool that was counted before costs a look-up."""
+
+    def count_image(self, width: int | None = None, height: int | None = None, detail: str | None = None) -> int:
+        """Tokens of an image of this size, by the provider's formula; of a usual one when the size is not known."""
+
+
+class BaseCounter(ABC):
+    """Everything that follows from counting texts. A counter of your own needs `count_text` only.
+
+    `factor` multiplies the counts of texts (not of images), for a model whose own vocabulary is not known.
+    """
+
+    _CHUNK: ClassVar[int] = 16_384
+
+    model: str | None = None
+    provider: str | None = None
+    factor: float = 1.0
+
+    def __init__(self, *, model: str | None = None, provider: str | None = None, factor: float = 1.0) -> None:
+        if not (math.isfinite(factor) and factor > 0):
+            raise ValueError(f"factor must be a positive number, not {factor!r}")
+        self.model = model
+        self.provider = maker_of(model, provider)
+        self.factor = factor
+
+    @cached_property
+    def _tools(self) -> ToolCounts:  # made when first needed, so that a subclass with an `__init__` of its own need not call ours
+        return ToolCounts(self.count_text)
+
+    @abstractmethod
+    def count_text(self, text: str) -> int: ...
+
+    def _scaled(self, count: float) -> int:
+        """The count for the model at hand, rounded up: a little too many is safe, a little too few is not."""
+        return math.ceil(count * self.factor - 1e-9)
+
+    def count_until(self, text: str, limit: int) -> int | None:
+        if limit < 0:
+            return None
+        total = 0
+        for start in range(0, len(text), self._CHUNK):
+            total += self.count_text(text[start : start + self._CHUNK])
+            if total > limit:
+                return None
+        return total
+
+    def clip(self, text: str, limit: int, keep: Keep = "head") -> str:
+        if limit <= 0:
+            return ""
+        if self.count_until(text, limit) is not None and self.count_text(text) <= limit:
+            return text
+        low, high = 0, len(text)  # `low` characters fit, `high` do not
+        step = min(high, limit * 4)
+        while step < high and self.count_until(_end(text, step, keep), limit) is not None:
+            low, step = step, min(high, step * 2)
+        high = step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.count_until(_end(text, middle, keep), limit) is not None:
+                low = middle
+            else:
+                high = middle
+        return self._fitting(text, low, limit, keep)
+
+    def _fitting(self, text: str, length: int, limit: int, keep: Keep) -> str:
+        """The beginning or end of about this length that truly fits: how a text is cut changes how its edge is counted."""
+        clipped = _end(text, length, keep)
+        while clipped and self.count_text(clipped) > limit:
+            length -= 1
+            clipped = _end(text, length, keep)
+        return clipped
+
+    def count_message(self, message: Message) -> int:
+        return count_message(message, self.count_text, self.count_image)
+
+    def count_messages(self, messages: Iterable[Message]) -> int:
+        return sum(map(self.count_message, messages))
+
+    def count_tools(self, tools: Iterable[object]) -> int:
+        return sum(map(self._tools, tools))
+
+    def count_image(self, width: int | None = None, height: int | None = None, detail: str | None = None) -> int:
+        return image_tokens(width, height, detail=detail, provider=self.provider)
+
+    def count_request(self, messages: Sequence[Message], *, system: Message | None = None, tools: Iterable[object] = ()) -> int:
+        """A whole request: the system message, the messages, the tools, and what opens the reply."""
+        head = 0 if system is None else self.count_message(system)
+        return head + self.count_messages(messages) + self.count_tools(tools) + REPLY_OVERHEAD
+
+
+def _end(text: str, length: int, keep: Keep) -> str:
+    return text[:length] if keep == "head" else text[len(text) - length :]
+
+
+class CallableCounter(BaseCounter):
+    """A function from text to tokens as a counter."""
+
+    def __init__(self, count: Callable[[str], int], *, model: str | None = None, provider: str | None = None) -> None:
+        super().__init__(model=model, provider=provider)
+        self._count = count
+
+    def count_text(self, text: str) -> int:
+        return self._count(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyMissing(Event):
+    """Exact counting was asked for, and the package that holds the vocabularies cannot be imported."""
+
+    component: ClassVar[str] = "TokenCounter"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "No vocabulary ({reason}): counting approximately. `pip install rs-bpe` counts exactly."
+
+    reason: str
+
+
+_notices = Notices()
+_METHODS = ("count_text", "count_until", "clip", "count_message", "count_messages", "count_tools", "count_image")
+
+
+def open_counter(
+    kind: str | TokenCounter | Callable[..., Any] = "exact",
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    bus: Bus | None = None,
+) -> TokenCounter:
+    """The counter called `exact` or `approximate`, or one of the user's own by the path `module:Name`.
+
+    One's own may be a class (it is given `model` and `provider` where it takes them), a ready counter, or a function from text to
+    tokens. Raises ConfigError when it cannot be loaded or does not do what a `TokenCounter` promises, and says what is missing.
+    """
+    if not isinstance(kind, str):
+        return _fulfilled(kind, repr(kind), model=model, provider=provider)
+    if kind == "exact":
+        return _exact_or_approximate(model, provider, bus or process_bus)
+    if kind == "approximate":
+        return _approximate(model, provider)
+    if ":" not in kind and "." not in kind:
+        nearest = difflib.get_close_matches(kind, ("exact", "approximate"), n=1)
+        raise ConfigError(
+            f"there is no token counter called {kind!r}.",
+            key="token_counter",
+            nearest=nearest[0] if nearest else None,
+            hint="Use `exact`, `approximate`, or the path of your own as `module:Name`.",
+        )
+    return _fulfilled(_load(kind), kind, model=model, provider=provider)
+
+
+def _exact_or_approximate(model: str | None, provider: str | None, bus: Bus) -> TokenCounter:
+    from holdfast.tokens.exact import ExactCounter  # here: the extension is loaded only by who counts exactly
+
+    try:
+        return ExactCounter(model=model, provider=provider)
+    except ImportError as error:
+        if _notices.first("rs-bpe"):
+            bus.emit(VocabularyMissing(reason=str(error)))
+        return _approximate(model, provider)
+
+
+def _approximate(model: str | None, provider: str | None) -> TokenCounter:
+    from holdfast.tokens.approximate import ApproximateCounter
+
+    return ApproximateCounter(model=model, provider=provider, factor=factor_of(model, provider))
+
+
+def _load(path: str) -> Any:
+    module_name, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"the token counter {path!r} cannot be loaded: {error}.",
+            key="token_counter",
+            hint="Give it as `module:Name`, with the module on the Python path.",
+        ) from error
+    return found
+
+
+def _fulfilled(found: Any, path: str, *, model: str | None, provider: str | None) -> TokenCounter:
+    counter = found
+    if inspect.isclass(found):
+        try:
+            counter = found(**_accepted(found, {"model": model, "provider": provider}))
+        except (TypeError, ValueError) as error:
+            raise _unfit(path, f"it cannot be made: {error}.") from error
+    missing = [name for name in _METHODS if not callable(getattr(counter, name, None))]
+    if len(missing) == len(_METHODS) and callable(counter):
+        counter, missing = CallableCounter(counter, model=model, provider=provider), []
+    if missing:
+        raise _unfit(path, f"it has no {', '.join(f'`{name}`' for name in missing)}.")
+    try:
+        sample = counter.count_text("one two")
+    except Exception as error:  # the user's own code may fail in any way: it is told as what it is, a wrong setting
+        raise _unfit(path, f"counting a text failed with {type(error).__name__}: {error}.") from error
+    if not isinstance(sample, int) or isinstance(sample, bool) or sample < 0:
+        raise _unfit(path, f"counting a text gave {sample!r}, not a whole number of tokens.")
+    return counter  # type: ignore[no-any-return]  # just checked
+
+
+def _accepted(found: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return offered
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in offered.items() if name in names}
+
+
+def _unfit(path: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path!r} is no token counter: {why}",
+        key="token_counter",
+        hint="Subclass `holdfast.tokens.BaseCounter`, which needs `count_text` only, or give a function from text to tokens.",
+    )

@@ -1,0 +1,176 @@
+"""Counts that are kept: one for each message, and running sums over a conversation.
+
+Within a run messages are the same objects from call to call, so identity is asked first; after a reload they are new objects with the same
+ids, so (id, mark of the content) is asked next; only what neither knows is counted. Changing a message object in place is not noticed: who
+edits a message makes a new one.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.tokens.counter import TokenCounter
+from holdfast.tokens.messages import Message, mark_of
+from holdfast.tokens.messages import field as part
+
+__all__ = ["Ledger", "MessageCounts"]
+
+
+@dataclass
+class _Generation:
+    """Counts by the identity of the message, by (id, mark), and the messages themselves.
+
+    A message that is held cannot be freed, so no other can have its identity: a key that is there is the right one. That is why
+    `messages` is let go only after `tokens`.
+    """
+
+    tokens: dict[int, int] = field(default_factory=dict)
+    marks: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+
+
+class MessageCounts:
+    """The count of every message seen, worked out once. Safe for many threads.
+
+    Keeps between `most` and twice as many messages, those used lately: entries live in a young and an old generation, a hit in the old one
+    moves to the young one, and a full young one replaces the old. So a hit costs one look-up and writes nothing.
+    """
+
+    def __init__(self, counter: TokenCounter, *, most: int = 10_000) -> None:
+        self.counter = counter
+        self._most = max(1, most)
+        self._lock = threading.Lock()
+        self._old = _Generation()
+        self._young = _Generation()
+        self._tokens = self._young.tokens
+
+    def count(self, message: Message) -> int:
+        """Tokens of the message. The second time for the same object it is one dictionary look-up."""
+        try:
+            return self._tokens[id(message)]
+        except KeyError:
+            return self._look_further(message)
+
+    def _look_further(self, message: Message) -> int:
+        key = None
+        with self._lock:
+            tokens = self._old.tokens.get(id(message))
+        if tokens is None:
+            key = (part(message, "id"), mark_of(message))
+            tokens = self._young.marks.get(key)
+            if tokens is None:
+                tokens = self._old.marks.get(key)
+            if tokens is None:
+                tokens = self.counter.count_message(message)
+        with self._lock:
+            self._keep(message, key, tokens)
+        return tokens
+
+    def _keep(self, message: Message, key: tuple[str | None, int] | None, tokens: int) -> None:
+        if len(self._young.messages) >= self._most:
+            self._replace(self._young, _Generation())
+        young = self._young
+        if id(message) not in young.tokens:  # another thread may have been quicker
+            young.messages.append(message)
+            young.tokens[id(message)] = tokens
+        if key is not None:
+            young.marks[key] = tokens
+
+    def _replace(self, old: _Generation, young: _Generation) -> None:
+        self._tokens = young.tokens
+        gone = self._old, self._young
+        self._old, self._young = old, young
+        del gone  # and with them, last of all, the messages that nobody looks up any more
+
+    def prune(self, living_ids: Collection[str]) -> None:
+        """Forget every message whose id is not among these, and every message without an id."""
+        living = frozenset(living_ids)
+        with self._lock:
+            kept = _Generation()
+            for generation in (self._old, self._young):
+                for message in generation.messages:
+                    if part(message, "id") in living and id(message) not in kept.tokens:
+                        kept.messages.append(message)
+                        kept.tokens[id(message)] = generation.tokens[id(message)]
+                kept.marks |= {key: tokens for key, tokens in generation.marks.items() if key[0] in living}
+            self._replace(_Generation(), kept)
+
+    def clear(self) -> None:
+        """Forget everything: for when the counter's vocabulary or factor changed."""
+        with self._lock:
+            self._replace(_Generation(), _Generation())
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._young.tokens.keys() | self._old.tokens.keys())
+
+
+class Ledger:
+    """The running sums of one conversation. `total` costs what is new, and a walk at C speed over what is not.
+
+    Calls are serialised by a lock; two conversations need two ledgers (they may share one `MessageCounts`).
+    """
+
+    def __init__(self, counts: MessageCounts) -> None:
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._messages: list[Message] = []
+        self._sums = [0]
+        self._unchanged = 0
+
+    def total(self, messages: Sequence[Message]) -> int:
+        """Tokens of all these messages. Replaced, removed and reordered messages are noticed by identity."""
+        with self._lock:
+            same = self._unmoved(messages)
+            del self._messages[same:], self._sums[same + 1 :]
+            self._unchanged = same
+            running = self._sums[-1]
+            for message in messages[same:]:
+                running += self._counts.count(message)
+                self._messages.append(message)
+                self._sums.append(running)
+            return running
+
+    def _unmoved(self, messages: Sequence[Message]) -> int:
+        """How many messages at the head are the ones known.
+
+        Comparing two lists asks for identity first and is several times quicker than a walk of our own; who is equal without being
+        the same object counts the same. A history of new objects (the first call after a reload) would be compared field by field, so
+        both ends are looked at before.
+        """
+        known = self._messages
+        if known and len(messages) >= len(known) and messages[0] is known[0] and messages[len(known) - 1] is known[-1]:
+            head = messages if len(messages) == len(known) else messages[: len(known)]
+            if (head if isinstance(head, list) else list(head)) == known:
+                return len(known)
+        same = min(len(known), len(messages))
+        walk = list(map(operator.is_, known, messages))
+        return walk.index(False) if False in walk else same
+
+    @property
+    def unchanged(self) -> int:
+        """How many messages at the head were the same as the time before."""
+        return self._unchanged
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def suffix(self, tokens: int) -> int:
+        """Where the longest tail that counts at most `tokens` begins, in the messages last totalled; their number when not one fits."""
+        with self._lock:
+            return bisect_left(self._sums, self._sums[-1] - max(0, tokens))
+
+    def between(self, start: int, stop: int | None = None) -> int:
+        """Tokens of the messages from `start` up to `stop`, indices as in a slice."""
+        with self._lock:
+            start, stop, _ = slice(start, stop).indices(len(self._messages))
+            return self._sums[max(start, stop)] - self._sums[start]
+
+    def clear(self) -> None:
+        """Forget the conversation, for when counts changed under it."""
+        with self._lock:
+            self._messages, self._sums, self._unchanged = [], [0], 0
