@@ -1,0 +1,129 @@
+"""Rules that look at more than one setting: what contradicts, what is missing, and what has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from holdfast.config.environment import references
+from holdfast.config.notices import NoticeKind
+from holdfast.config.reading import KeyPath, dotted
+from holdfast.config.redaction import redact_text
+from holdfast.config.section import Section
+from holdfast.config.sections import Config
+from holdfast.errors import ConfigError
+
+__all__ = ["contradictions", "missing_variables", "unknown_models", "without_effect"]
+
+Finding = tuple[NoticeKind, str, KeyPath]
+
+
+def contradictions(config: Config) -> Iterator[ConfigError]:
+    """Settings that cannot work together."""
+    summarization = config.summarization
+    if summarization.written("enabled") is True and not summarization.written("trigger"):
+        yield _error(
+            config,
+            "is true without a `trigger`.",
+            ("summarization", "enabled"),
+            "Add one, for example `trigger: {type: fraction, value: 0.8}`.",
+        )
+    seen: dict[str, int] = {}
+    for index, model in enumerate(config.models):
+        name = model.written("name")
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            yield _error(
+                config,
+                f"the name is already that of models[{seen[name]}].",
+                ("models", index, "name"),
+                "Give each model a name of its own.",
+            )
+        seen.setdefault(name, index)
+    knowledge, session = config.knowledge, config.session
+    if knowledge.written("adapter") == "postgres" and knowledge.written("dsn") is None:
+        yield _error(config, "the adapter postgres needs `knowledge.dsn`.", ("knowledge", "adapter"), "Add the address of the database.")
+    server = knowledge.server
+    if knowledge.written("adapter") == "mcp" and (server is None or (server.written("command") is None and server.written("url") is None)):
+        yield _error(config, "the adapter mcp needs `knowledge.server` with a `command` or a `url`.", ("knowledge", "adapter"), "Add it.")
+    if session.written("storage_backend") == "postgresql" and session.written("connection") is None and _store_connection(session) is None:
+        yield _error(config, "postgresql needs `session.connection`.", ("session", "storage_backend"), "Add the address of the database.")
+
+
+def _store_connection(session: Section) -> object:
+    store = session.written("vector_store")
+    return store.written("connection") if isinstance(store, Section) else None
+
+
+def _error(config: Config, message: str, path: KeyPath, hint: str) -> ConfigError:
+    return ConfigError(message, file=config.file, line=config.reading.line(path), key=dotted(path), hint=hint)
+
+
+def without_effect(config: Config) -> Iterator[Finding]:
+    """Settings that are valid and change nothing (C5)."""
+    rules: tuple[tuple[KeyPath, Callable[[Config], bool], str], ...] = (
+        (
+            ("summarization", "trigger"),
+            lambda c: c.summarization.written("enabled") is False,
+            "without `enabled: true` no summarizer is called.",
+        ),
+        (("memory", "injection_enabled"), lambda c: c.memory.written("enabled") is False, "`memory.enabled` is false."),
+        (("memory", "injection"), lambda c: c.memory.written("injection_enabled") is False, "`memory.injection_enabled` is false."),
+        (("memory", "blocks"), lambda c: c.memory.written("mode") == "middleware", "blocks are for `mode: tool`."),
+        (
+            ("memory", "long_term_memory", "rerank_model"),
+            lambda c: c.memory.long_term_memory.written("rerank") is False,
+            "without `rerank: true` no model ranks the results again.",
+        ),
+        (
+            ("knowledge", "rerank_model"),
+            lambda c: c.knowledge.written("rerank") is False,
+            "without `rerank: true` no model ranks the results again.",
+        ),
+        (("knowledge", "dsn"), lambda c: c.knowledge.written("adapter") != "postgres", "only `adapter: postgres` uses a database address."),
+        (("knowledge", "server"), lambda c: c.knowledge.written("adapter") != "mcp", "only `adapter: mcp` uses a server."),
+        (
+            ("session", "connection"),
+            lambda c: c.session.written("storage_backend") == "file",
+            "only `storage_backend: postgresql` uses a database address.",
+        ),
+    )
+    for path, is_idle, reason in rules:
+        if config.reading.places.get(path) is not None and _at(config, path) and is_idle(config):
+            yield "without-effect", f"has no effect: {reason}", path
+
+
+def _at(config: Config, path: KeyPath) -> bool:
+    """Whether the file says something there, not null or an empty list."""
+    value: object = config
+    for part in path:
+        value = value.written(str(part)) if isinstance(value, Section) else None
+    return value is not None and value not in ({}, ())
+
+
+def unknown_models(config: Config) -> Iterator[Finding]:
+    """Names of models that are not in `models`; using one is an error."""
+    names = [model.written("name") for model in config.models]
+    for path, name in _model_names(config):
+        if isinstance(name, str) and name not in names:
+            yield "unknown-model", f"there is no model named {redact_text(name)!r} in `models`.", path
+
+
+def _model_names(config: Config) -> Iterator[tuple[KeyPath, object]]:
+    for section in ("summarization", "memory", "title"):
+        yield (section, "model_name"), config.written(section).written("model_name")
+    for group in ("agents", "custom_agents"):
+        for agent, settings in config.subagents.written(group).items():
+            if settings.written("model") != "inherit":
+                yield ("subagents", group, agent, "model"), settings.written("model")
+    for index, model in enumerate(config.models):
+        fallbacks = model.written("fallbacks")
+        for place, name in enumerate(fallbacks if isinstance(fallbacks, list | tuple) else ()):
+            yield ("models", index, "fallbacks", place), name
+
+
+def missing_variables(values: object) -> Iterator[tuple[str, str | None, int | None]]:
+    """Variable, key and line of every environment value that cannot be read now (C3)."""
+    for reference in references(values):
+        for name in reference.missing():
+            yield name, reference.key, reference.line

@@ -1,0 +1,89 @@
+"""Keys that are not ours and still no mistake, from the reference and from model classes; and what counts as a near miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+from types import MappingProxyType
+
+__all__ = ["IGNORED", "IGNORED_SECTIONS", "MODEL_ARGUMENTS", "NEAR", "WORKFLOW_KEYS", "near_miss", "nearest"]
+
+NEAR = 0.8
+
+
+def _keys(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+IGNORED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "logging": _keys("enhance"),
+        "summarization": _keys(
+            "skill_file_read_tool_names preserve_recent_skill_count preserve_recent_skill_tokens preserve_recent_skill_tokens_per_skill"
+        ),
+        "memory": _keys("manager_class backend_config shutdown_flush_timeout_seconds token_counting"),
+        "sandbox": _keys(
+            "image port base_url auto_start replicas container_prefix idle_timeout thread_data_mounts ownership cpus cpu_cores"
+            " health_check_skip_seconds provisioner_url provisioner_api_key api_key project_id workspace_id max_duration sticky"
+            " home_dir template domain"
+        ),
+        "skills": _keys("use deferred_discovery"),
+        "subagents": _keys("token_budget max_total_per_run enabled"),
+        "subagents.agents": _keys("token_budget"),
+        "title": _keys("prompt_template"),
+    }
+)
+"""Keys of the reference, by section, that are accepted and have no effect here."""
+
+IGNORED_SECTIONS = _keys(
+    "log_level tool_search checkpointer database channels channel_connections guardrails authorization token_usage"
+    " token_budget loop_detection circuit_breaker uploads stream_bridge run_events run_ownership acp_agents agents_api"
+    " agent_storage skill_evolution skill_scan extensions scheduler mcp_tasks safety_finish_reason tool_output tool_progress"
+    " read_before_write dedupe_storage max_recursion_limit dynamic_context suggestions auth"
+)
+"""Top-level keys of the reference that are accepted and have no effect here."""
+
+WORKFLOW_KEYS = _keys("id task topic_tag memory_retrieval_top_k stages")
+"""Top-level keys of a workflow file (W1), which may be given where a configuration is expected."""
+
+MODEL_ARGUMENTS = _keys(
+    "api_base api_version azure_deployment azure_endpoint base_model cache callbacks configurable_fields"
+    " convert_system_message_to_human credentials default_headers default_query default_request_timeout deployment_name"
+    " disable_streaming disabled_params endpoint extra_body format frequency_penalty gemini_api_key google_api_key"
+    " anthropic_api_key openai_api_key anthropic_api_url openai_api_base headers http_async_client http_client include"
+    " include_response_headers keep_alive location logit_bias logprobs max_completion_tokens max_concurrency"
+    " max_output_tokens max_tokens_to_sample metadata min_p mirostat model_id model_kwargs model_name model_provider"
+    " modalities n num_ctx num_gpu num_predict num_thread openai_proxy organization output_version parallel_tool_calls"
+    " presence_penalty profile project proxy rate_limiter reasoning reasoning_effort region region_name repeat_penalty"
+    " repetition_penalty request_timeout response_format safety_settings seed service_tier stop stop_sequences store"
+    " stream_options stream_usage streaming strict tags tfs_z thinking thinking_budget tiktoken_model_name timeout_seconds"
+    " tool_choice top_a top_k top_logprobs top_p truncation typical_p use_previous_response_id use_responses_api user"
+    " verbose verbosity vertexai"
+)
+"""Arguments that model classes usually take; none of them is a misspelling of a key of ours."""
+
+
+def _likeness(one: str, other: str) -> float:
+    if _plain(one) == _plain(other):
+        return 1.0
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "").replace("_", "").replace(" ", "")
+
+
+def near_miss(key: str, known: Iterable[str]) -> str | None:
+    """The known key that this one is a misspelling of, if it is.
+
+    >>> near_miss("debounce-seconds", ["debounce_seconds"]), near_miss("sumary_prompt", ["summary_prompt"]), near_miss("slack", ["skills"])
+    ('debounce_seconds', 'summary_prompt', None)
+    """
+    found = nearest(key, known)
+    return found if found is not None and _likeness(key, found) >= NEAR else None
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """The known key that is most like this one, or None when none is like it at all."""
+    likeness, found = max(((_likeness(key[:100], name), name) for name in sorted(known)), default=(0.0, ""))
+    return found if likeness > 0.4 else None

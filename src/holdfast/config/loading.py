@@ -1,0 +1,203 @@
+"""Finding, reading and checking the configuration file. `load_config` is where everybody starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from holdfast.config import checks
+from holdfast.config.keys import KeyCheck
+from holdfast.config.known import nearest
+from holdfast.config.migration import CURRENT, Migrated, migrate
+from holdfast.config.notices import Notice, raise_all
+from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
+from holdfast.config.redaction import is_secret_key
+from holdfast.config.sections import Config, Raw
+from holdfast.config.wording import MISSING, Misfit, plain_words
+from holdfast.errors import ConfigError
+
+__all__ = [
+    "BASE_VARIABLE",
+    "CONFIG_VARIABLE",
+    "FILE_NAME",
+    "base_directory",
+    "config_from_values",
+    "find_config",
+    "load_config",
+    "read_config",
+]
+
+FILE_NAME = "config.yaml"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+BASE_VARIABLE = "HOLDFAST_HOME"
+_BASE_NAME = ".holdfast"
+
+
+def find_config(
+    explicit: str | PathLike[str] | None = None, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
+) -> Path | None:
+    """The file to read: the one given, then `HOLDFAST_CONFIG`, then `config.yaml` in the working directory or a parent; or None.
+
+    Raises ConfigError when a file was named and is not there.
+    """
+    environ = os.environ if environ is None else environ
+    here = Path(cwd) if cwd is not None else Path.cwd()
+    for name, said_by in ((explicit, "given"), (environ.get(CONFIG_VARIABLE) or None, f"named by {CONFIG_VARIABLE}")):
+        if name is None:
+            continue
+        path = here / Path(name).expanduser()
+        if not _is_file(path):
+            kind = "is a folder" if path.is_dir() else "does not exist"
+            raise ConfigError(f"the configuration file {said_by} {kind}.", file=path, hint="`holdfast config init` writes an example.")
+        return path.absolute()
+    for folder in (here.absolute(), *here.absolute().parents):
+        if _is_file(folder / FILE_NAME):
+            return folder / FILE_NAME
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a folder that may not be looked into, or a name that cannot be one
+        return False
+
+
+def base_directory(file: Path | None, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None) -> tuple[Path, str]:
+    """The folder for all state and where it comes from: `HOLDFAST_HOME`, else `.holdfast` beside the file or here (C6)."""
+    environ = os.environ if environ is None else environ
+    here = Path(cwd) if cwd is not None else Path.cwd()
+    if home := environ.get(BASE_VARIABLE):
+        return (here / Path(home).expanduser()).absolute(), f"environment {BASE_VARIABLE}"
+    if file is not None:
+        return file.absolute().parent / _BASE_NAME, f"beside {file.name}"
+    return here.absolute() / _BASE_NAME, "default"
+
+
+def load_config(
+    path: str | PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
+) -> Config:
+    """The configuration, from the file that `find_config` finds, or all defaults without one. Nothing is written.
+
+    Raises ConfigError for the first thing that is wrong; `all_errors` of it gives all of them.
+    """
+    file = find_config(path, environ, cwd)
+    source = b""
+    if file is not None:
+        try:
+            source = file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"the file cannot be read: {error.strerror or error}.", file=file) from None
+    return read_config(source, file=file, environ=environ, cwd=cwd)
+
+
+def read_config(
+    source: str | bytes,
+    *,
+    file: str | PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: str | PathLike[str] | None = None,
+) -> Config:
+    """The configuration that a YAML text says. `file` is where it came from, for messages and the base directory."""
+    return _build(read_yaml(source, file), environ, cwd)
+
+
+def config_from_values(
+    values: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
+) -> Config:
+    """The configuration from plain values, checked like a file."""
+    return _build(Reading(dict(values)), environ, cwd)
+
+
+def _build(reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None) -> Config:
+    environ = os.environ if environ is None else environ
+    if reading.values is not None and not isinstance(reading.values, dict):
+        raise ConfigError(
+            "the file must be a mapping of sections, such as `models:` and `memory:`.", file=reading.file, line=reading.line(()) or 1
+        )
+    raw = Raw(reading.values or {})
+    migrated = migrate(reading)
+    check = KeyCheck(migrated.reading, environ)
+    values = check.root(Config, migrated.reading.values)
+    config, errors = _validated(values, migrated.reading)
+    file = Path(reading.file) if reading.file is not None else None
+    if config is not None:
+        base, source = base_directory(file, environ, cwd)
+        config._come_from(file=file, base=base, base_source=source, warnings=(), raw=raw, reading=migrated.reading)
+        if not errors and not check.errors:
+            errors.extend(checks.contradictions(config))
+    raise_all([*check.errors, *(error for error in errors if not _is_explained(error, check.errors))])
+    assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
+    config._warnings = tuple(sorted(_notices(config, check, values, migrated), key=lambda notice: notice.line or 0))
+    return config
+
+
+def _validated(values: dict[str, Any], reading: Reading) -> tuple[Config | None, list[ConfigError]]:
+    try:
+        return Config.model_validate(values), []
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+    return None, [_error(detail, values, reading) for detail in found]
+
+
+def _error(detail: Any, values: dict[str, Any], reading: Reading) -> ConfigError:
+    """What pydantic found, as an error with file, line, key and what would fit."""
+    misfit = detail.get("ctx", {}).get("error")
+    path: KeyPath = (*detail["loc"], *(misfit.at if isinstance(misfit, Misfit) else ()))
+    value = MISSING if any(is_secret_key(part) for part in path) else _found(values, path)
+    expected = detail.get("ctx", {}).get("expected", "")
+    near = (
+        nearest(value, [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
+        if expected and isinstance(value, str)
+        else None
+    )
+    return ConfigError(
+        f"{plain_words(detail, value)}.",
+        file=reading.file,
+        line=reading.line(path),
+        key=dotted(path),
+        nearest=near,
+        hint=f"Did you mean `{near}`?" if near else None,
+    )
+
+
+def _is_explained(error: ConfigError, misspelt: list[ConfigError]) -> bool:
+    """Whether a key is missing only because it is misspelt, which has been said already."""
+    above, _, name = (error.key or "").rpartition(".")
+    return error.message == "is missing." and any(
+        near.nearest == name and (near.key or "").rpartition(".")[0] == above for near in misspelt
+    )
+
+
+def _found(values: Any, path: KeyPath) -> Any:
+    for part in path:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            return MISSING
+    return values
+
+
+def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: Migrated) -> list[Notice]:
+    for name, key, line in checks.missing_variables(values):
+        check.notices.append(
+            Notice(
+                kind="missing-variable",
+                message=f"the environment variable {name} is not set.",
+                file=migrated.reading.file,
+                line=line,
+                key=key,
+            )
+        )
+    for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config)):
+        check.notice(kind, message, path)
+    if migrated.version < CURRENT and config.raw and "stages" not in config.raw:
+        moved = "".join(f"; {change}" for change in migrated.changes)
+        message = f"the file has schema {migrated.version} and is read as schema {CURRENT}{moved}. `holdfast config upgrade` rewrites it."
+        check.notices.append(Notice(kind="upgraded", message=message, file=migrated.reading.file))
+    return check.notices

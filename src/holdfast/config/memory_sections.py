@@ -1,0 +1,207 @@
+"""`summarization`, `memory`, `knowledge` and `session`: what is kept in the window, about the user, as records, and of a run."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+
+from holdfast.config.conditions import Condition, Trigger, read_condition, read_trigger
+from holdfast.config.kinds import Amount, Count, Price, Share, Text, Texts, Value
+from holdfast.config.kinds import Number as _Number
+from holdfast.config.known import IGNORED
+from holdfast.config.section import Section, Strange
+from holdfast.config.wording import Misfit
+
+__all__ = [
+    "Block",
+    "Knowledge",
+    "KnowledgeServer",
+    "Limit",
+    "LongTermMemory",
+    "Memory",
+    "Session",
+    "SessionMemory",
+    "ShortSession",
+    "Summarization",
+    "VectorStore",
+    "WorkingMemory",
+]
+
+_CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:|\.)[A-Za-z_]\w*")
+
+
+def _counter(value: str) -> str:
+    if value not in ("exact", "approximate") and not _CLASS_PATH.fullmatch(value):
+        raise Misfit("must be exact, approximate, or the path of a class such as package.module:Class", found=value)
+    return value
+
+
+def _positive_or_zero(value: float) -> float:
+    if value < 0:
+        raise Misfit("must be 0 or more", found=value)
+    return value
+
+
+Counter = Annotated[Text, AfterValidator(_counter)]
+Delay = Annotated[_Number, AfterValidator(_positive_or_zero)]
+
+
+class Summarization(Section):
+    """When the conversation is shortened, by which model, and what stays (S1, S2, S3, S8, S14)."""
+
+    tolerated = IGNORED["summarization"]
+
+    enabled: bool = False
+    model_name: Text | None = None
+    trigger: Annotated[tuple[Trigger, ...] | None, PlainValidator(read_trigger)] = None
+    keep: Annotated[Condition, PlainValidator(read_condition)] = Condition("messages", 20)
+    trim_tokens_to_summarize: Count | None = 4000
+    summary_prompt: Text | None = None
+    summary_role: Literal["human", "system"] = "human"
+    token_counter: Counter = "exact"  # noqa: S105 - a counter of tokens, not a token
+
+
+class WorkingMemory(Section):
+    """What a stage of a workflow may be given, and what leaves first (W8)."""
+
+    max_tokens: Count | None = None
+    eviction_policy: Literal["oldest_first", "least_relevant"] = "oldest_first"
+
+
+class SessionMemory(Section):
+    """Where the file of a session goes (W1). `{session_id}` in the path stands for the session's id."""
+
+    persist: bool = True
+    path: Text | None = None
+
+
+class LongTermMemory(Section):
+    """What a workflow looks up before it starts (W9)."""
+
+    retrieval_top_k: Amount = 10
+    rerank: bool = False
+    rerank_model: Text | None = None
+
+
+class Block(Section):
+    """A text that the agent edits itself in `mode: tool` (M15)."""
+
+    description: Text | None = None
+    text: Text = ""
+    max_tokens: Count = 500
+    read_only: bool = False
+
+
+class Memory(Section):
+    """What is learned about the user, where it is kept, and how much of it is shown to the model (M1, M2, M5, M12, M13, M15)."""
+
+    tolerated = IGNORED["memory"]
+
+    enabled: bool = True
+    injection_enabled: bool = True
+    storage_path: Text = "memory.json"
+    storage_class: Text | None = None
+    dsn: Text | None = None
+    debounce_seconds: Delay = 30.0
+    model_name: Text | None = None
+    max_facts: Count = 100
+    fact_confidence_threshold: Share = 0.7
+    max_injection_tokens: Amount = 2000
+    injection: Literal["base", "relevant"] = "base"
+    inherit: bool = True
+    extractor: Literal["auto", "model", "rules"] = "auto"
+    mode: Literal["middleware", "tool"] = "middleware"
+    token_counter: Counter = "exact"  # noqa: S105 - a counter of tokens, not a token
+    blocks: dict[str, Block] = Field(default_factory=dict)
+    working_memory: WorkingMemory = WorkingMemory()
+    session_memory: SessionMemory = SessionMemory()
+    long_term_memory: LongTermMemory = LongTermMemory()
+
+
+class Limit(Section):
+    """How many tokens, and how much money in the currency of `pricing`, may be used (T5). Nothing given means no limit."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    tokens: Count | None = None
+    cost: Price | None = None
+
+
+class VectorStore(Section):
+    """The knowledge store of one session, in the reference's form (W1)."""
+
+    strange: ClassVar[Strange] = "refused"
+    spellings = MappingProxyType({"dsn": "connection"})
+
+    provider: Literal["pgvector", "postgres", "postgresql", "sqlite", "markdown", "mcp"] = "sqlite"
+    connection: Text | None = None
+    collection: Text = "session_memories"
+
+
+class ShortSession(Section):
+    """Sessions of at most `max_stages` stages neither look up nor store long-term memory (W9). Off without a number."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    max_stages: Count | None = None
+
+
+class Session(Section):
+    """Where sessions are kept, and when recovery points are written (W1, W5, W9)."""
+
+    strange: ClassVar[Strange] = "refused"
+    spellings = MappingProxyType({"dsn": "connection"})
+
+    id: Text | None = None
+    storage_backend: Annotated[
+        Literal["file", "postgresql"], BeforeValidator(lambda value: "postgresql" if value == "postgres" else value)
+    ] = "file"
+    connection: Text | None = None
+    path: Text | None = None
+    vector_store: VectorStore | None = None
+    checkpoint_interval: Count | None = None
+    short: ShortSession = ShortSession()
+    limits: Limit = Limit()
+    retain_days: Count | None = None
+
+    def dsn(self) -> str | None:
+        """The database of the sessions: `connection`, else that of the vector store when it is a PostgreSQL one."""
+        if self.connection is not None:
+            return self.connection
+        store = self.vector_store
+        return store.connection if store is not None and store.provider in ("pgvector", "postgres", "postgresql") else None
+
+
+class KnowledgeServer(Section):
+    """The MCP server that keeps the records: a command to start, or an address."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    command: Text | None = None
+    args: Texts = ()
+    environment: dict[str, Value] = Field(default_factory=dict)
+    url: Text | None = None
+    token: Text | None = None
+
+
+class Knowledge(Section):
+    """Where records are kept and how they are searched (K2, K3)."""
+
+    strange: ClassVar[Strange] = "refused"
+    spellings = MappingProxyType({"connection": "dsn"})
+
+    adapter: Annotated[
+        Literal["sqlite", "markdown", "postgres", "mcp"],
+        BeforeValidator(lambda value: "postgres" if value in ("postgresql", "pgvector") else value),
+    ] = "sqlite"
+    path: Text | None = None
+    dsn: Text | None = None
+    collection: Text = "knowledge"
+    server: KnowledgeServer | None = None
+    embedder: Text = "auto"
+    rerank: bool = False
+    rerank_model: Text | None = None
+    top_k: Count = 10

@@ -1,0 +1,282 @@
+"""Older forms of the file become the current one: in memory at every load, and in the text by `holdfast config upgrade`.
+
+A file without `holdfast_version` is in the reference's form, number 0. A step is a list of small changes, each of which can be done
+to the values and to the text. In the text only the characters of a change are touched, so every comment, quote, blank line and order
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from holdfast.config.reading import KeyPath, Place, Reading, dotted, read_yaml
+from holdfast.errors import ConfigError
+
+__all__ = ["CURRENT", "Migrated", "Upgrade", "migrate", "upgrade_text", "version_of"]
+
+CURRENT = 1
+
+_LIFTED = (
+    "debounce_seconds",
+    "model_name",
+    "max_facts",
+    "fact_confidence_threshold",
+    "max_injection_tokens",
+    "storage_path",
+    "storage_class",
+)
+_COUNTERS = {"tiktoken": "exact", "char": "approximate"}
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A setting is also written where it belongs now. The old one stays in the text, without effect."""
+
+    source: KeyPath
+    target: KeyPath
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{dotted(self.source)} is now {dotted(self.target)}"
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A setting has a new name and value in the same place."""
+
+    path: KeyPath
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)} is now {dotted((*self.path[:-1], self.name))}"
+
+
+Change = Copy | Rename
+
+
+def _from_reference(values: dict[str, Any]) -> Iterator[Change]:
+    """0 to 1: settings that the reference keeps in other places."""
+    level, logging = values.get("log_level"), values.get("logging")
+    if isinstance(level, str) and (logging is None or (isinstance(logging, dict) and "level" not in logging)):
+        yield Copy(("log_level",), ("logging", "level"), level)
+    memory = values.get("memory")
+    if not isinstance(memory, dict):
+        return
+    counting = memory.get("token_counting")
+    if isinstance(counting, str) and counting in _COUNTERS and "token_counter" not in memory:
+        yield Rename(("memory", "token_counting"), "token_counter", _COUNTERS[counting])
+    backend = memory.get("backend_config")
+    if not isinstance(backend, dict):
+        return
+    for key in _LIFTED:
+        if key in backend and key not in memory and _is_liftable(key, backend[key]):
+            yield Copy(("memory", "backend_config", key), ("memory", key), backend[key])
+    counting = backend.get("token_counting")
+    if isinstance(counting, str) and counting in _COUNTERS and not {"token_counter", "token_counting"} & memory.keys():
+        yield Copy(("memory", "backend_config", "token_counting"), ("memory", "token_counter"), _COUNTERS[counting])
+
+
+def _is_liftable(key: str, value: Any) -> bool:
+    if key == "storage_path":  # there it is a folder unless it names a file, and an empty one means the base directory
+        return isinstance(value, str) and value.endswith(".json")
+    if key == "storage_class":
+        return isinstance(value, str) and value not in ("", "file")
+    return isinstance(value, str | int | float)
+
+
+STEPS: tuple[Callable[[dict[str, Any]], Iterator[Change]], ...] = (_from_reference,)
+"""Step n leads from schema n to n + 1."""
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """The values in the current form, the number they had, and what was changed."""
+
+    reading: Reading
+    version: int
+    changes: tuple[Change, ...]
+
+
+def version_of(reading: Reading) -> int:
+    """Our schema number of a file; 0 when it has none. Raises ConfigError for one that is unusable or from the future."""
+    values = reading.values if isinstance(reading.values, dict) else {}
+    if values.get("holdfast_version") is None:
+        return 0
+    number = values["holdfast_version"]
+    line = reading.line(("holdfast_version",))
+    if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 6:
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ConfigError(f"must be a whole number from 0 to {CURRENT}.", file=reading.file, line=line, key="holdfast_version")
+    if number > CURRENT:
+        raise ConfigError(
+            f"the file has schema {number}, and this version of Holdfast knows schemas up to {CURRENT}.",
+            file=reading.file,
+            line=line,
+            key="holdfast_version",
+            hint="Update Holdfast.",
+        )
+    return number
+
+
+def migrate(reading: Reading) -> Migrated:
+    """The reading with its values in the current form. The old values are not touched; a moved setting keeps its line."""
+    version = version_of(reading)
+    values = copy.deepcopy(reading.values) if isinstance(reading.values, dict) else {}
+    migrated = Reading(values, reading.text, reading.file, dict(reading.keys), dict(reading.places), reading.flow)
+    changes: list[Change] = []
+    for step in STEPS[version:]:
+        for change in list(step(values)):
+            changes.append(change)
+            _change_values(migrated, change)
+    if values:
+        values["holdfast_version"] = CURRENT
+    return Migrated(migrated, version, tuple(changes))
+
+
+def _change_values(reading: Reading, change: Change) -> None:
+    if isinstance(change, Rename):
+        *above, old = change.path
+        holder = _holder(reading.values, tuple(above))
+        items = [(change.name, change.value) if key == old else (key, value) for key, value in holder.items()]
+        holder.clear()
+        holder.update(items)
+        reading.also_at(change.path, (*above, change.name))
+        return
+    source, target = _holder(reading.values, change.source[:-1]), _holder(reading.values, change.target[:-1])
+    del source[change.source[-1]]
+    target[str(change.target[-1])] = change.value
+    reading.also_at(change.source, change.target)
+
+
+def _holder(values: dict[str, Any], path: KeyPath) -> dict[Any, Any]:
+    for key in path:
+        if values.get(str(key)) is None:
+            values[str(key)] = {}
+        values = values[str(key)]
+    return values
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """A file's text in the current form. `changed` is false when it already was."""
+
+    text: str
+    changed: bool
+    version: int
+    changes: tuple[str, ...]
+
+
+def upgrade_text(text: str | bytes, file: str | PathLike[str] | None = None) -> Upgrade:
+    """The text in the current form, every comment kept. Doing it twice changes nothing more.
+
+    Raises ConfigError when the file cannot be read, or is written so that a line cannot be put in safely.
+    """
+    reading = read_yaml(text, file)
+    if reading.values is not None and not isinstance(reading.values, dict):
+        raise ConfigError("the file must be a mapping of sections.", file=reading.file, line=1)
+    migrated = migrate(reading)
+    is_workflow = "stages" in (reading.values or {})  # a workflow has a form of its own
+    if migrated.version == CURRENT or is_workflow:
+        return Upgrade(reading.text, False, CURRENT, ())
+    edits = [_edit(reading, change) for change in migrated.changes]
+    result = reading.text
+    # from the end to the beginning, so that the places of the rest stay true; the number goes in at the very top
+    for start, end, replacement in sorted([*edits, _number_edit(reading)], key=lambda edit: edit[0], reverse=True):
+        result = result[:start] + replacement + result[end:]
+    _verify(result, reading, migrated)
+    return Upgrade(result, True, migrated.version, tuple(str(change) for change in migrated.changes))
+
+
+def _verify(text: str, reading: Reading, migrated: Migrated) -> None:
+    """The new text must say what the old one said plus the changes; if a file is too unusual for that, nobody gets a wrong one."""
+    try:
+        found = read_yaml(text, reading.file).values
+    except ConfigError:
+        found = None
+    wanted = copy.deepcopy(reading.values) or {}
+    for change in migrated.changes:
+        if isinstance(change, Copy):
+            _holder(wanted, change.target[:-1])[str(change.target[-1])] = change.value
+        else:
+            _change_values(Reading(wanted), change)
+    wanted["holdfast_version"] = CURRENT
+    if found != wanted:
+        raise ConfigError(
+            "the file is written in a way that cannot be upgraded without rewriting it.",
+            file=reading.file,
+            hint=f"Add the line `holdfast_version: {CURRENT}` by hand" + "".join(f"; {change}" for change in migrated.changes) + ".",
+        )
+
+
+Edit = tuple[int, int, str]
+
+
+def _number_edit(reading: Reading) -> Edit:
+    line = f"holdfast_version: {CURRENT}"
+    old = reading.places.get(("holdfast_version",))
+    if old is not None:
+        return old.start, old.end, f" {CURRENT}" if old.start == old.end else str(CURRENT)
+    if not reading.values and () not in reading.flow:
+        end = len(reading.text)
+        gap = "" if not reading.text or reading.text.endswith(("\n", "\r")) else _newline(reading)
+        return end, end, gap + line + _newline(reading)
+    version = reading.places.get(("config_version",))
+    if version is not None and () not in reading.flow and not isinstance(reading.values["config_version"], dict | list):
+        # on the line below, so that a comment above the first key keeps its place
+        end = reading.text.find("\n", version.end)
+        column = reading.keys[("config_version",)].column
+        if end > 0:
+            return end + 1, end + 1, " " * (column - 1) + line + _newline(reading)
+    return _insertion(reading, (), line)
+
+
+def _edit(reading: Reading, change: Change) -> Edit:
+    if isinstance(change, Rename):
+        key, value = reading.keys[change.path], reading.places[change.path]
+        return key.start, value.end, change.name + reading.text[key.end : value.start] + _word(change.value)
+    line = f"{change.target[-1]}: {_word(change.value)}"
+    holder = change.target[:-1]
+    if isinstance(_found(reading.values, holder), dict):
+        return _insertion(reading, holder, line)
+    if holder in reading.places:  # `logging:` with nothing after it
+        place = reading.places[holder]
+        return place.start, place.end, f" {{{line}}}"
+    return _insertion(reading, (), f"{holder[-1]}: {{{line}}}")
+
+
+def _found(values: Any, path: KeyPath) -> Any:
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _insertion(reading: Reading, holder: KeyPath, line: str) -> Edit:
+    """Puts a line before the first key of a mapping, in the form that the mapping is written in."""
+    if holder in reading.flow:
+        start = reading.places[holder].start + 1
+        return start, start, line + (", " if _found(reading.values, holder) else "")
+    first: Place = min((place for path, place in reading.keys.items() if path[:-1] == holder), key=lambda place: place.start)
+    return first.start, first.start, line + _newline(reading) + " " * (first.column - 1)
+
+
+def _newline(reading: Reading) -> str:
+    return "\r\n" if "\r\n" in reading.text else "\n"
+
+
+def _word(value: Any) -> str:
+    """A scalar in YAML: JSON's spelling is always right, and a plain word needs no quotes."""
+    if (
+        isinstance(value, str)
+        and value.isascii()
+        and value.isidentifier()
+        and value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+    ):
+        return value
+    return json.dumps(value, ensure_ascii=False)

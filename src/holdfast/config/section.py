@@ -1,0 +1,167 @@
+"""What all sections have in common: environment values read at use, secrets that are never shown, and rules for keys nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, TypeAdapter, ValidationError, field_validator, model_serializer
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from holdfast.config.environment import EnvironmentReference, references, resolve, shown
+from holdfast.config.redaction import HIDDEN, is_secret_key, redact
+from holdfast.config.wording import plain_words
+from holdfast.errors import ConfigError
+
+__all__ = ["Deferred", "Nested", "Section", "nested", "presentable"]
+
+Strange = Literal["ignored", "passed on", "refused"]
+
+_WHOLE_REFERENCE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+class Deferred(NamedTuple):
+    """What stands in the file for a field whose value, or a part of it, comes from the environment."""
+
+    written: Any
+
+
+class Section(BaseModel):
+    """One mapping of the file. Reading an attribute whose value names an environment variable reads that variable, once.
+
+    Raises MissingVariable or ConfigError then, with file, line and key. `repr`, `str` and `model_dump` show no secret and read no variable.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+    strange: ClassVar[Strange] = "ignored"
+    """What becomes of a key that nobody knows and that is no near miss of a known one."""
+    tolerated: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the reference that are accepted and not used; where keys are passed on, those that are no near miss of ours."""
+    spellings: ClassVar[MappingProxyType[str, str]] = MappingProxyType({})
+    """Other spellings of our keys, which mean the same."""
+
+    shorthand: ClassVar[str | None] = None
+    """The key that a plain text stands for where this section is expected."""
+
+    _used: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _read_later(cls, value: Any, handler: Any, info: Any) -> Any:
+        field = cls.model_fields[info.field_name]
+        if nested(cls, info.field_name) is None and any(references(value)):
+            return Deferred(value)
+        if value is None and not _takes_null(cls, info.field_name) and not field.is_required():
+            return field.get_default(call_default_factory=True)  # `key:` with nothing after it means: not set
+        return handler(value)
+
+    if not TYPE_CHECKING:  # so that the type checker still knows every field
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            return self._read_now(name, value) if value.__class__ is Deferred else value
+
+    def _read_now(self, name: str, deferred: Deferred) -> Any:
+        if name not in self._used:
+            self._used[name] = _validated(type(self), name, deferred)
+        return self._used[name]
+
+    def written(self, name: str) -> Any:
+        """What the file has for the field, with references as they are: nothing is read from the environment."""
+        value = self.__dict__[name]
+        return value.written if isinstance(value, Deferred) else value
+
+    def extras(self) -> dict[str, Any]:
+        """The keys that are not ours, with environment values filled in now."""
+        return {name: resolve(value) for name, value in (self.__pydantic_extra__ or {}).items()}
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        """Name and written value of every field, then of every other key."""
+        for name in type(self).model_fields:
+            yield name, self.written(name)
+        yield from (self.__pydantic_extra__ or {}).items()
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        for name, value in self.fields():
+            yield name, value if _holds_sections(value) else presentable(value, name)
+
+    @model_serializer(mode="plain")
+    def _presented(self) -> dict[str, Any]:
+        return {name: presentable(value, name) for name, value in self.fields()}
+
+
+def presentable(value: Any, key: object = "") -> Any:
+    """A value of a section as plain data that may be shown to anybody."""
+    if isinstance(value, Section):
+        return {name: presentable(item, name) for name, item in value.fields()}
+    if isinstance(value, EnvironmentReference) and is_secret_key(key):
+        return value.template if _WHOLE_REFERENCE.fullmatch(value.template) else HIDDEN
+    if isinstance(value, list | tuple) and not is_secret_key(key):
+        return [presentable(item) for item in value]
+    if isinstance(value, dict) and not is_secret_key(key):
+        return {name: presentable(item, name) for name, item in value.items()}
+    return redact(to_jsonable_python(shown(value), fallback=str), key)
+
+
+def _holds_sections(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(item, Section) for item in items)
+
+
+class Nested(NamedTuple):
+    """Which section a field holds, and how: alone, in a list, or in a mapping by name."""
+
+    section: type[Section]
+    kind: Literal["one", "list", "mapping"]
+
+
+@cache
+def nested(section: type[Section], field: str) -> Nested | None:
+    """The section that a field holds, if it does."""
+    return _nested(section.model_fields[field].annotation)
+
+
+def _nested(annotation: Any, kind: Literal["one", "list", "mapping"] = "one") -> Nested | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return Nested(annotation, kind)
+    origin = get_origin(annotation)
+    if origin in (list, tuple):
+        kind = "list"
+    elif origin is dict:
+        kind = "mapping"
+    for argument in get_args(annotation):
+        if (found := _nested(argument, kind)) is not None:
+            return found
+    return None
+
+
+@cache
+def _takes_null(section: type[Section], field: str) -> bool:
+    annotation = section.model_fields[field].annotation
+    return annotation is Any or (get_origin(annotation) in (Union, UnionType) and type(None) in get_args(annotation))
+
+
+@cache
+def _adapter(section: type[Section], field: str) -> TypeAdapter[Any]:
+    info: FieldInfo = section.model_fields[field]
+    form: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    return TypeAdapter(form)
+
+
+def _validated(section: type[Section], name: str, deferred: Deferred) -> Any:
+    """The value of a field now that its variables are read. An error names the setting and what would fit, never the value."""
+    first = next(references(deferred.written))
+    value = resolve(deferred.written)
+    if value == "" and _takes_null(section, name):
+        value = None  # an empty variable is how a shell says: nothing
+    try:
+        return _adapter(section, name).validate_python(value)
+    except ValidationError as error:
+        wanted = plain_words(error.errors(include_url=False, include_input=False)[0])
+    names = ", ".join(first.names)
+    raise ConfigError(f"the value of the environment variable {names} {wanted}.", file=first.file, line=first.line, key=first.key)
