@@ -14,7 +14,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["Bus", "Event", "LogSink", "Sink", "bus", "line_of", "record_of"]
+__all__ = [
+    "Artifacts",
+    "Bus",
+    "Compacted",
+    "CompactionPlanned",
+    "Event",
+    "FactsExtracted",
+    "LogSink",
+    "MemoryPersisted",
+    "MemoryUpdated",
+    "Sink",
+    "SummaryMade",
+    "TaskCompleted",
+    "TaskOutput",
+    "TaskStarted",
+    "TaskThread",
+    "TaskTurn",
+    "TokenCount",
+    "TriggerMet",
+    "UpdateDebounced",
+    "UpdateQueued",
+    "UpdateStarted",
+    "bus",
+    "line_of",
+    "record_of",
+]
 
 Sink = Callable[["Event"], None]
 
@@ -84,7 +109,7 @@ class Bus:
         for sink in self._sinks:
             try:
                 sink(event)
-            except Exception:  # noqa: BLE001 - a watcher's failure must not stop the work it watches; it is logged with its traceback
+            except Exception:  # a watcher's failure must not stop the work it watches; it is logged with its traceback
                 logging.getLogger("holdfast.events").exception("a sink failed on %s", event.kind())
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
@@ -111,3 +136,168 @@ class Bus:
 
 bus = Bus(LogSink())
 """The process-wide bus that parts use when they are given no other."""
+
+
+class _Summarization(Event):
+    component: ClassVar[str] = "SummarizationMiddleware"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCount(_Summarization):
+    """How full the window is, counted before a model call."""
+
+    text: ClassVar[str] = "Token count: {tokens} / {window} ({percent}%)"
+    tokens: int
+    window: int
+
+    @property
+    def percent(self) -> int:
+        return round(100 * self.tokens / self.window) if self.window else 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerMet(_Summarization):
+    """A trigger was reached."""
+
+    text: ClassVar[str] = "Trigger: {trigger} threshold met ({value})"
+    trigger: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionPlanned(_Summarization):
+    """Messages are about to leave the window."""
+
+    text: ClassVar[str] = "Summarizing {removed} messages, keeping last {kept}"
+    removed: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryMade(_Summarization):
+    """A summary is there."""
+
+    text: ClassVar[str] = "Summary generated: {tokens} tokens"
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compacted(_Summarization):
+    """The window after a compaction."""
+
+    text: ClassVar[str] = "New message count: {messages}, token count: {tokens}"
+    messages: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateQueued(Event):
+    """A conversation waits to be learned from."""
+
+    component: ClassVar[str] = "MemoryMiddleware"
+    text: ClassVar[str] = "Queued conversation for {thread} ({messages} messages)"
+    thread: str
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateDebounced(Event):
+    """An update waits for more of the same thread."""
+
+    component: ClassVar[str] = "MemoryQueue"
+    text: ClassVar[str] = "Debouncing update for {thread} ({seconds}s wait)"
+    thread: str
+    seconds: float
+
+
+class _Updater(Event):
+    component: ClassVar[str] = "MemoryUpdater"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateStarted(_Updater):
+    """Learning from a conversation begins."""
+
+    text: ClassVar[str] = "Processing update for {thread}"
+    thread: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactsExtracted(_Updater):
+    """New facts were found."""
+
+    text: ClassVar[str] = "Extracted {count} new facts (confidence: {confidences})"
+    confidences: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.confidences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUpdated(_Updater):
+    """One of the summaries about the user changed."""
+
+    text: ClassVar[str] = "Updated {slot}"
+    slot: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPersisted(_Updater):
+    """The memory document is on disk."""
+
+    text: ClassVar[str] = "Memory persisted to {path}"
+    path: str
+
+
+class _Subagent(Event):
+    component: ClassVar[str] = "SubagentExecutor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStarted(_Subagent):
+    """A sub-agent begins."""
+
+    text: ClassVar[str] = 'Starting task: "{description}"'
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskThread(_Subagent):
+    """The thread that a sub-agent has to itself."""
+
+    text: ClassVar[str] = "Isolated thread: {thread}"
+    thread: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTurn(_Subagent):
+    """A sub-agent finished a turn."""
+
+    text: ClassVar[str] = "Turn {turn}/{max_turns} completed"
+    turn: int
+    max_turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCompleted(_Subagent):
+    """A sub-agent is done."""
+
+    text: ClassVar[str] = "Task completed after {turns} turns"
+    turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOutput(_Subagent):
+    """What a sub-agent returned."""
+
+    text: ClassVar[str] = 'Final output: "{output}"'
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifacts(_Subagent):
+    """The files that a sub-agent made."""
+
+    text: ClassVar[str] = "Artifacts: {artifacts}"
+    artifacts: tuple[str, ...]
