@@ -93,6 +93,8 @@ class ConfigError(HoldfastError):
         self.line = line
         self.key = key
         self.nearest = nearest
+        self.others: list[ConfigError] = []
+        """What else is wrong in the same file, in the order of the lines."""
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line) if part is not None)

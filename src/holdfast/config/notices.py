@@ -32,10 +32,10 @@ def raise_all(errors: Iterable[ConfigError]) -> None:
     """Raise the first error of a file, if there is one, with the rest of them in its attribute `others`."""
     found = sorted(errors, key=lambda error: error.line or 0)
     if found:
-        found[0].others = found[1:]  # type: ignore[attr-defined]  # read back by `all_errors`
+        found[0].others = found[1:]
         raise found[0]
 
 
 def all_errors(error: ConfigError) -> list[ConfigError]:
     """This error and the others that the same file has, in the order of their lines."""
-    return [error, *getattr(error, "others", [])]
+    return [error, *error.others]
