@@ -3,3 +3,52 @@
 Public, and used by our own tests; may import everything but `app`.
 Start with `models.py`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.testing.clock import FakeClock
+    from holdfast.testing.ids import CountingIds
+    from holdfast.testing.models import (
+        HOSTILE,
+        Request,
+        Script,
+        ScriptedModel,
+        ScriptExhausted,
+        call,
+        delay,
+        hostile,
+        raises,
+        repeat,
+        reply,
+        structured,
+    )
+
+__all__ = [
+    "HOSTILE",
+    "CountingIds",
+    "FakeClock",
+    "Request",
+    "Script",
+    "ScriptExhausted",
+    "ScriptedModel",
+    "call",
+    "delay",
+    "hostile",
+    "raises",
+    "repeat",
+    "reply",
+    "structured",
+]
+
+_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a part when it is first used: the clock and the ids need no LangChain."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"holdfast.testing.{_ELSEWHERE.get(name, 'models')}"), name)

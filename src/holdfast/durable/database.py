@@ -1,0 +1,261 @@
+"""SQLite opened so that a committed transaction survives a power cut, and its errors turned into ours.
+
+WAL with `synchronous=FULL`: with NORMAL, which many call safe, every commit since the last checkpoint is lost in a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from os import PathLike
+
+from holdfast.durable.aside import set_aside
+from holdfast.durable.disk import REAL, Disk, closing, make_folders
+from holdfast.durable.replace import temp_name
+from holdfast.errors import Damaged, DiskFull, HoldfastError, Locked, NotWritable, StorageError, SyncFailed, WriteFailed
+
+__all__ = ["Database", "Migration", "backup", "database_faults", "open_database", "set_aside", "transaction"]
+
+Migration = str | Callable[[sqlite3.Connection], None]
+"""One step from a schema number to the next: SQL statements, or a function that runs inside the transaction."""
+
+
+_LOG_LIMIT = 64 << 20  # what one large transaction may leave behind as an empty write-ahead log
+
+
+class Database(sqlite3.Connection):
+    """A connection that knows its path, and whether a failed sync has put an end to it."""
+
+    path: str = ":memory:"
+    given_up: str | None = None
+
+
+def open_database(
+    path: str | PathLike[str],
+    *,
+    migrations: Sequence[Migration] = (),
+    timeout: float = 10.0,
+    threads: bool = False,
+    read_only: bool = False,
+) -> Database:
+    """Open the database, made if need be, and bring it to the newest schema.
+
+    The schema number, in `user_version`, is the number of migrations done; each is one transaction. A database with a higher
+    number is refused: it was written by a newer version. `timeout` is how long a writer waits for another. With `threads` the
+    connection may be used from several threads, which then take turns by themselves. Damaged if it is not a sound database;
+    `set_aside` then clears the way. Outside of `transaction` every statement commits by itself.
+    """
+    name = os.fspath(path)
+    if name != ":memory:":
+        name = REAL.resolve(name)
+        if read_only:
+            os.stat(name)  # FileNotFoundError, rather than SQLite's "unable to open"
+        else:
+            make_folders(REAL, os.path.dirname(name))
+    with database_faults(name, "open"):
+        connection = sqlite3.connect(
+            _address(name, read_only),
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=not threads,
+            factory=Database,
+            uri=name != ":memory:",
+        )
+    connection.path = name
+    try:
+        with database_faults(name, "open"):
+            _configure(connection, timeout, read_only)
+            _migrate(connection, migrations, read_only)
+        if not read_only and name != ":memory:":
+            REAL.sync_folder(os.path.dirname(name))  # SQLite does not sync the folder for a new database in WAL mode
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """All that is done inside happens or none of it; on return it survives a power cut.
+
+    Takes the right to write at once (BEGIN IMMEDIATE), so that nothing read inside can be overtaken. Any exception rolls back.
+    After a failed sync the connection is of no more use and says so: close it and open another.
+    """
+    path, given_up = getattr(connection, "path", "the database"), getattr(connection, "given_up", None)
+    if given_up is not None:
+        raise SyncFailed(f"{path} is not written to any more: {given_up}", path=path, operation="commit", hint="Open the database anew.")
+    try:
+        with database_faults(path, "write"):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # after a full disk SQLite has rolled back by itself
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                raise
+    except SyncFailed as error:
+        if isinstance(connection, Database):
+            connection.given_up = error.message
+        raise
+    except DiskFull:
+        _give_space_back(connection)
+        raise
+
+
+def _give_space_back(connection: sqlite3.Connection) -> None:
+    """The write-ahead log keeps the space that a failed transaction took, and nobody else could write meanwhile."""
+    with suppress(sqlite3.Error):  # if others are reading, the next checkpoint does it
+        (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={int(patience)}")
+
+
+def backup(connection: sqlite3.Connection, target: str | PathLike[str], *, disk: Disk = REAL) -> None:
+    """Copy a live database to `target`, as it was at one moment; on return the copy survives a power cut. Nobody has to stop."""
+    name = disk.resolve(os.fspath(target))
+    folder = os.path.dirname(name)
+    make_folders(disk, folder)
+    temp = os.path.join(folder, temp_name())
+    try:
+        with database_faults(name, "back up to"):
+            copy = sqlite3.connect(temp)
+            try:
+                connection.backup(copy)
+                copy.execute("PRAGMA journal_mode=DELETE")  # one file, nothing beside it
+            finally:
+                copy.close()
+        with closing(disk, disk.open_log(temp)) as handle:
+            disk.sync(handle)
+        disk.rename(temp, name)
+    except (HoldfastError, OSError):
+        with suppress(HoldfastError, OSError):
+            disk.unlink(temp)
+        raise
+    disk.sync_folder(folder)
+
+
+@contextmanager
+def database_faults(path: str, operation: str) -> Iterator[None]:
+    """Turns SQLite's errors about storage into ours. Mistakes in SQL, and broken constraints, stay what they are."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        mapped = _storage_error(error, path, operation)
+        if mapped is None:
+            raise
+        raise mapped from error
+
+
+def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageError | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    what = f"could not {operation} {path}: {error}."
+    if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
+        return SyncFailed(what, path=path, operation=operation, hint="Check the disk, then open the database anew.")
+    primary = None if code is None else code & 0xFF
+    if primary == sqlite3.SQLITE_FULL:
+        return DiskFull(what, path=path, operation=operation, hint="Free space; what was committed before stands.")
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return NotWritable(what, path=path, operation=operation, hint="Check the owner and the mode of the file and of its folder.")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Locked(f"{path} is being written by somebody else.", path=path, hint="Try again, or wait longer with a higher `timeout`.")
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Damaged(f"{path} is not a sound database: {error}.", path=path, hint="Set it aside and restore a backup, or start anew.")
+    if primary == sqlite3.SQLITE_IOERR:
+        return WriteFailed(what, path=path, operation=operation, hint="What was committed before stands. Check the disk.")
+    return None
+
+
+def _address(name: str, read_only: bool) -> str:
+    if name == ":memory:":
+        return name
+    from urllib.request import pathname2url
+
+    return f"file:{pathname2url(name)}?mode={'ro' if read_only else 'rwc'}"
+
+
+def _configure(connection: Database, timeout: float, read_only: bool) -> None:
+    connection.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}")
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA fullfsync=ON")  # macOS only; harmless elsewhere
+    connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    if read_only:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # notices here, not later, that it is no database
+        return
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode not in ("wal", "memory"):
+        raise StorageError(
+            f"{connection.path} cannot have a write-ahead log here (it says {mode}).",
+            path=connection.path,
+            operation="open",
+            hint="Put it on a local disk: network file systems do not carry the shared memory that it needs.",
+        )
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA journal_size_limit={_LOG_LIMIT}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (number,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(number)
+
+
+def _migrate(connection: Database, migrations: Sequence[Migration], read_only: bool) -> None:
+    found, newest = _version(connection), len(migrations)
+    if found > newest:
+        raise StorageError(
+            f"{connection.path} has schema {found}, and this version knows up to {newest}.",
+            path=connection.path,
+            operation="open",
+            hint="It was written by a newer version: use that one.",
+        )
+    if found == newest:
+        return
+    if read_only:
+        raise NotWritable(
+            f"{connection.path} has schema {found} and needs {newest}.",
+            path=connection.path,
+            operation="open",
+            hint="Open it for writing once.",
+        )
+    connection.execute("PRAGMA foreign_keys=OFF")  # rebuilding a table would otherwise cascade; checked before each commit instead
+    try:
+        for number in range(found + 1, newest + 1):
+            with transaction(connection):
+                if _version(connection) < number:  # another process may have done it while we waited
+                    _step(connection, migrations[number - 1], number)
+    finally:
+        connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _step(connection: Database, migration: Migration, number: int) -> None:
+    if callable(migration):
+        migration(connection)
+    else:
+        for statement in _statements(migration):
+            connection.execute(statement)
+    broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if broken is not None:
+        raise StorageError(
+            f"migration {number} of {connection.path} leaves rows of {broken[0]} that point nowhere.",
+            path=connection.path,
+            operation="migrate",
+        )
+    connection.execute(f"PRAGMA user_version={number}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one: `executescript` would commit the transaction that we are in."""
+    pending = ""
+    for piece in script.split(";"):
+        pending += piece + ";"
+        if sqlite3.complete_statement(pending):
+            if pending.strip(" \t\r\n;"):
+                yield pending
+            pending = ""

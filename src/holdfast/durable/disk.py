@@ -1,0 +1,319 @@
+"""The seam below every file that must survive: a small set of verbs over paths and descriptors.
+
+`RealDisk` is the machine's. `holdfast.testing.disk` has one that loses what was not synced and one that fails on demand;
+all of them pass the same contract suite, so what is shown with them holds for the real one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Literal, Protocol
+
+from holdfast.durable.faults import faults
+from holdfast.errors import StorageError
+
+__all__ = ["REAL", "Disk", "RealDisk", "closing", "make_folders", "open_in", "read_whole", "write_all"]
+
+Kind = Literal["file", "folder", "other"]
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_LOG = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_SETTLED_LIMIT = 4096
+
+
+class Disk(Protocol):
+    """Files and folders, as far as durable writing needs them.
+
+    Every method raises FileNotFoundError or FileExistsError where that is the answer, and a StorageError for anything else that
+    goes wrong. Nothing is promised to survive a power cut before `sync` (content) and `sync_folder` (names) have returned.
+    A handle whose `sync` failed is given up: the kernel reports a lost write once, so a second sync on it would lie.
+    """
+
+    @property
+    def settled(self) -> set[str]:
+        """Folders whose own name is known to be on the disk, so that `make_folders` need not sync their parents again."""
+
+    def resolve(self, path: str) -> str:
+        """The absolute path with every symbolic link followed; the last part need not exist."""
+
+    def kind(self, path: str) -> Kind | None:
+        """What is there, or None for nothing."""
+
+    def modified(self, path: str) -> float:
+        """Seconds since the epoch at which the content last changed."""
+
+    def create(self, path: str, mode: int = 0o600) -> int:
+        """A handle on a new file. FileExistsError if there is anything at `path`, even a dangling link."""
+
+    def open(self, path: str) -> int:
+        """A handle on an existing file, for reading."""
+
+    def open_log(self, path: str, mode: int = 0o600) -> int:
+        """A handle on a file, made if need be, whose writes all go to the end."""
+
+    def imitate(self, handle: int, path: str) -> None:
+        """Give the file the mode of the one at `path`, and its owner where this process may."""
+
+    def chmod(self, handle: int, mode: int) -> None:
+        """Set the permission bits."""
+
+    def size(self, handle: int) -> int:
+        """How many bytes the file has."""
+
+    def read(self, handle: int, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer, or none, only at the end of the file."""
+
+    def write(self, handle: int, data: bytes) -> int:
+        """Write at the end; says how many bytes were taken, which may be fewer than given. `write_all` writes them all."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self, handle: int) -> None:
+        """On return the content survives a power cut. SyncFailed otherwise; never call it again on this handle then."""
+
+    def close(self, handle: int) -> None:
+        """Close. An error that the system had kept back until now is raised; the handle is closed all the same."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name in one step; whatever had that name is gone."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def make_folder(self, path: str, mode: int = 0o700) -> None:
+        """Make one folder in an existing one."""
+
+    def sync_folder(self, path: str) -> None:
+        """On return the names in this folder survive a power cut: makings, renamings, removals."""
+
+    def list(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
+        """Held inside the `with`: nobody else, thread or process, is inside for the same path. Locked after `timeout` seconds."""
+
+
+class RealDisk:
+    """The machine's own disk. Handles are file descriptors."""
+
+    def __init__(self) -> None:
+        self._settled: set[str] = set()
+        self._paths: dict[int, str] = {}  # what each open descriptor stands for, so that errors can say it
+
+    @property
+    def settled(self) -> set[str]:
+        return self._settled
+
+    def resolve(self, path: str) -> str:
+        with faults(path, "look at"):
+            return os.path.realpath(path)
+
+    def kind(self, path: str) -> Kind | None:
+        try:
+            with faults(path, "look at"):
+                mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            return None
+        return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+    def modified(self, path: str) -> float:
+        with faults(path, "look at"):
+            return os.stat(path).st_mtime
+
+    def create(self, path: str, mode: int = 0o600) -> int:
+        with faults(path, "create"):
+            return self._note(os.open(path, _NEW, mode), path)
+
+    def open(self, path: str) -> int:
+        with faults(path, "open"):
+            return self._note(os.open(path, _READ), path)
+
+    def open_log(self, path: str, mode: int = 0o600) -> int:
+        with faults(path, "open for writing"):
+            return self._note(os.open(path, _LOG, mode), path)
+
+    def imitate(self, handle: int, path: str) -> None:
+        with faults(path, "copy the mode of"):
+            like = os.stat(path)
+            mine = os.fstat(handle)
+            if (like.st_uid, like.st_gid) != (mine.st_uid, mine.st_gid):
+                with suppress(PermissionError):  # only root may give files away; the mode is what protects them
+                    os.fchown(handle, like.st_uid, like.st_gid)
+            os.fchmod(handle, stat.S_IMODE(like.st_mode))
+
+    def chmod(self, handle: int, mode: int) -> None:
+        with faults(self._name(handle), "set the mode of"):
+            os.fchmod(handle, mode)
+
+    def size(self, handle: int) -> int:
+        with faults(self._name(handle), "size"):
+            return os.fstat(handle).st_size
+
+    def read(self, handle: int, offset: int, count: int) -> bytes:
+        parts = []
+        with faults(self._name(handle), "read"):
+            while count > 0 and (part := os.pread(handle, count, offset)):
+                parts.append(part)
+                offset += len(part)
+                count -= len(part)
+        return b"".join(parts)
+
+    def write(self, handle: int, data: bytes) -> int:
+        with faults(self._name(handle), "write to"):
+            return os.write(handle, data)
+
+    def truncate(self, handle: int, size: int) -> None:
+        with faults(self._name(handle), "cut"):
+            os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        with faults(self._name(handle), "sync"):
+            flush(handle)
+
+    def close(self, handle: int) -> None:
+        name = self._name(handle)
+        self._paths.pop(handle, None)
+        try:
+            with faults(name, "close"):
+                os.close(handle)
+        except StorageError as error:
+            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINTR):
+                raise  # interrupted means closed: the descriptor may already belong to somebody else
+
+    def _note(self, handle: int, path: str) -> int:
+        self._paths[handle] = path
+        return handle
+
+    def _name(self, handle: int) -> str:
+        return self._paths.get(handle, f"descriptor {handle}")
+
+    def rename(self, old: str, new: str) -> None:
+        with faults(new, "put in place"):
+            os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        with faults(path, "remove"):
+            os.unlink(path)
+
+    def make_folder(self, path: str, mode: int = 0o700) -> None:
+        with faults(path, "make folder"):
+            os.mkdir(path, mode)
+
+    def sync_folder(self, path: str) -> None:
+        with faults(path, "open to sync"):
+            handle = os.open(path, _READ | os.O_DIRECTORY)
+        try:
+            with faults(path, "sync folder"):
+                flush(handle)
+        finally:
+            with suppress(OSError):  # nothing was written through this descriptor
+                os.close(handle)
+
+    def list(self, path: str) -> list[str]:
+        with faults(path, "list"):
+            return sorted(os.listdir(path))
+
+    def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
+        from holdfast.durable.lock import Lock
+
+        return Lock(path, timeout=timeout)
+
+
+REAL: Disk = RealDisk()
+
+
+def flush(handle: int) -> None:
+    """fsync that reaches the medium. macOS answers fsync from the drive's cache and has another call for what we mean."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+        else:
+            return
+    os.fsync(handle)
+
+
+def write_all(disk: Disk, handle: int, data: bytes) -> None:
+    """Write every byte, however few the disk takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        taken = disk.write(handle, bytes(rest) if len(rest) < len(data) else data)
+        rest = rest[taken:]
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    """The whole content of a file."""
+    with closing(disk, disk.open(path)) as handle:
+        return disk.read(handle, 0, max(disk.size(handle), 1) + 1)
+
+
+@contextmanager
+def closing(disk: Disk, handle: int) -> Iterator[int]:
+    """Closes at the end. An error of closing is raised unless another one is already on its way."""
+    try:
+        yield handle
+    except BaseException:
+        with suppress(StorageError):
+            disk.close(handle)
+        raise
+    disk.close(handle)
+
+
+def make_folders(disk: Disk, path: str, mode: int = 0o700) -> None:
+    """Make a folder and the missing ones above it; on return all of their names survive a power cut.
+
+    A folder that is already there may have been made by a process that was killed before it synced, so the parent of each
+    folder is synced once in the life of this process even if nothing had to be made.
+    """
+    pending: list[str] = []
+    while path not in disk.settled and (parent := os.path.dirname(path)) != path:
+        pending.append(path)
+        path = parent
+    for folder in reversed(pending):
+        made = _make(disk, folder, mode)
+        try:
+            disk.sync_folder(os.path.dirname(folder))
+        except StorageError as error:
+            if made or not _unreadable(error):
+                raise  # only a parent that we may not even open, and did not change, is let be
+        if len(disk.settled) >= _SETTLED_LIMIT:
+            disk.settled.clear()
+        disk.settled.add(folder)
+
+
+def open_in(disk: Disk, folder: str, opening: Callable[[], int]) -> int:
+    """Make the folder, then open a file in it; once more if somebody removed the folder since this process last saw it."""
+    make_folders(disk, folder)
+    try:
+        return opening()
+    except FileNotFoundError:
+        disk.settled.clear()
+        make_folders(disk, folder)
+        return opening()
+
+
+def _make(disk: Disk, folder: str, mode: int) -> bool:
+    if disk.kind(folder) == "folder":
+        return False
+    try:
+        disk.make_folder(folder, mode)
+    except FileExistsError:
+        if disk.kind(folder) != "folder":
+            raise StorageError(
+                f"{folder} is in the way: it is not a folder.", path=folder, operation="make folder", hint="Move it away."
+            ) from None
+    return True
+
+
+def _unreadable(error: StorageError) -> bool:
+    return error.operation == "open to sync" and isinstance(error.__cause__, PermissionError)

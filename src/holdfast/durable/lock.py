@@ -1,0 +1,189 @@
+"""One holder at a time, across threads and processes, and nobody has to clean up after one that died.
+
+The lock is the kernel's (`flock`) on a file of its own, which is never replaced or removed: a lock on the data file itself
+would stay with the old file when that is replaced. Where `fcntl` does not exist the lock is a file made exclusively: as
+strict, but a holder that dies leaves it behind, and then `Locked` says which file a person has to remove.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from contextlib import suppress
+from os import PathLike
+from types import TracebackType
+from typing import Literal
+
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.durable.faults import faults
+from holdfast.errors import Locked, StorageError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]  # the absence is what is asked for below
+
+__all__ = ["Lock", "Mechanism"]
+
+Mechanism = Literal["flock", "exclusive-file"]
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_held: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+class Lock:
+    """A lock on `path`, a file that exists for this alone. Use it in a `with`, or `acquire` and `release`.
+
+    Not reentrant: a thread that takes it twice waits for itself until `timeout` seconds are over (None waits for ever) and is
+    then told so by `Locked`, as any other thread or process is. `owner()` says who holds it, as far as is known.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], *, timeout: float | None = 10.0, clock: Clock | None = None, mechanism: Mechanism | None = None
+    ) -> None:
+        self.path = os.fspath(path)
+        self.timeout = timeout
+        self.mechanism: Mechanism = mechanism or ("flock" if fcntl is not None else "exclusive-file")
+        self._clock = clock or SystemClock()
+        self._threads = threading.Lock()  # threads that share this object queue here, the rest of the world at the file
+        self._handle: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock now."""
+        return self._handle is not None
+
+    def acquire(self) -> None:
+        """Take the lock, or raise Locked when it is not to be had in time."""
+        deadline = None if self.timeout is None else self._clock.monotonic() + self.timeout
+        if not self._threads.acquire(timeout=-1 if self.timeout is None else self.timeout):
+            raise self._locked()
+        try:
+            handle = self._take(deadline)
+        except BaseException:
+            self._threads.release()
+            raise
+        self._handle = handle
+        _held.add(self)
+        self._sign(handle)
+
+    def release(self) -> None:
+        """Give it back. Harmless when it is not held."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        _held.discard(self)
+        try:
+            with suppress(OSError):
+                os.ftruncate(handle, 0)  # so that nobody reads the name of an owner who has left
+            if self.mechanism == "exclusive-file":
+                with suppress(OSError):
+                    os.unlink(self._exclusive)
+            else:
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
+        finally:
+            with suppress(OSError):
+                os.close(handle)
+            self._threads.release()
+
+    def owner(self) -> str | None:
+        """Who holds it, as the holder wrote it down: `process 4711 on host, since ...`. None if that is not known."""
+        path = self._exclusive if self.mechanism == "exclusive-file" else self.path
+        try:
+            with open(path, "rb") as file:
+                facts = json.loads(file.read(4096))
+            return f"process {int(facts['pid'])} on {facts['host']}, since {facts['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    @property
+    def _exclusive(self) -> str:
+        return f"{self.path}.held"
+
+    def _take(self, deadline: float | None) -> int:
+        pause = 0.001
+        while True:
+            handle = self._try_exclusive() if self.mechanism == "exclusive-file" else self._try_flock(wait=deadline is None)
+            if handle is not None:
+                return handle
+            now = self._clock.monotonic()
+            if deadline is not None and now >= deadline:
+                raise self._locked()
+            self._clock.sleep(pause if deadline is None else min(pause, max(deadline - now, 0.0005)))
+            pause = min(pause * 1.5, 0.05)
+
+    def _try_flock(self, *, wait: bool) -> int | None:
+        handle = self._open(_FLAGS, self.path)
+        try:
+            with faults(self.path, "lock"):
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                mine, there = os.fstat(handle), os.stat(self.path)
+            if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+                return handle
+        except FileNotFoundError:
+            pass  # somebody removed the file: what we hold is a lock on nothing, so begin again
+        except StorageError as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                with suppress(OSError):
+                    os.close(handle)
+                raise
+        with suppress(OSError):
+            os.close(handle)
+        return None
+
+    def _try_exclusive(self) -> int | None:
+        try:
+            return self._open(_FLAGS | os.O_EXCL, self._exclusive)
+        except FileExistsError:
+            return None
+
+    def _open(self, flags: int, path: str) -> int:
+        with faults(path, "open for locking"):
+            try:
+                return os.open(path, flags, 0o600)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)  # a lock need not survive a power cut
+                return os.open(path, flags, 0o600)
+
+    def _sign(self, handle: int) -> None:
+        """Write down who holds it. For people only: a full disk must not keep anybody from locking."""
+        from socket import gethostname  # costs more to import than all the rest of this module
+
+        facts = {"pid": os.getpid(), "host": gethostname(), "since": stamp(self._clock.now())}
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(facts).encode() + b"\n", 0)
+
+    def _locked(self) -> Locked:
+        owner = self.owner()
+        hint = "Wait until it is done, or end that process; the lock goes with it."
+        if self.mechanism == "exclusive-file":
+            hint = f"Wait until it is done. If that process is no longer there, remove {self._exclusive}."
+        return Locked(f"{self.path} is held by {owner or 'somebody else'}.", path=self.path, owner=owner, hint=hint)
+
+    def _forked(self) -> None:
+        """In a child made by fork: the lock is the parent's. Drop our copy of its descriptor, which would outlive the parent."""
+        handle, self._handle = self._handle, None
+        self._threads = threading.Lock()
+        if handle is not None:
+            with suppress(OSError):
+                os.close(handle)
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock._forked()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,113 @@
+"""Replace a whole file so that a reader, a crash or a power cut finds the old content or the new, and nothing else.
+
+The idiom: a new file with a name of its own in the same folder, write, sync, rename over the old one, sync the folder. Leave
+out the first sync and a power cut leaves NUL bytes in place of both; leave out the second and what was acknowledged is undone.
+
+A symbolic link is followed on purpose: people link their files into folders that they back up, and a rename would turn such a
+link into a file. Paths that come from outside do not belong here but in `folder.py`, where a link never leads out.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from os import PathLike
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.durable import strict_json
+from holdfast.durable.disk import REAL, Disk, closing, open_in, read_whole, write_all
+from holdfast.errors import Damaged, StorageError, SyncFailed, WriteFailed
+
+__all__ = ["is_temp", "read_json", "replace", "replace_json", "replace_text", "sweep", "temp_name"]
+
+_TEMP_START, _TEMP_END = ".new-", ".tmp"
+
+
+def replace(path: str | PathLike[str], data: bytes, *, disk: Disk = REAL, mode: int | None = None) -> None:
+    """Make `data` the content of the file at `path`; on return it survives a power cut.
+
+    WriteFailed (DiskFull, NotWritable) means that the old content stands. SyncFailed means that it is not known which of the
+    two a power cut would leave. Missing folders are made. The mode and owner of an existing file are kept; a new one gets
+    `mode`, or 0600. Does not prevent lost updates: who reads, changes and replaces holds a lock meanwhile.
+    """
+    target = disk.resolve(os.fspath(path))
+    folder = os.path.dirname(target)
+    temp = os.path.join(folder, temp_name())
+    try:
+        handle = open_in(disk, folder, lambda: disk.create(temp))
+        with closing(disk, handle):
+            write_all(disk, handle, data)
+            _dress(disk, handle, target, mode)
+            disk.sync(handle)
+        disk.rename(temp, target)
+    except (StorageError, OSError) as error:
+        with suppress(StorageError, OSError):  # the first error is the one to tell; `sweep` finds what stays behind
+            disk.unlink(temp)
+        if isinstance(error, (WriteFailed, SyncFailed)):
+            raise
+        raise WriteFailed(f"could not replace {target}: {error}", path=target, operation="replace") from error
+    disk.sync_folder(folder)
+
+
+def _dress(disk: Disk, handle: int, target: str, mode: int | None) -> None:
+    """The mode of the file that is replaced, unless another one is asked for."""
+    if mode is not None:
+        disk.chmod(handle, mode)
+    elif disk.kind(target) == "file":
+        with suppress(FileNotFoundError):  # removed by somebody else just now: then there is nothing to keep
+            disk.imitate(handle, target)
+
+
+def replace_text(path: str | PathLike[str], text: str, *, disk: Disk = REAL, mode: int | None = None) -> None:
+    """`replace` for text, as UTF-8."""
+    replace(path, text.encode("utf-8"), disk=disk, mode=mode)
+
+
+def replace_json(path: str | PathLike[str], value: Any, *, disk: Disk = REAL, mode: int | None = None) -> None:
+    """`replace` for a value, as JSON that a person can read. InputError, before anything is written, if JSON has no form for it."""
+    replace(path, strict_json.encode(value), disk=disk, mode=mode)
+
+
+def read_json(path: str | PathLike[str], *, disk: Disk = REAL) -> Any:
+    """The value in the file. FileNotFoundError if there is none, Damaged with the position if it is not strict JSON."""
+    name = os.fspath(path)
+    data = read_whole(disk, name)
+    if not data.strip(b"\0"):
+        raise Damaged(
+            f"{name} is empty or holds only NUL bytes.",
+            path=name,
+            position=0,
+            hint="Set it aside and restore it from a backup, or start anew.",
+        )
+    return strict_json.decode(data, path=name)
+
+
+def temp_name() -> str:
+    """A name that nobody else uses, and that `sweep` knows."""
+    return f"{_TEMP_START}{os.urandom(8).hex()}{_TEMP_END}"
+
+
+def is_temp(name: str) -> bool:
+    """Whether this is the name of a file that was never put in place."""
+    return name.startswith(_TEMP_START) and name.endswith(_TEMP_END)
+
+
+def sweep(folder: str | PathLike[str], *, older_than: float = 3600.0, disk: Disk = REAL, clock: Clock | None = None) -> list[str]:
+    """Remove what killed writers left behind in this folder, and say what it was.
+
+    A replacing takes milliseconds, so a file that is older than an hour belongs to nobody. Under a lock that all writers of the
+    folder take, `older_than=0` is right.
+    """
+    place = os.fspath(folder)
+    now = (clock or SystemClock()).now().timestamp()
+    removed = []
+    for name in disk.list(place):
+        path = os.path.join(place, name)
+        with suppress(FileNotFoundError):  # its writer came to its end after all
+            if is_temp(name) and now - disk.modified(path) >= older_than:
+                disk.unlink(path)
+                removed.append(path)
+    if removed:
+        disk.sync_folder(place)
+    return removed

@@ -1,0 +1,157 @@
+"""JSON as it is stored: written so that a person can read it, read so that nothing is guessed.
+
+What other readers let pass is refused here with its position: a key that comes twice, NaN and infinities, nesting without end.
+A byte order mark and Windows line ends, which editors add, are let pass.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import Damaged, InputError
+
+__all__ = ["MAX_DEPTH", "decode", "encode"]
+
+MAX_DEPTH = 200
+_BOM = b"\xef\xbb\xbf"
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}:,]|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)
+
+_READABLE = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False)  # made once: making one costs more than a record
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_COLON = re.compile(r"\s*:")
+
+
+def encode(value: Any, *, readable: bool = True) -> bytes:
+    """The value as UTF-8, keys in their order, with a line break at the end; `readable` over many lines, else in one.
+
+    InputError if JSON has no form for it.
+    """
+    try:
+        _check(value, 0)
+        return (_READABLE if readable else _COMPACT).encode(value).encode("utf-8") + b"\n"
+    except (TypeError, ValueError) as error:  # UnicodeEncodeError, for half a surrogate pair, is a ValueError
+        raise InputError(
+            f"this value has no form in JSON: {error}.", hint="Use text, finite numbers, lists, and objects with text keys."
+        ) from error
+
+
+def _check(value: Any, depth: int) -> None:
+    """What `json.dumps` would silently change: keys that are not text become text, and may then come twice."""
+    if isinstance(value, (str, int, float)) or value is None:
+        return
+    if depth >= MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not text")
+            _check(member, depth + 1)
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        for member in value:
+            _check(member, depth + 1)
+
+
+def decode(data: bytes, *, path: str | None = None) -> Any:
+    """The value in `data`. Damaged, with the byte position, if it is not strict JSON."""
+    offset = len(_BOM) if data.startswith(_BOM) else 0
+    try:
+        text = data[offset:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _damaged("is not UTF-8 text", path, offset + error.start) from error
+    deep = _too_deep(text)
+    if deep is not None:
+        raise _damaged(f"is nested deeper than {MAX_DEPTH} levels", path, offset + _bytes(text, deep))
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise _damaged(f"is not valid JSON ({error.msg})", path, offset + _bytes(text, error.pos)) from error
+    except _Refused as refused:
+        raise _damaged(refused.why, path, offset + _bytes(text, _find(text, refused))) from refused
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise _damaged(f"holds a number that cannot be read ({error})", path, offset) from error
+
+
+class _Refused(Exception):
+    """What the parser's hooks refuse. They are not told where they are, so `_find` looks for it afterwards."""
+
+    def __init__(self, why: str, token: str, *, key: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.token = token
+        self.key = key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Refused(f"has the key {key!r} twice in one object", key, key=True)
+            seen.add(key)
+    return members
+
+
+def _constant(token: str) -> float:
+    raise _Refused(f"holds {token}, which is not a number", token)
+
+
+def _finite(token: str) -> float:
+    number = float(token)
+    if math.isinf(number):
+        raise _Refused(f"holds {token}, which is too large for a number", token)
+    return number
+
+
+def _find(text: str, refused: _Refused) -> int:
+    """Where the refused token is: for a key, its second place in the same object."""
+    objects: list[set[str]] = []
+    previous = ""
+    for match in _TOKEN.finditer(text):
+        piece = match.group()
+        if piece in "{[":
+            objects.append(set())
+        elif piece in "]}" and objects:
+            objects.pop()
+        elif not refused.key and piece == refused.token:
+            return match.start()
+        elif refused.key and piece[0] == '"' and previous in ("{", ",") and objects and _COLON.match(text, match.end()):
+            key = json.loads(piece)
+            if key == refused.token and key in objects[-1]:
+                return match.start()
+            objects[-1].add(key)
+        previous = piece
+    return 0
+
+
+def _too_deep(text: str) -> int | None:
+    """The character at which nesting passes the limit. Most texts cannot be that deep, which is seen at once."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return None
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        piece = match.group()
+        if piece in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return match.start()
+        elif piece in "]}":
+            depth -= 1
+    return None
+
+
+def _bytes(text: str, characters: int) -> int:
+    return len(text[:characters].encode("utf-8"))
+
+
+def _damaged(what: str, path: str | None, position: int) -> Damaged:
+    return Damaged(
+        f"{path or 'the document'} {what}, at byte {position}.",
+        path=path,
+        position=position,
+        hint="Mend it in an editor, or set it aside and start anew.",
+    )

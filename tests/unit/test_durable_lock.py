@@ -1,0 +1,194 @@
+"""M6, P3: the lock: one at a time among threads, processes and forked children; released by death; says who holds it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.durable import Lock
+from holdfast.durable.lock import Mechanism
+from holdfast.errors import Locked, NotWritable, StorageError
+
+HOLD = """
+import sys
+from holdfast.durable import Lock
+with Lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    with process:
+        process.kill()
+
+
+@pytest.fixture(params=["flock", "exclusive-file"])
+def mechanism(request: pytest.FixtureRequest) -> Mechanism:
+    kind: Mechanism = request.param
+    return kind
+
+
+def test_who_waits_too_long_is_told_who_holds_it(tmp_path: Path, mechanism: Mechanism) -> None:
+    path = tmp_path / "a.lock"
+    held = []
+    with Lock(path, mechanism=mechanism) as lock:
+        held.append(lock.held)
+        with pytest.raises(Locked) as caught:
+            Lock(path, timeout=0.02, mechanism=mechanism).acquire()
+    held.append(lock.held)
+    assert held == [True, False]
+    assert caught.value.owner is not None
+    assert caught.value.owner.startswith(f"process {os.getpid()} on {socket.gethostname()}, since 20")
+    assert caught.value.owner in str(caught.value)
+    with Lock(path, timeout=0, mechanism=mechanism):
+        pass
+    assert Lock(path, mechanism=mechanism).owner() is None
+
+
+def test_threads_that_share_an_object_take_turns(tmp_path: Path, mechanism: Mechanism) -> None:
+    lock = Lock(tmp_path / "a.lock", mechanism=mechanism)
+    count = 0
+
+    def work() -> None:
+        nonlocal count
+        for _ in range(50):
+            with lock:
+                seen = count
+                time.sleep(0)  # gives other threads a chance
+                count = seen + 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count == 200
+
+
+def test_a_lock_is_not_reentrant_and_says_so_in_time(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "a.lock", timeout=0.02)
+    with lock, pytest.raises(Locked):
+        lock.acquire()
+    lock.release()
+    with lock:
+        pass
+
+
+def test_the_kernel_frees_the_lock_of_a_killed_process(tmp_path: Path) -> None:
+    process = holder(tmp_path / "a.lock")
+    with pytest.raises(Locked, match=f"process {process.pid} "):
+        Lock(tmp_path / "a.lock", timeout=0.02).acquire()
+    end(process)
+    with Lock(tmp_path / "a.lock", timeout=5):
+        pass
+
+
+def test_without_a_timeout_the_kernel_wakes_the_one_who_waits(tmp_path: Path) -> None:
+    process = holder(tmp_path / "a.lock")
+    threading.Timer(0.05, end, [process]).start()
+    with Lock(tmp_path / "a.lock", timeout=None) as lock:
+        assert lock.held
+
+
+def test_a_forked_child_neither_holds_the_lock_nor_keeps_it_alive(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    parent = os.fork()
+    if parent == 0:  # this process takes the lock, leaves a sleeping child of its own behind, and dies
+        lock = Lock(path)
+        lock.acquire()
+        if os.fork() == 0:
+            os.write(2, b"") if not lock.held else os._exit(9)
+            (tmp_path / "child").write_text(str(os.getpid()))
+            threading.Event().wait(30)
+        while not (tmp_path / "child").exists():
+            pass
+        os._exit(0)
+    assert os.waitpid(parent, 0)[1] == 0
+    try:
+        with Lock(path, timeout=2):
+            pass
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), 9)
+
+
+def test_a_dead_holder_of_an_exclusive_file_is_named_with_the_file_to_remove(tmp_path: Path) -> None:
+    """P3: without flock a lock is never broken by a guess."""
+    path = tmp_path / "a.lock"
+
+    def die() -> None:
+        Lock(path, mechanism="exclusive-file").acquire()
+        os._exit(0)
+
+    child = multiprocessing.get_context("fork").Process(target=die)
+    child.start()
+    child.join()
+    with pytest.raises(Locked, match=r"remove .*a\.lock\.held") as caught:
+        Lock(path, timeout=0.02, mechanism="exclusive-file").acquire()
+    assert f"process {child.pid} " in str(caught.value)
+    (tmp_path / "a.lock.held").unlink()
+    with Lock(path, timeout=0.02, mechanism="exclusive-file"):
+        pass
+
+
+def test_a_lock_file_that_was_removed_while_held_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    first, second, waiting = Lock(path), Lock(path), Lock(path, timeout=None)
+    first.acquire()
+    thread = threading.Thread(target=waiting.acquire)
+    thread.start()
+    while sum(entry.is_symlink() and entry.resolve() == path for entry in Path("/proc/self/fd").iterdir()) < 2:
+        time.sleep(0.001)  # until it has the file open and waits for the lock
+    path.unlink()
+    second.acquire()
+    first.release()  # now the one that waited has the lock of a file that is gone
+    thread.join(timeout=0.2)
+    assert not waiting.held
+    second.release()
+    thread.join()
+    with pytest.raises(Locked):
+        Lock(path, timeout=0.02).acquire()
+    waiting.release()
+
+
+def test_a_lock_survives_garbage_in_its_file_and_the_file_is_never_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    path.write_bytes(b"\xff\0garbage")
+    assert Lock(path).owner() is None
+    with Lock(path):
+        inode = path.stat().st_ino
+    assert path.stat().st_ino == inode
+    assert path.read_bytes() == b""
+
+
+def test_missing_folders_are_made_and_what_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    with Lock(tmp_path / "deep" / "er" / "a.lock"):
+        pass
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError):
+        Lock(tmp_path / "file" / "a.lock", timeout=0.02).acquire()
+    (tmp_path / "link.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError):
+        Lock(tmp_path / "link.lock", timeout=0.02).acquire()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(NotWritable):
+        Lock(tmp_path / "a.lock").acquire()
