@@ -7,12 +7,16 @@ it to every sink; a sink that fails is reported in the log and never stops the w
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
+
+from holdfast.clock import stamp
 
 __all__ = [
     "Artifacts",
@@ -21,6 +25,7 @@ __all__ = [
     "CompactionPlanned",
     "Event",
     "FactsExtracted",
+    "JsonLines",
     "LogSink",
     "MemoryPersisted",
     "MemoryUpdated",
@@ -96,6 +101,18 @@ class LogSink:
         logger = logging.getLogger(f"holdfast.{event.component}")
         if logger.isEnabledFor(event.level):
             logger.log(event.level, "%s", line_of(event), extra={"holdfast_event": event})
+
+
+class JsonLines(logging.Formatter):
+    """Log records as JSON, one object a line: time, level, logger, and the event's own record where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = getattr(record, "holdfast_event", None)
+        said = record_of(event) if isinstance(event, Event) else {"message": record.getMessage()}
+        head = {"time": stamp(datetime.fromtimestamp(record.created, UTC)), "level": record.levelname.lower(), "logger": record.name}
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        return json.dumps({**head, **said}, ensure_ascii=False, default=str)
 
 
 class Bus:

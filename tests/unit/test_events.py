@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import events
-from holdfast.events import Bus, Event, LogSink, line_of, record_of
+from holdfast.events import Bus, Event, JsonLines, LogSink, line_of, record_of
 
 EXAMPLES = [
     (events.TokenCount(tokens=6553, window=8192), "[SummarizationMiddleware] Token count: 6553 / 8192 (80%)"),
@@ -105,3 +106,17 @@ def test_a_user_can_make_events_of_his_own() -> None:
         name: str
 
     assert line_of(BoxOpened(name="{tokens}\n")) == "[Box] Opened {tokens}\\n"
+
+
+def test_structured_logs_are_one_json_object_a_line() -> None:
+    def made(name: str, message: str, **extra: object) -> logging.LogRecord:
+        record = logging.LogRecord(name, logging.WARNING, __file__, 1, message, (), None)
+        record.__dict__.update(extra)
+        return record
+
+    of_event = json.loads(JsonLines().format(made("holdfast.X", "line", holdfast_event=events.TaskOutput(output="a\nb"))))
+    assert (of_event["event"], of_event["output"], of_event["level"]) == ("task_output", "a\nb", "warning")
+    assert of_event["time"].endswith("Z")
+    plain = JsonLines().format(made("holdfast.Y", "two\nlines"))
+    assert "\n" not in plain
+    assert json.loads(plain)["message"] == "two\nlines"

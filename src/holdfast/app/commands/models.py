@@ -32,9 +32,9 @@ def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the configured models, which one is used and why, and how to get one when there is none."""
     from holdfast.agents.choice import how_to_get_one, pick
     from holdfast.agents.inventory import entry_of
-    from holdfast.config import load_config
+    from holdfast.app.logs import open_config
 
-    settings = load_config(config)
+    settings = open_config(config)
     choice = pick(settings)
     found = settings.models or ((choice.config,) if choice.config is not None else ())
     entries = [entry_of(model) for model in found]
@@ -105,9 +105,9 @@ def test(
     from holdfast.agents.construction import secrets_of
     from holdfast.agents.models import create_chat_model, settings_of
     from holdfast.agents.trial import trial
-    from holdfast.config import load_config
+    from holdfast.app.logs import open_config
 
-    loaded = load_config(config)
+    loaded = open_config(config)
     settings = settings_of(name, config=loaded)
     model = create_chat_model(settings.name, thinking, config=loaded, retries=False)
     outcomes: list[Outcome] = []

@@ -1,0 +1,86 @@
+"""`build(config)`: the one place that knows the concrete classes.
+
+Clock, ids, disk and bus are parameters here and nowhere else a choice, so the same code runs under a fake clock and a simulated disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.config import Config, load_config
+from holdfast.durable import REAL, Disk
+from holdfast.durable.disk import make_folders
+from holdfast.events import Bus, Event
+from holdfast.events import bus as process_bus
+from holdfast.ids import IdSource, RandomIds
+from holdfast.tokens import Budget, TokenCounter, find_window, open_counter
+
+__all__ = ["Harness", "build"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigUpgraded(Event):
+    """The configuration has an older schema and was read as the current one."""
+
+    component: ClassVar[str] = "Config"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "{message}"
+    message: str
+
+
+@dataclass(frozen=True)
+class Harness:
+    """Everything that a program needs of Holdfast, made from one configuration. Parts are made when they are first asked for."""
+
+    config: Config
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=RandomIds)
+    disk: Disk = REAL
+    bus: Bus = process_bus
+
+    @property
+    def base(self) -> Path:
+        """The folder that holds all state."""
+        return self.config.base
+
+    def make_base(self) -> Path:
+        """The base directory, made durably if it was not there. Raises NotWritable, naming it, when it cannot be."""
+        make_folders(self.disk, str(self.base))
+        return self.base
+
+    @cached_property
+    def counter(self) -> TokenCounter:
+        """Counts tokens for the first configured model, in the way that `summarization.token_counter` says."""
+        model = next(iter(self.config.models), None)
+        return open_counter(self.config.summarization.token_counter, model=model.model if model else None, bus=self.bus)
+
+    def window(self, model: str | None = None) -> int:
+        """The window of a configured model (the first one by default), in tokens."""
+        settings = self.config.model(model) if model else next(iter(self.config.models), None)
+        return find_window(settings, name=settings.name if settings else None, bus=self.bus).tokens
+
+    def budget(self, model: str | None = None) -> Budget:
+        """How that window is split."""
+        return Budget.split(self.window(model), self.config.memory.max_injection_tokens)
+
+
+def build(
+    config: Config | str | Path | None = None,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    disk: Disk | None = None,
+    bus: Bus | None = None,
+) -> Harness:
+    """A harness from a configuration, a path of one, or whatever `load_config` finds."""
+    loaded = config if isinstance(config, Config) else load_config(config)
+    harness = Harness(loaded, clock or SystemClock(), ids or RandomIds(), disk or REAL, bus or process_bus)
+    for notice in loaded.warnings:
+        if notice.kind == "upgraded":  # the others are for `config check`; this one says that the file is not what is in use
+            harness.bus.emit(ConfigUpgraded(message=str(notice)))
+    return harness

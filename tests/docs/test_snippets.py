@@ -1,0 +1,67 @@
+"""P1, O1: every Python block and every `holdfast` line of the README and the docs runs as it is printed there.
+
+A block that cannot run here has a comment before it, `<!-- not run: the reason -->`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?P<why><!-- not run: [^>]+ -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```", re.DOTALL)
+
+
+def snippets() -> list[tuple[str, str, str]]:
+    """(name, kind, code) of every block that is to run."""
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            if match["why"] is None:
+                found.append((f"{page.name}:{line}", match["kind"], match["code"]))
+    return found
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """No keys and no settings of the machine: what the docs promise holds on a bare one."""
+    keep = {name: os.environ[name] for name in ("PATH", "LANG", "HOME") if name in os.environ}
+    return {**keep, "PATH": f"{Path(sys.executable).parent}:{keep.get('PATH', '')}", "HOLDFAST_HOME": str(home), "COLUMNS": "120"}
+
+
+@pytest.mark.parametrize(("name", "code"), [(n, c) for n, k, c in snippets() if k == "python"])
+def test_the_python_block_runs(name: str, code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env=clean_environment(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name}\n{done.stderr}"
+    expected = re.findall(r"^(?:print\(.*\)|[^#\n]*)  # -> (.*)$", code, re.MULTILINE)
+    for line in expected:
+        assert line in done.stdout, f"{name}: {line!r} was not printed\n{done.stdout}"
+
+
+@pytest.mark.parametrize(("name", "code"), [(n, c) for n, k, c in snippets() if k == "sh" and re.search(r"^holdfast ", c, re.MULTILINE)])
+def test_the_holdfast_lines_run(name: str, code: str, tmp_path: Path) -> None:
+    for line in code.splitlines():
+        if not line.startswith("holdfast "):
+            continue
+        words = shlex.split(line, comments=True)
+        done = subprocess.run(words, cwd=tmp_path, env=clean_environment(tmp_path / "home"), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name}: {line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_pages_have_snippets_at_all() -> None:
+    assert len(snippets()) >= 5

@@ -1,0 +1,174 @@
+"""O1, C5, T4: the commands as a person calls them: real processes, exit codes, one clear line for each mistake, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+SHARED = Path(__file__).parents[3] / "shared" / "reference"
+
+
+def holdfast(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return subprocess.run(
+        [HOLDFAST, *words], cwd=cwd, env={**keep, "HOME": str(cwd), **environ}, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_lists_every_command_under_a_heading(tmp_path: Path) -> None:
+    """O1"""
+    done = holdfast("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("config", "doctor", "import", "budget", "models", "history", "Settings:", "Working memory:"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["config", "check"], ["config", "init"], ["config", "upgrade"], ["budget"], ["doctor"], ["import", "deerflow"]]
+)
+def test_every_command_has_an_example_and_json(words: list[str], tmp_path: Path) -> None:
+    """O1"""
+    shown = holdfast(*words, "--help", cwd=tmp_path).stdout
+    assert "Example: holdfast" in shown
+    assert "--json" in shown
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    done = holdfast("confg", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Did you mean 'config'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+MISTAKES = {
+    "broken": ("models: [\n  - name: x\n", "is not valid YAML"),
+    "type": ("summarization:\n  enabled: true\n  trigger: {type: tokens, value: many}\n", "config.yaml:3"),
+    "misspelt": ("memory:\n  max_fcats: 3\n", "Did you mean `max_facts`?"),
+    "ours alone": ("server:\n  colour: red\n", "server.colour"),
+    "no trigger": ("summarization:\n  enabled: true\n", "trigger"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_file_is_one_clear_line_and_exit_code_2(mistake: str, tmp_path: Path) -> None:
+    """C2"""
+    text, said = MISTAKES[mistake]
+    (tmp_path / "config.yaml").write_text(text)
+    done = holdfast("config", "check", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+    assert all(line.startswith("holdfast: ") for line in done.stderr.splitlines())
+    told = json.loads(holdfast("config", "check", "--json", cwd=tmp_path).stdout)
+    assert told["error"][0]["file"].endswith("config.yaml")
+
+
+def test_check_shows_values_with_their_sources_and_no_secret(tmp_path: Path) -> None:
+    """C3, C5"""
+    (tmp_path / "config.yaml").write_text(
+        "models:\n  - name: m\n    use: openai\n    model: x\n    api_key: sk-very-secret-1234567890\n    timeout: $WAIT\n"
+    )
+    done = holdfast("config", "check", cwd=tmp_path, WAIT="7")
+    assert "line 2" in done.stdout
+    assert "environment WAIT" in done.stdout
+    assert "very-secret" not in done.stdout
+    told = json.loads(holdfast("config", "check", "--json", cwd=tmp_path).stdout)
+    sources = {setting["key"]: setting["source"] for setting in told["settings"]}
+    assert sources["memory.max_facts"] == "default"
+    assert "WAIT (not set)" in sources["models[0].timeout"]
+
+
+def test_the_session_configuration_of_the_reference_is_explained(tmp_path: Path) -> None:
+    """C5, W1"""
+    file = SHARED / "deerflow_session.yaml"
+    if not file.exists():
+        file = tmp_path / "session.yaml"
+        file.write_text(
+            "session:\n  id: s-1\n  storage_backend: postgresql\n  vector_store:\n    provider: pgvector\n"
+            "    connection: postgresql://user:pass@localhost:5432/deerflow\n  checkpoint_interval: 2\n"
+        )
+    done = holdfast("config", "check", "--config", str(file), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "session.checkpoint_interval" in done.stdout
+    assert "postgresql://user:***@localhost:5432/deerflow" in done.stdout
+    assert "user:pass" not in done.stdout
+
+
+def test_init_writes_a_file_that_loads_and_never_over_another(tmp_path: Path) -> None:
+    """C1"""
+    assert holdfast("config", "init", cwd=tmp_path).returncode == 0
+    assert holdfast("config", "check", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "config.yaml").read_text()
+    again = holdfast("config", "init", cwd=tmp_path)
+    assert (again.returncode, (tmp_path / "config.yaml").read_text()) == (2, before)
+    assert "--force" in again.stderr
+
+
+def test_upgrade_keeps_comments_and_leaves_the_old_file(tmp_path: Path) -> None:
+    """C4"""
+    old = "# mine\nmemory:   # about me\n  enabled: true\n  token_counting: char  # cheap\n"
+    (tmp_path / "config.yaml").write_text(old)
+    assert holdfast("config", "upgrade", "--dry-run", cwd=tmp_path).stdout.startswith("# mine")
+    assert (tmp_path / "config.yaml").read_text() == old
+    assert holdfast("config", "upgrade", cwd=tmp_path).returncode == 0
+    new = (tmp_path / "config.yaml").read_text()
+    assert (tmp_path / "config.yaml.bak").read_text() == old
+    for comment in ("# mine", "# about me", "# cheap"):
+        assert comment in new
+    assert "holdfast_version: 1" in new
+    assert "already" in holdfast("config", "upgrade", cwd=tmp_path).stdout
+
+
+def test_budget_prints_the_split_of_8000_tokens(tmp_path: Path) -> None:
+    """T4"""
+    told = json.loads(holdfast("budget", "--window", "8000", "--json", cwd=tmp_path).stdout)
+    assert (told["system"], told["history"], told["tool_definitions"] + told["response"]) == (1500, 5000, 1500)
+    assert (told["memory"], told["skills"], told["base"], told["instructions"]) == (500, 300, 500, 200)
+    drawn = holdfast("budget", "--window", "8000", cwd=tmp_path).stdout
+    assert "bbb" in drawn
+    assert "62.5 %" in drawn
+    assert holdfast("budget", "--window", "0", cwd=tmp_path).returncode == 2
+    unknown = holdfast("budget", "--model", "nobody", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "nobody" in unknown.stderr
+
+
+def test_doctor_looks_at_everything_and_says_what_is_bad(tmp_path: Path) -> None:
+    """O1: versions, model and why, base directory, sandbox, stores, disk."""
+    told = json.loads(holdfast("doctor", "--json", cwd=tmp_path).stdout)
+    assert {"versions", "packages", "configuration", "model", "base directory", "sandbox", "stores", "disk"} <= {
+        one["about"] for one in told
+    }
+    (tmp_path / "blocked").write_text("a file, not a folder")
+    bad = holdfast("doctor", "--json", cwd=tmp_path, HOLDFAST_HOME=str(tmp_path / "blocked"))
+    assert bad.returncode == 1
+    assert any(one["state"] == "bad" and one["about"] == "base directory" for one in json.loads(bad.stdout))
+
+
+def test_a_base_directory_that_cannot_be_written_is_one_clear_message(tmp_path: Path) -> None:
+    """C6"""
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "memory.json").write_text('{"facts": []}')
+    (tmp_path / "blocked").write_text("a file, not a folder")
+    done = holdfast("import", "deerflow", str(old), cwd=tmp_path, HOLDFAST_HOME=str(tmp_path / "blocked" / "home"))
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "blocked" in done.stderr
+
+
+def test_the_log_goes_to_standard_error_in_the_form_that_the_file_asks_for(tmp_path: Path) -> None:
+    """O2, T3: a window that is not known is one warning."""
+    (tmp_path / "config.yaml").write_text("models: [{name: m, use: openai, model: unheard-of}]\nlogging: {format: json, level: warning}\n")
+    done = holdfast("budget", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["window"] == 8192
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["event"] == "window_unknown"
+    (tmp_path / "config.yaml").write_text("models: [{name: m, use: openai, model: unheard-of}]\n")
+    assert holdfast("budget", cwd=tmp_path).stderr.startswith("[Models] The window of model m is not known")

@@ -1,0 +1,69 @@
+"""P1, P2, O6: the public names are true, sorted and lazy, and the layers hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import holdfast
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_public_name_exists_and_the_list_is_sorted() -> None:
+    """P1"""
+    assert holdfast.__all__ == sorted(holdfast.__all__)
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    try:
+        holdfast.nothing_of_this_name  # noqa: B018
+    except AttributeError as error:
+        assert "nothing_of_this_name" in str(error)
+    else:
+        raise AssertionError("no error")
+
+
+def test_every_error_that_is_raised_on_purpose_is_public() -> None:
+    """P1: the errors belong to the surface."""
+    from holdfast import errors
+
+    assert set(errors.__all__) <= set(holdfast.__all__)
+
+
+def loaded_after(code: str) -> set[str]:
+    output = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in output.stdout.split()}
+
+
+HEAVY = {"langchain", "langchain_core", "langgraph", "langchain_openai", "numpy", "torch", "xllamacpp", "onnxruntime", "rs_bpe"}
+
+
+def test_import_holdfast_loads_nothing_heavy() -> None:
+    """P1"""
+    assert not loaded_after("import holdfast") & (HEAVY | {"pydantic", "typer", "rich", "ruamel"})
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """P1, O1"""
+    run = "import sys; sys.argv = ['holdfast', '--help']\nfrom holdfast.app.main import main\ntry: main()\nexcept SystemExit: pass"
+    assert not loaded_after(run) & (HEAVY | {"pydantic", "ruamel", "rich"})
+
+
+def test_the_core_rooms_import_without_langchain_numpy_or_a_model() -> None:
+    """P2, O6"""
+    rooms = "text search extract tokens context memory knowledge session workflow config durable testing harness"
+    assert not loaded_after("\n".join(f"import holdfast.{room}" for room in rooms.split())) & (HEAVY - {"rs_bpe"})
+
+
+def test_a_room_imports_only_what_is_below_it(tmp_path: Path) -> None:
+    """O6"""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [linter, "--no-cache", "--config", ROOT / "pyproject.toml"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout
