@@ -1,5 +1,5 @@
 """Choosing the sentences that carry a text or answer a question, always word for word and with their source.
 
 May import `text`, `tokens`, `search` and what is below them.
-Nothing is built here yet.
+Start with `selection.py`; then `ranking.py`, what makes a sentence worth choosing.
 """

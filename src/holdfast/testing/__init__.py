@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.testing.archive import MemoryArchive
     from holdfast.testing.clock import FakeClock
     from holdfast.testing.ids import CountingIds
     from holdfast.testing.models import (
@@ -31,6 +32,7 @@ __all__ = [
     "HOSTILE",
     "CountingIds",
     "FakeClock",
+    "MemoryArchive",
     "Request",
     "Script",
     "ScriptExhausted",
@@ -44,7 +46,7 @@ __all__ = [
     "structured",
 ]
 
-_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids"}
+_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids", "MemoryArchive": "archive"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,248 @@
+"""`holdfast history`: what was said in a thread, also what the window no longer holds (S9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.context.archive import FileArchive, Hit, Passage, Stats
+    from holdfast.context.records import MessageRecord, SummaryRecord
+
+app = typer.Typer(help="Read and search conversations, word for word.", rich_markup_mode=None, add_completion=False)
+
+_WHO = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
+_COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
+_ACTIONS = ("list", "search", "show")
+_EPILOG = (
+    "Examples: holdfast history | holdfast history trip-7 | holdfast history trip-7 search which hotel | "
+    "holdfast history trip-7 show m-12 --around 2 | holdfast history trip-7 show '#12'"
+)
+
+
+@app.command(epilog=_EPILOG)
+def history(
+    thread: Annotated[str | None, typer.Argument(help="The thread. Without one, all threads are listed.")] = None,
+    action: Annotated[str, typer.Argument(help="list, search or show.")] = "list",
+    words: Annotated[list[str] | None, typer.Argument(help="What to search for, or the id (or #number) of the message to show.")] = None,
+    around: Annotated[int, typer.Option("--around", min=0, max=200, help="show: how many messages before and after it.")] = 0,
+    top: Annotated[int, typer.Option("--top", min=1, max=200, help="search: how many hits.")] = 5,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="list: only this many of the newest messages.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="list and search: only user, assistant, tool or system.")] = None,
+    after: Annotated[str | None, typer.Option("--after", metavar="DATE", help="list and search: archived from this date on.")] = None,
+    before: Annotated[str | None, typer.Option("--before", metavar="DATE", help="list and search: archived before this date.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what was said in a thread: the transcript, a search through it, or one message word for word."""
+    from holdfast.app.logs import open_config
+    from holdfast.context.archive import FileArchive
+
+    archive = FileArchive(open_config(config).base)
+    if thread is None:
+        _list_threads(archive, as_json=as_json)
+        return
+    if action not in _ACTIONS:
+        raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
+    said = " ".join(words or ()).strip()
+    stats = _stats(archive, thread)
+    if action == "list":
+        if said:
+            raise InputError(f"list takes no further words, but there is {said!r}.", hint="Use search to look for words.")
+        _list_messages(archive, stats, role, after, before, last, as_json=as_json)
+    elif not said:
+        hint = "Give the words to look for." if action == "search" else "Give the id of a message: list and search show them."
+        raise InputError(f"{action} needs more.", hint=hint)
+    elif action == "search":
+        _search(archive, stats, said, top, role, after, before, as_json=as_json)
+    else:
+        _show_message(archive, stats, said, around, as_json=as_json)
+
+
+def _stats(archive: FileArchive, thread: str) -> Stats:
+    stats = archive.stats(thread)
+    if not (stats.messages or stats.summaries or stats.damage):
+        names = archive.threads()
+        near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " No thread has one yet."
+        raise InputError(
+            f"the thread {thread!r} has no archive in {archive.base}.", hint=f"A message is archived when it leaves the window.{near}"
+        )
+    return stats
+
+
+def _list_threads(archive: FileArchive, *, as_json: bool) -> None:
+    found = [archive.stats(name) for name in archive.threads()]
+    found.sort(key=lambda stats: stats.last, reverse=True)
+
+    def draw(console: Console) -> None:
+        if not found:
+            console.print(f"No conversations are archived in {archive.base}.", markup=False, soft_wrap=True)
+            return
+        table = _table("thread", "messages", "summaries", "tokens", "first", "last", "damage")
+        for stats in found:
+            counts = (str(stats.messages), str(stats.summaries), f"{stats.tokens:,}")
+            table.add_row(_text(stats.thread), *counts, _moment(stats.first), _moment(stats.last), str(len(stats.damage) or ""))
+        console.print(table)
+
+    show({"threads": found}, draw, as_json=as_json)
+
+
+def _list_messages(
+    archive: FileArchive, stats: Stats, role: str | None, after: str | None, before: str | None, last: int | None, *, as_json: bool
+) -> None:
+    from holdfast.context.archive import filtered, kinds_for, moment_text
+
+    messages = archive.messages(stats.thread)
+    if role or after or before:
+        kinds = kinds_for(role) if role else frozenset({"human", "ai", "tool", "system", "summary", "reminder", "recall"})
+        messages = list(filtered(messages, kinds, moment_text(after), moment_text(before)))
+    messages = messages[-last:] if last else messages
+    summaries = archive.summaries(stats.thread)
+
+    def draw(console: Console) -> None:
+        table = _table("#", "id", "time", "who", "tokens", "what")
+        for record in messages:
+            tokens = str(record.tokens) if record.tokens is not None else ""
+            table.add_row(str(record.seq), _text(record.id), _moment(record.time), _who(record), tokens, _text(_first_line(record)))
+        console.print(table)
+        _print_summaries(console, summaries)
+        _print_damage(console, stats)
+
+    value = {"thread": stats, "messages": [_message_value(record) for record in messages], "summaries": summaries}
+    show(value, draw, as_json=as_json)
+
+
+def _search(
+    archive: FileArchive, stats: Stats, query: str, top: int, role: str | None, after: str | None, before: str | None, *, as_json: bool
+) -> None:
+    hits = archive.search(stats.thread, query, top, role=role, after=after, before=before)
+
+    def draw(console: Console) -> None:
+        if not hits:
+            console.print(f"None of the {stats.messages} messages fits. Try other words.")
+        for hit in hits:
+            console.print(_headline(hit.record))
+            console.print(_highlighted(hit), soft_wrap=True)
+        _print_damage(console, stats)
+
+    value = {"thread": stats.thread, "query": query, "hits": [_hit_value(hit) for hit in hits]}
+    show(value, draw, as_json=as_json)
+
+
+def _show_message(archive: FileArchive, stats: Stats, id: str, around: int, *, as_json: bool) -> None:
+    passage = archive.read(stats.thread, id, around)
+    if passage is None:
+        raise InputError(
+            f"the thread {stats.thread!r} has no archived message {id!r}.",
+            hint=f"`holdfast history {stats.thread}` lists the ids; numbers are written as '#12'.",
+        )
+    found = passage
+
+    def draw(console: Console) -> None:
+        for record in found.all:
+            console.print(_headline(record, chosen=record is found.record))
+            console.print(_text(record.text), soft_wrap=True)
+            for name, arguments in record.calls:
+                console.print(f"-> {name} {_json(arguments)}", markup=False, soft_wrap=True)
+            console.print()
+        if found.older:
+            numbers = ", ".join(f"#{older.seq}" for older in found.older)
+            console.print(f"This message was edited. Earlier versions: {numbers}", markup=False)
+
+    show(_passage_value(found), draw, as_json=as_json)
+
+
+def _message_value(record: MessageRecord) -> dict[str, Any]:
+    from holdfast.context.records import written
+
+    return written(record) | {"text": record.text}
+
+
+def _hit_value(hit: Hit) -> dict[str, Any]:
+    return {"score": round(hit.score, 4), "snippet": hit.snippet, "why": hit.why, "message": _message_value(hit.record)}
+
+
+def _passage_value(passage: Passage) -> dict[str, Any]:
+    return {
+        "message": _message_value(passage.record),
+        "before": [_message_value(record) for record in passage.before],
+        "after": [_message_value(record) for record in passage.after],
+        "older": [_message_value(record) for record in passage.older],
+    }
+
+
+def _table(*columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        numeric = name in ("#", "messages", "summaries", "tokens", "damage")
+        table.add_column(
+            name, justify="right" if numeric else "left", no_wrap=name != "what", overflow="fold" if name == "id" else "ellipsis"
+        )
+    return table
+
+
+def _text(value: str) -> Any:
+    """A value as it is: never markup, and no character reaches the terminal that would command it."""
+    from rich.text import Text
+
+    return Text("".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in value))
+
+
+def _headline(record: MessageRecord, *, chosen: bool = False) -> Any:
+    from rich.text import Text
+
+    line = Text.assemble((f"#{record.seq} ", "dim"), (_text(record.id).plain, "bold"), f"  {_moment(record.time)}  ")
+    line.append(_who(record).plain, _COLOURS[record.role])
+    return line.append(" <", "dim") if chosen else line
+
+
+def _highlighted(hit: Hit) -> Any:
+    shown = _text(hit.snippet)
+    for start, end in hit.marks:
+        shown.stylize("bold yellow", start, end)
+    shown.pad_left(2)
+    return shown.append(f"  ({', '.join(hit.why[:6])})", "dim") if hit.why else shown
+
+
+def _who(record: MessageRecord) -> Any:
+    for mark in ("summary", "reminder"):
+        if mark in record.marks:
+            return _text(mark)
+    return _text(f"{_WHO[record.role]} {record.name or ''}".strip())
+
+
+def _first_line(record: MessageRecord) -> str:
+    line = next((line.strip() for line in record.text.splitlines() if line.strip()), "")
+    calls = " ".join(f"-> {name}({_json(arguments)})" for name, arguments in record.calls)
+    return f"{line} {calls}".strip()[:400]
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _moment(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _print_summaries(console: Console, summaries: list[SummaryRecord]) -> None:
+    for summary in summaries:
+        tokens = f", {summary.tokens_before} -> {summary.tokens_after} tokens" if summary.tokens_after is not None else ""
+        by = f" by {summary.model}" if summary.model else ""
+        line = f"{_moment(summary.time)} summary {summary.id} ({summary.how}{by}) of {len(summary.covers)} messages{tokens}"
+        console.print(_text(line), soft_wrap=True)
+
+
+def _print_damage(console: Console, stats: Stats) -> None:
+    for line in stats.damage:
+        console.print(f"Damaged: {line}. Everything else can be read.", style="red", markup=False, soft_wrap=True)

@@ -1,0 +1,330 @@
+"""The archive of conversations: everything that was ever said in a thread, word for word, durable before it leaves the window.
+
+One folder per thread. `archive.jsonl` is the truth: it only grows, each line is a record with a checksum, and a person can read it.
+`archive.sqlite` is the full-text index; it may be removed at any time and is made again from the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from os import PathLike
+from typing import Protocol
+
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.context.catalogue import Catalogue
+from holdfast.context.forgetting import Oblivion
+from holdfast.context.history_index import SPOKEN, kind_of
+from holdfast.context.hits import Hit, hits_of, literal_hits, wanted
+from holdfast.context.records import MessageRecord, Record, SummaryRecord
+from holdfast.context.thread_log import LOG_NAME, ThreadLog
+from holdfast.durable.disk import REAL, Disk
+from holdfast.errors import InputError, OutsideRoot
+
+__all__ = ["Archive", "FileArchive", "Forgotten", "Hit", "Passage", "Stats", "check_thread", "moment_text"]
+
+_THREAD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}", re.ASCII)
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z?)?", re.ASCII)
+_OPEN_THREADS = 32
+Moment = datetime | str | None
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A message and what was said around it, in the order of the conversation. `older` are earlier versions of the same message."""
+
+    record: MessageRecord
+    before: tuple[MessageRecord, ...] = ()
+    after: tuple[MessageRecord, ...] = ()
+    older: tuple[MessageRecord, ...] = ()
+
+    @property
+    def all(self) -> tuple[MessageRecord, ...]:
+        return (*self.before, self.record, *self.after)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a thread's archive holds. `damage` says, in words, what in it does not check out; the rest can be read."""
+
+    thread: str
+    messages: int = 0
+    summaries: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    first: str = ""
+    last: str = ""
+    damage: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` or `prune` took out, and from which threads."""
+
+    messages: int = 0
+    summaries: int = 0
+    damaged: int = 0
+    threads: tuple[str, ...] = ()
+    ids: tuple[str, ...] = field(default=(), repr=False)
+
+
+class Archive(Protocol):
+    """Keeps what was said. Safe for many threads and processes.
+
+    Every method takes the thread's name: letters, digits and `-_.:`, at most 128, not beginning with a dot or colon; InputError for
+    any other. A thread that nobody has written to is an empty one, never an error.
+    """
+
+    def add(self, thread: str, records: Iterable[Record]) -> int:
+        """Write durably, then return: what was given survives a power cut. Says how many records were new.
+
+        The same message (id and what it says) given again, by a retry or by another process, writes nothing. An edited
+        message is kept beside the older version. WriteFailed means that none of the new ones is in.
+        """
+
+    def has(self, thread: str, ids: Iterable[str]) -> set[str]:
+        """Those of the ids whose message is held, whole."""
+
+    def read(self, thread: str, id: str, around: int = 0) -> Passage | None:
+        """A message, word for word, and up to `around` messages before and after it; None if it is not held. `#12` is number 12."""
+
+    def originals(self, thread: str, ids: Iterable[str]) -> dict[str, MessageRecord]:
+        """The newest whole version of each of these messages that is held."""
+
+    def search(
+        self, thread: str, query: str, top_k: int = 5, *, role: str | None = None, after: Moment = None, before: Moment = None
+    ) -> list[Hit]:
+        """The messages that answer best, best first. Any text is a query; words in quotes are looked for as they stand.
+
+        `role` is `human`, `ai`, `tool` or `system`, or `summary`, `reminder`, `recall` for what else was in the window; `after` and
+        `before` are moments or ISO dates: from then on, and earlier than that.
+        """
+
+    def messages(self, thread: str) -> list[MessageRecord]:
+        """Everything that was said, all versions, in the order of the conversation."""
+
+    def summaries(self, thread: str) -> list[SummaryRecord]:
+        """All summaries, oldest first."""
+
+    def threads(self) -> list[str]:
+        """The threads that have an archive, by name."""
+
+    def stats(self, thread: str) -> Stats:
+        """Counts, times and damage."""
+
+    def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
+        """Take out every record that holds the text, or has one of the ids, in this thread or (None) in all.
+
+        On return no file of the archive holds any of it: not the log, not the index, nothing that was set aside.
+        """
+
+    def prune(self, older_than: datetime) -> Forgotten:
+        """Take out what was archived before this moment."""
+
+
+def check_thread(thread: str) -> str:
+    """The name as it is used in paths, or an InputError that says what is allowed."""
+    if not isinstance(thread, str) or _THREAD.fullmatch(thread) is None:
+        raise InputError(
+            f"{thread!r} is not a usable thread.",
+            hint="Use 1 to 128 ASCII letters, digits, hyphens, underscores, dots or colons; the first is no dot or colon.",
+        )
+    return thread
+
+
+def moment_text(moment: Moment) -> str | None:
+    """A moment as the archive writes it, so that two of them compare as text."""
+    if moment is None:
+        return None
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InputError(f"{moment.isoformat()} has no time zone.", hint="Give one, for example UTC.")
+        return stamp(moment)
+    if _MOMENT.fullmatch(moment) is None:
+        raise InputError(f"{moment!r} is not a date.", hint="Write it as 2026-04-19 or 2026-04-19T08:15:00Z.")
+    return moment.removesuffix("Z")
+
+
+class FileArchive:
+    """The archive in `base/threads/`. Closing is not needed for anything to be safe; it frees the open indexes."""
+
+    def __init__(
+        self, base: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None, lock_timeout: float | None = 10.0
+    ) -> None:
+        self.base = os.fspath(base)
+        self._disk = disk
+        self._clock = clock or SystemClock()
+        self._timeout = lock_timeout
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, ThreadLog] = OrderedDict()
+
+    def add(self, thread: str, records: Iterable[Record]) -> int:
+        given = list(records)
+        return self._thread(thread).add(given, stamp(self._clock.now())) if given else 0
+
+    def has(self, thread: str, ids: Iterable[str]) -> set[str]:
+        catalogue = self._thread(thread).catalogue()
+        return {id for id in ids if catalogue.holds(id)}
+
+    def read(self, thread: str, id: str, around: int = 0) -> Passage | None:
+        log = self._thread(thread)
+        return passage_of(log.catalogue(), id, around, lambda index: self._message(log, index))
+
+    def originals(self, thread: str, ids: Iterable[str]) -> dict[str, MessageRecord]:
+        log = self._thread(thread)
+        catalogue = log.catalogue()
+        found = {id: self._message(log, index) for id in ids if (index := catalogue.find(id)) is not None}
+        return {id: record for id, record in found.items() if record is not None}
+
+    def search(
+        self, thread: str, query: str, top_k: int = 5, *, role: str | None = None, after: Moment = None, before: Moment = None
+    ) -> list[Hit]:
+        log = self._thread(thread)
+        kinds = kinds_for(role)
+        since, until = moment_text(after), moment_text(before)
+        if top_k < 1 or not query.strip() or log.size() == 0:
+            return []
+        found = log.index.search(query, wanted(query, top_k), kinds=kinds, after=since, before=until)
+        if found:
+            return hits_of(query, found, lambda one: log.read_at(one.ref), top_k)
+        return literal_hits(query, filtered(reversed(self.messages(thread)), kinds, since, until), top_k)
+
+    def messages(self, thread: str) -> list[MessageRecord]:
+        log = self._thread(thread)
+        records = {(record.id, record.mark): record for record in log.records() if isinstance(record, MessageRecord)}
+        catalogue = log.catalogue()
+        held = (catalogue.messages[index] for index in catalogue.order())
+        return [records[key] for one in held if (key := (one.id, one.mark)) in records]
+
+    def summaries(self, thread: str) -> list[SummaryRecord]:
+        return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
+
+    def threads(self) -> list[str]:
+        root = self._root
+        if self._disk.kind(root) != "folder":
+            return []
+        names = [name for name in self._disk.list(root) if _THREAD.fullmatch(name)]
+        return [name for name in names if self._disk.kind(os.path.join(root, name, LOG_NAME)) == "file"]  # noqa: PTH118
+
+    def stats(self, thread: str) -> Stats:
+        log = self._thread(thread)
+        if log.size() == 0:
+            return Stats(thread)
+        damage = tuple(f"{one.length} bytes at byte {one.position} of {log.path}: {one.reason}" for one in log.damage())
+        return stats_of(thread, log.catalogue(), log.size(), damage)
+
+    def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
+        oblivion = Oblivion(text=text, ids=ids)
+        result = Forgotten()
+        for name in self.threads() if thread is None else [check_thread(thread)]:
+            gone, damaged = self._thread(name).forget(oblivion)
+            result = forgotten_of(result, name, gone, damaged)
+        return result
+
+    def prune(self, older_than: datetime) -> Forgotten:
+        limit = moment_text(older_than) or ""
+        result = Forgotten()
+        for name in self.threads():
+            gone = self._thread(name).keep_only(lambda record: record.time >= limit)
+            result = forgotten_of(result, name, gone, 0)
+        return result
+
+    def close(self) -> None:
+        """Let go of all open indexes."""
+        with self._lock:
+            logs = list(self._open.values())
+            self._open.clear()
+        for log in logs:
+            log.close()
+
+    @property
+    def _root(self) -> str:
+        return os.path.join(self.base, "threads")  # noqa: PTH118  # a disk knows paths as text
+
+    def _thread(self, thread: str) -> ThreadLog:
+        name = check_thread(thread)
+        with self._lock:
+            folder = self._beneath(name)
+            log = self._open.pop(name, None) or ThreadLog(folder, self._disk, self._timeout)
+            self._open[name] = log
+            while len(self._open) > _OPEN_THREADS:
+                self._open.popitem(last=False)[1].close()
+            return log
+
+    def _beneath(self, name: str) -> str:
+        """The thread's folder; OutsideRoot if a link there leads anywhere else."""
+        folder = os.path.join(self._disk.resolve(self._root), name)  # noqa: PTH118
+        path = os.path.join(folder, LOG_NAME)  # noqa: PTH118
+        if self._disk.resolve(path) != path:
+            raise OutsideRoot(f"{path} leads out of its folder by a link.", path=path, operation="open", hint="Remove the link.")
+        return folder
+
+    @staticmethod
+    def _message(log: ThreadLog, index: int) -> MessageRecord | None:
+        record = log.read(log.catalogue().messages[index])
+        return record if isinstance(record, MessageRecord) else None
+
+
+def kinds_for(role: str | None) -> frozenset[str]:
+    """The kinds of message that a role stands for; what people and models said without one."""
+    if role is None:
+        return SPOKEN
+    known = {"user": "human", "assistant": "ai"}.get(role, role)
+    if known not in SPOKEN | {"summary", "reminder", "recall"}:
+        raise InputError(f"{role!r} is not a role.", hint="Use human, ai, tool or system (or summary, reminder, recall).")
+    return frozenset({known})
+
+
+def passage_of(catalogue: Catalogue, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
+    """A message and its neighbours, read one by one."""
+    index = catalogue.find(id)
+    record = read(index) if index is not None else None
+    if index is None or record is None:
+        return None
+    order = catalogue.order()
+    at, reach = order.index(index), max(around, 0)
+    older = [other for other in catalogue.versions(record.id) if other != index and not catalogue.messages[other].reference]
+    earlier, later = order[max(at - reach, 0) : at], order[at + 1 : at + 1 + reach]
+    before, after, versions = (tuple(one for other in part if (one := read(other)) is not None) for part in (earlier, later, older))
+    return Passage(record, before, after, versions)
+
+
+def filtered(records: Iterable[MessageRecord], kinds: frozenset[str], since: str | None, until: str | None) -> Iterator[MessageRecord]:
+    """Only those of these kinds and times."""
+    for record in records:
+        if kind_of(record) in kinds and (since is None or record.time >= since) and (until is None or record.time < until):
+            yield record
+
+
+def stats_of(thread: str, catalogue: Catalogue, size: int, damage: tuple[str, ...] = ()) -> Stats:
+    """The counts of a catalogue."""
+    times = sorted(held.time for held in (*catalogue.messages, *catalogue.summaries) if held.time)
+    return Stats(
+        thread,
+        messages=len(catalogue.messages),
+        summaries=len(catalogue.summaries),
+        tokens=sum(held.tokens for held in catalogue.messages),
+        bytes=size,
+        first=times[0] if times else "",
+        last=times[-1] if times else "",
+        damage=damage,
+    )
+
+
+def forgotten_of(so_far: Forgotten, thread: str, gone: list[Record], damaged: int) -> Forgotten:
+    """What was forgotten up to now and in this thread."""
+    if not gone and not damaged:
+        return so_far
+    messages = sum(isinstance(record, MessageRecord) for record in gone)
+    return Forgotten(
+        so_far.messages + messages,
+        so_far.summaries + len(gone) - messages,
+        so_far.damaged + damaged,
+        (*so_far.threads, thread),
+        (*so_far.ids, *(record.id for record in gone)),
+    )

@@ -1,0 +1,203 @@
+"""Carrying out a plan: archive first, then summarize, then replace (S7-S12).
+
+A generator that says what it wants done and is sent the result: `Store` and `Record` (durable before it goes on), `Recall` (originals of
+messages that are references by now), `Ask` (a
+summarizer call). The shells around it are sync or async; errors are thrown into it. It changes nothing in place: the outcome
+holds the new history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.context.plain import Forge
+from holdfast.context.planner import Plan
+from holdfast.context.records import SummaryRecord
+from holdfast.context.references import cleared, clipped, left
+from holdfast.context.summarizing import Ask, Entry, SummaryError, summarize
+from holdfast.context.view import calls_of, marks_of, role_of, text_of
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
+from holdfast.tokens import Message
+
+__all__ = ["LEAD", "Outcome", "Recall", "Record", "Settings", "Store", "Want", "compact"]
+
+LEAD = "Here is a summary of the conversation to date:"
+_EXTRACT_NOTE = "(Made without a model: sentences of the conversation, word for word.)"
+
+How = Literal["model", "extract", "reference"]
+_Written = tuple[str, How, str | None, frozenset[str], int]
+"""The text, how it was made, why no model made it, the ids that the model read, and its calls."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Put these messages into the archive, durably, then go on."""
+
+    messages: tuple[Message, ...]
+    history: Sequence[Message] = ()
+    """The conversation they are part of."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Put this summary into the archive, durably, then go on."""
+
+    summary: SummaryRecord
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Send the original text of these ids, as a mapping; an id that the archive does not have is left out."""
+
+    ids: tuple[str, ...]
+
+
+Want = Store | Record | Recall | Ask
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a compaction is carried out."""
+
+    count: Callable[[str], int]
+    forge: Forge
+    new_id: Callable[[], str]
+    enabled: bool = True
+    """False: no summarizer is called and no summary made; a reference stands for what left."""
+    ask: bool = True
+    """False: there is no model that could be asked; the summary is an extract."""
+    model: str | None = None
+    """The name of the model that is asked, for the record."""
+    limit: int = 4_000
+    """The most tokens of one summarizer call."""
+    prompt: str | None = None
+    role: Literal["human", "system"] = "human"
+    places: Callable[[str], str | None] = lambda id: None
+    """Where a person or a tool finds the whole text of a message besides the archive."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A history after a compaction, and what was done to it."""
+
+    messages: tuple[Message, ...]
+    plan: Plan
+    covers: tuple[str, ...] = ()
+    summary: Message | None = None
+    text: str = ""
+    how: How = "model"
+    why_not_model: str | None = None
+    read: frozenset[str] = frozenset()
+    calls: int = 0
+
+
+def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Generator[Want, Any, Outcome]:
+    """Carry the plan out. Raises SummaryError, with nothing changed, when the summarizer fails and the window does not force an
+    extract."""
+    touched = sorted({*plan.leave, *plan.previous, *plan.clear, *(index for index, _ in plan.clip)})
+    yield Store(tuple(messages[index] for index in touched if "archived" not in marks_of(messages[index])), messages)
+    leaving = [messages[index] for index in plan.leave]
+    covers = tuple(str(message.id) for message in leaving)
+    shown = _replaced(plan, messages, settings)
+    if not (plan.leave or plan.previous):
+        return Outcome(tuple(shown), plan)
+    previous = "\n\n".join(_notes_in(messages[index]) for index in plan.previous)
+    if not settings.enabled:
+        written: _Written = left(len(leaving)), "reference", None, frozenset(), 0
+    else:
+        entries = yield from _entries(leaving)
+        written = yield from _written(plan, entries, previous, settings)
+    text, how, why, read, calls = written
+    body = text if how == "reference" else f"{LEAD}\n\n{text}"
+    summary = settings.forge.summary(body, id=settings.new_id(), role=settings.role, marks={"summary": how, "covers": len(covers)})
+    yield Record(
+        SummaryRecord(
+            id=str(summary.id),
+            text=text,
+            covers=covers,
+            tokens_before=plan.before,
+            tokens_after=plan.after,
+            model=settings.model if how == "model" else None,
+            how=how,
+            previous=str(messages[plan.previous[-1]].id) if plan.previous else None,
+        )
+    )
+    lead = next((number for number, message in enumerate(shown) if role_of(message) != "system"), len(shown))
+    history = (*shown[:lead], summary, *shown[lead:])  # system messages that lead stay first: some providers accept them nowhere else
+    return Outcome(history, plan, covers, summary, text, how, why, read, calls)
+
+
+def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Settings) -> Generator[Want, Any, _Written]:
+    why: str | None = None
+    if settings.ask:
+        try:
+            notes = yield from summarize(entries, previous=previous, limit=settings.limit, count=settings.count, prompt=settings.prompt)
+            text = notes.text
+            if plan.pressure == "cap" and settings.count(text) > plan.summary_room:
+                text = _extract([Entry("notes", "", text)], "", plan.summary_room, settings)
+            return text, "model", None, frozenset(notes.read), notes.calls
+        except SummaryError as error:
+            if plan.pressure != "cap":
+                raise
+            why = error.message
+    text = _extract(entries, previous, plan.summary_room, settings)
+    return f"{_EXTRACT_NOTE}\n{text}", "extract", why, frozenset(), 0
+
+
+def _extract(entries: Sequence[Entry], previous: str, room: int, settings: Settings) -> str:
+    """True sentences within the room: the notes from before first, then the new part."""
+    note = settings.count(_EXTRACT_NOTE) + 8
+    sources = [Source(entry.id, entry.text) for entry in entries if entry.text.strip()]
+    if previous:
+        sources.insert(0, Source("notes", previous.replace(_EXTRACT_NOTE, "").strip()))
+    chosen = select(sources, budget=max(16, room - note), count=settings.count)
+    return "\n".join(passage.text.strip() for passage in chosen.passages)
+
+
+def _entries(messages: Sequence[Message]) -> Generator[Want, Any, list[Entry]]:
+    """The messages as the summarizer reads them; references are read as what they stand for."""
+    moved = tuple(str(message.id) for message in messages if "archived" in marks_of(message))
+    originals: Mapping[str, str] = (yield Recall(moved)) if moved else {}
+    return [_entry(message, originals.get(str(message.id))) for message in messages]
+
+
+def _entry(message: Message, original: str | None) -> Entry:
+    lines = [original if original is not None else text_of(message)]
+    lines += [f"[calls {call.get('name')} with {call.get('args')}]" for call in getattr(message, "tool_calls", None) or ()]
+    name = getattr(message, "name", None)
+    role = {"human": "user", "ai": "assistant"}.get(role_of(message), role_of(message))
+    return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line))
+
+
+def _notes_in(message: Message) -> str:
+    return text_of(message).removeprefix(LEAD).strip()
+
+
+def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings) -> list[Message]:
+    """What is kept, with references where the plan wants them. A message that is tied to calls keeps them; only its text moves."""
+    clear, clip = set(plan.clear), dict(plan.clip)
+    shown: list[Message] = []
+    for index in plan.keep:
+        message = messages[index]
+        id = str(message.id)
+        if index in clear:
+            text = cleared(id, settings.count(text_of(message)), settings.places(id))
+        elif index in clip:
+            text = clipped(
+                text_of(message), _text_room(message, clip[index], settings), id=id, count=settings.count, place=settings.places(id)
+            )
+        else:
+            shown.append(message)
+            continue
+        shown.append(settings.forge.with_text(message, text, marks={"archived": "cleared" if index in clear else "clipped"}))
+    return shown
+
+
+def _text_room(message: Message, allowed: int, settings: Settings) -> int:
+    """What is left for the text of a message beside its tool calls and the tokens around it."""
+    calls = sum(settings.count(f"{name}{call}") for call, name in calls_of(message))
+    arguments = sum(settings.count(str(call.get("args"))) for call in getattr(message, "tool_calls", None) or ())
+    return max(0, allowed - calls - arguments - 8)

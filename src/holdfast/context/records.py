@@ -1,0 +1,254 @@
+"""What the archive keeps, as values: a message word for word, and a summary with what it stands for.
+
+A record holds JSON values only, so that the log can be read by a person and by any program. What JSON has no form for is wrapped in an
+object with one key that says what it was (`$bytes`, `$text`, `$number`, `$pairs`), and comes back as it was; anything else is kept
+as its `repr` (`$repr`), and the record says that it is not `exact`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal
+
+from holdfast.context.jsonable import plain, restored
+from holdfast.context.plain import PlainMessage
+from holdfast.context.view import MARK, Role, marks_of, role_of, text_of
+from holdfast.errors import InputError
+
+__all__ = ["SCHEMA", "MessageRecord", "Record", "SummaryRecord", "message_of", "record_from", "record_of", "records_of", "written"]
+
+SCHEMA = 1
+How = Literal["model", "extract", "reference"]
+
+_EXTRAS = ("additional_kwargs", "response_metadata", "usage_metadata", "invalid_tool_calls", "status", "artifact")
+_ROLES: dict[str, Role] = {"human": "human", "ai": "ai", "tool": "tool", "system": "system"}
+
+
+@dataclass(frozen=True)
+class MessageRecord:
+    """A message as it was said. `seq` is its number in the thread's archive, given when it is added; `mark` stands for what it says.
+
+    `after` is the id of the message before it in the conversation, where that is known: messages may be archived out of turn.
+    """
+
+    id: str
+    role: Role
+    content: Any
+    type: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    time: str = ""
+    tokens: int | None = None
+    after: str | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = True
+    seq: int = 0
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.mark:
+            said = [self.role, self.content, list(self.tool_calls), self.tool_call_id, self.name]
+            object.__setattr__(self, "mark", _digest(said))
+
+    @cached_property
+    def text(self) -> str:
+        """All the text that was said, without the tool calls."""
+        content = restored(self.content)
+        if content is None:
+            return ""
+        return text_of(PlainMessage(self.role, content if isinstance(content, str | list) else [content]))
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        """The marks that Holdfast left on the message."""
+        kwargs = self.extras.get("additional_kwargs")
+        marks = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
+        return marks if isinstance(marks, Mapping) else {}
+
+    @property
+    def calls(self) -> tuple[tuple[str, Any], ...]:
+        """(name, arguments) of every tool call, in LangChain's form or OpenAI's."""
+        found = []
+        for call in self.tool_calls:
+            function = call.get("function")
+            inner = function if isinstance(function, Mapping) else call
+            found.append((str(inner.get("name") or ""), inner.get("args", inner.get("arguments"))))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class SummaryRecord:
+    """A summary, what it stands for, and how it was made. `previous` is the id of the summary that was folded into it."""
+
+    id: str
+    text: str
+    covers: tuple[str, ...] = ()
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    model: str | None = None
+    how: How = "model"
+    previous: str | None = None
+    time: str = ""
+    seq: int = 0
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.mark:
+            object.__setattr__(self, "mark", _digest([self.text, list(self.covers)]))
+
+
+Record = MessageRecord | SummaryRecord
+
+
+def record_of(message: Any, *, id: str | None = None, after: str | None = None, time: str = "", tokens: int | None = None) -> MessageRecord:
+    """The record of one message: LangChain's, ours, or a dict with `role` and `content`. Nothing of it is lost.
+
+    A message without an id gets one made from what it says; `records_of` tells equal messages apart.
+    """
+    given = _structural(message)
+    content, exact = plain(given.content)
+    calls, exact_calls = plain(list(getattr(given, "tool_calls", None) or ()))
+    extras, exact_extras = plain({name: value for name in _EXTRAS if (value := getattr(given, name, None))})
+    name = getattr(given, "name", None)
+    record = MessageRecord(
+        id=str(id or given.id or ""),
+        role=role_of(given),
+        content=content,
+        type=str(given.type),
+        tool_calls=tuple(call if isinstance(call, Mapping) else {"name": "", "args": call} for call in calls),
+        tool_call_id=_text(getattr(given, "tool_call_id", None)),
+        name=_text(name),
+        time=time,
+        tokens=tokens,
+        after=after,
+        extras=extras,
+        exact=exact and exact_calls and exact_extras,
+    )
+    return record if record.id else dataclasses.replace(record, id=f"anon-{record.mark}")
+
+
+def records_of(
+    messages: Iterable[Any], *, history: Sequence[Any] = (), tokens: Mapping[str, int] | None = None, time: str = ""
+) -> list[MessageRecord]:
+    """The records of messages that leave together. With `history`, the conversation they are part of, each knows the one before it.
+
+    Messages without ids are told apart by what they say, what was said before them, and how often: the same part of a
+    conversation, archived again, gives the same ids.
+    """
+    before = _predecessors(history)
+    nameless: Counter[str] = Counter()
+    found: list[MessageRecord] = []
+    previous = ""
+    for message in messages:
+        record = record_of(message, time=time)
+        if not _structural(message).id:
+            key = _digest([previous, record.mark])
+            nameless[key] += 1
+            record = dataclasses.replace(record, id=f"anon-{key}" + (f"-{nameless[key]}" if nameless[key] > 1 else ""))
+        count = (tokens or {}).get(record.id)
+        found.append(dataclasses.replace(record, after=before.get(record.id), tokens=count))
+        previous = record.mark
+    return found
+
+
+def message_of(record: MessageRecord) -> dict[str, Any]:
+    """The message as a plain dict with the usual keys, its content as it was. What was only kept as a `repr` stays one."""
+    message: dict[str, Any] = {"type": record.type or record.role, "content": restored(record.content), "id": record.id}
+    if record.tool_calls:
+        message["tool_calls"] = [restored(call) for call in record.tool_calls]
+    for key in ("tool_call_id", "name"):
+        if getattr(record, key) is not None:
+            message[key] = getattr(record, key)
+    return message | {key: restored(value) for key, value in record.extras.items()}
+
+
+def written(record: Record) -> dict[str, Any]:
+    """The record as it stands in the log. Empty parts are left out."""
+    kind = "message" if isinstance(record, MessageRecord) else "summary"
+    values: dict[str, Any] = {"schema": SCHEMA, "kind": kind, "seq": record.seq, "id": record.id, "time": record.time}
+    for part in dataclasses.fields(record):
+        value = getattr(record, part.name)
+        if part.name not in values and value not in (None, (), {}, ""):
+            values[part.name] = list(value) if isinstance(value, tuple) else value
+    if kind == "message":
+        values.setdefault("content", record.content if isinstance(record, MessageRecord) else "")
+        if values.get("exact") is True:
+            del values["exact"]
+        if values.get("type") == values.get("role"):
+            del values["type"]
+    return values
+
+
+def record_from(values: Mapping[str, Any]) -> Record | None:
+    """The record that was written, or None for a kind that this version does not know."""
+    if "id" not in values:
+        return None
+    if values.get("kind") == "message":
+        role = _ROLES.get(str(values.get("role")), "human")
+        return MessageRecord(**{"content": "", **_known(MessageRecord, values), "role": role})
+    if values.get("kind") == "summary":
+        return SummaryRecord(**{"text": "", **_known(SummaryRecord, values)})
+    return None
+
+
+def _known(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that this version knows: a later one may have added some."""
+    names = _MEMBERS[kind]
+    return {key: tuple(value) if key in ("tool_calls", "covers") else value for key, value in values.items() if key in names}
+
+
+_MEMBERS: dict[type[Record], frozenset[str]] = {
+    kind: frozenset(part.name for part in dataclasses.fields(kind)) for kind in (MessageRecord, SummaryRecord)
+}
+
+
+def _structural(message: Any) -> Any:
+    """A dict as a message with attributes; anything else must have them."""
+    if isinstance(message, Mapping):
+        kind = str(message.get("type") or message.get("role") or "human")
+        kwargs = message.get("additional_kwargs")
+        return PlainMessage(
+            kind,
+            message.get("content", ""),
+            message.get("id"),
+            tool_calls=list(message.get("tool_calls") or ()),
+            tool_call_id=message.get("tool_call_id"),
+            name=message.get("name"),
+            additional_kwargs=dict(kwargs) if isinstance(kwargs, Mapping) else {},
+        )
+    if not hasattr(message, "type") or not hasattr(message, "content"):
+        raise InputError(f"a {type(message).__name__} is not a message.", hint="It needs `type`, `content` and `id`.")
+    return message
+
+
+def _predecessors(history: Sequence[Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    previous: str | None = None
+    for message in history:
+        given = _structural(message)
+        if "reminder" in marks_of(given) or role_of(given) == "system":
+            continue  # put in from outside, and moved about: they are no part of what was said in turn
+        name = str(given.id or "")
+        if name and previous and previous != name:
+            found.setdefault(name, previous)
+        previous = name or previous
+    return found
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    made, _ = plain(str(value))
+    return made if isinstance(made, str) else repr(value)
+
+
+def _digest(value: Any) -> str:
+    data = json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str)
+    return blake2b(data.encode(), digest_size=10).hexdigest()

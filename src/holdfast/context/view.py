@@ -1,0 +1,127 @@
+"""A history as the planner sees it: one small value per message, no content.
+
+Marks that Holdfast leaves on a message live in `additional_kwargs["holdfast"]`, a plain mapping, so they survive every store and every
+provider ignores them: `summary` (how it was made), `reminder` (its kind), `pin`, `repaired` (a made-up tool result), and `archived` (what
+stands here is a reference; the original is in the archive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from holdfast.tokens import Message
+
+__all__ = ["MARK", "Item", "Role", "calls_of", "marks_of", "role_of", "text_of", "view_of"]
+
+MARK = "holdfast"
+
+Role = Literal["human", "ai", "tool", "system"]
+
+_ROLES: dict[str, Role] = {
+    "human": "human",
+    "user": "human",
+    "ai": "ai",
+    "assistant": "ai",
+    "AIMessageChunk": "ai",
+    "HumanMessageChunk": "human",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+    "SystemMessageChunk": "system",
+    "ToolMessageChunk": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message: where it is, who speaks, what it costs, what it is tied to."""
+
+    index: int
+    id: str
+    role: Role
+    tokens: int
+    calls: tuple[str, ...] = ()
+    answers: str | None = None
+    pinned: bool = False
+    reminder: str | None = None
+    summary: str | None = None
+    archived: bool = False
+    reasoning: bool = False
+
+
+def view_of(messages: Sequence[Message], tokens: Iterable[int]) -> tuple[Item, ...]:
+    """The whole history as items. Called when there is something to plan, not on every model call."""
+    return tuple(_item(index, message, count) for index, (message, count) in enumerate(zip(messages, tokens, strict=True)))
+
+
+def role_of(message: Message) -> Role:
+    """Who speaks. An unknown kind is treated as the user's: it is the one that is never lost."""
+    return _ROLES.get(message.type, "human")
+
+
+def marks_of(message: Message) -> Mapping[str, Any]:
+    """The marks that Holdfast left on a message."""
+    extras = getattr(message, "additional_kwargs", None)
+    marks = extras.get(MARK) if isinstance(extras, Mapping) else None
+    if isinstance(marks, Mapping):
+        return marks
+    if (
+        isinstance(extras, Mapping) and extras.get("lc_source") == "summarization"
+    ):  # a thread that LangChain's own middleware has summarized
+        return {"summary": str(message.id)}
+    return {}
+
+
+def calls_of(message: Message) -> Iterator[tuple[str, str]]:
+    """(id, name) of every tool call that the message asks for, the ones that could not be parsed included: a provider wants their
+    results too."""
+    for attribute in ("tool_calls", "invalid_tool_calls"):
+        for call in getattr(message, attribute, None) or ():
+            if call.get("id"):
+                yield str(call["id"]), str(call.get("name") or "")
+
+
+def text_of(message: Message) -> str:
+    """All the text of a message: its string, or its text and reasoning blocks joined; other blocks are named."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return "\n".join(part for part in map(_block_text, cast("list[Any]", content)) if part)
+
+
+def _block_text(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, Mapping):
+        return str(block)
+    for key in ("text", "thinking", "reasoning", "content"):
+        if isinstance(block.get(key), str):
+            return str(block[key])
+    return f"[{block.get('type', 'block')}]"
+
+
+def _item(index: int, message: Message, tokens: int) -> Item:
+    marks, role = marks_of(message), role_of(message)
+    return Item(
+        index=index,
+        id=str(message.id),
+        role=role,
+        tokens=tokens,
+        calls=tuple(call for call, _ in calls_of(message)) if role == "ai" else (),
+        answers=str(getattr(message, "tool_call_id", "") or "") if role == "tool" else None,
+        pinned=bool(marks.get("pin")),
+        reminder=marks.get("reminder"),
+        summary=marks.get("summary"),
+        archived="archived" in marks,
+        reasoning=role == "ai" and _reasons(message),
+    )
+
+
+def _reasons(message: Message) -> bool:
+    content = message.content
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and block.get("type") in ("thinking", "redacted_thinking", "reasoning") for block in content
+    )

@@ -1,0 +1,217 @@
+"""What is sent: a history that is whole, within its triggers, and never over the window (S4, S5, S10).
+
+`Keeper` holds what one process knows about its threads (running sums, how much is tidy, back-off, a summary made but not yet stored) and
+decides before each model call, in time proportional to what is new. It works on any message of the usual shape and does no I/O: what it
+wants done it yields.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
+from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
+from holdfast.context.repair import Repaired, repair
+from holdfast.context.summarizing import SummaryError
+from holdfast.context.triggers import Measure, Size
+from holdfast.context.view import calls_of, role_of, view_of
+from holdfast.errors import BudgetError
+from holdfast.events import Bus, Compacted, CompactionPlanned, SummaryMade, TokenCount, TriggerMet
+from holdfast.tokens import Ledger, Message, MessageCounts, TokenCounter
+
+__all__ = ["Keeper", "Prepared", "Room"]
+
+_TIGHTER = (1.0, 0.85, 0.7, 0.5)
+"""An estimate may be a little low; each further try aims at this share of the cap."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a request may be: the model's window, the most that may be sent, and what is sent besides the messages. All in our own
+    counting."""
+
+    window: int
+    cap: int
+    fixed: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The messages to send. `changed` when they are not the ones that were given: then the state is to be rewritten with `stored`."""
+
+    messages: Sequence[Message]
+    tokens: int
+    changed: bool = False
+    outcome: Outcome | None = None
+    repaired: Repaired | None = None
+
+
+@dataclass
+class _Thread:
+    ledger: Ledger
+    tidy: int = 0
+    failures: int = 0
+    wait: int = 0
+    strained: tuple[int, int] | None = None
+    """Tokens and messages after a compaction that could not do with what left."""
+    memo: tuple[tuple[Any, ...], Outcome] | None = None
+
+
+@dataclass
+class Keeper:
+    """Decides, for many threads, what is sent. Safe for many threads of one process."""
+
+    policy: Policy
+    settings: Settings
+    counter: TokenCounter
+    bus: Bus
+    threads: int = 256
+    """How many conversations are remembered; one that was forgotten is counted anew."""
+    on_leave: Sequence[Callable[[str, tuple[Message, ...]], None]] = ()
+    _known: OrderedDict[str, _Thread] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.counts = MessageCounts(self.counter)
+
+    def prepare(self, thread: str, messages: Sequence[Message], room: Room) -> Generator[Want, Any, Prepared]:
+        """The request for one model call. The usual call counts what is new and yields nothing."""
+        known = self._thread(thread)
+        tokens = known.ledger.total(messages) + room.fixed
+        self.bus.emit(TokenCount(tokens=tokens, window=room.window))
+        known.tidy = min(known.tidy, known.ledger.unchanged)
+        known.tidy = _tidy_from(messages, known.tidy)
+        repaired: Repaired | None = None
+        if known.tidy < len(messages):
+            repaired = repair(messages, self.settings.forge)
+            if repaired.changed:
+                yield Store(repaired.dropped, messages)
+                messages = repaired.messages
+                tokens = known.ledger.total(messages) + room.fixed
+                known.tidy = _tidy_from(messages, 0)
+        met = self.policy.trigger.met(Measure(tokens, len(messages), room.window))
+        if known.strained is not None and not is_doubled(tokens, len(messages), *known.strained):
+            met = None
+        if known.wait:
+            known.wait -= 1
+        if (met is None or known.wait) and tokens <= room.cap:
+            return Prepared(messages, tokens, bool(repaired and repaired.changed), None, repaired)
+        outcome = yield from self._compacted(known, messages, room)
+        if outcome is None:
+            return Prepared(messages, tokens, bool(repaired and repaired.changed), None, repaired)
+        after = known.ledger.total(outcome.messages) + room.fixed
+        known.tidy = _tidy_from(outcome.messages, 0)
+        known.strained = (after, len(outcome.messages)) if outcome.plan.strained else None
+        self.bus.emit(Compacted(messages=len(outcome.messages), tokens=after))
+        self._tell(thread, messages, outcome)
+        return Prepared(outcome.messages, after, True, outcome, repaired)
+
+    def compact(
+        self, thread: str, messages: Sequence[Message], room: Room, *, force: bool = True, keep: Size | None = None
+    ) -> Generator[Want, Any, Prepared]:
+        """A compaction that a person asked for. Pending calls stay pending; nothing happens when there is nothing to leave."""
+        repaired = repair(messages, self.settings.forge, answer_newest=False)
+        if repaired.changed:
+            yield Store(repaired.dropped, messages)
+        known = self._thread(thread)
+        known.tidy = 0
+        tokens = known.ledger.total(repaired.messages) + room.fixed
+        outcome = yield from self._compacted(known, repaired.messages, room, force=force, keep=keep)
+        if outcome is None:
+            return Prepared(repaired.messages, tokens, repaired.changed, None, repaired)
+        self._tell(thread, repaired.messages, outcome)
+        return Prepared(outcome.messages, known.ledger.total(outcome.messages) + room.fixed, True, outcome, repaired)
+
+    def stored(self, thread: str) -> None:
+        """The state was rewritten: a summary that was held for a second try is no longer needed."""
+        self._thread(thread).memo = None
+
+    def _compacted(
+        self, known: _Thread, messages: Sequence[Message], room: Room, *, force: bool = False, keep: Size | None = None
+    ) -> Generator[Want, Any, Outcome | None]:
+        view = view_of(messages, map(self.counts.count, messages))
+        cap = room.cap
+        last: tuple[int, Outcome] | None = None
+        for share in _TIGHTER:
+            plan = plan_compaction(
+                view, self.policy, window=room.window, cap=int(cap * share) if last else cap, fixed=room.fixed, force=force, keep=keep
+            )
+            if plan is None:
+                return None
+            self._announce(plan)
+            try:
+                outcome = yield from self._carried_out(known, plan, messages)
+            except SummaryError:
+                known.failures += 1
+                known.wait = min(64, 2 ** (known.failures + 1))
+                return None
+            after = room.fixed + sum(map(self.counts.count, outcome.messages))
+            if after <= room.cap:
+                return outcome
+            last = after, outcome
+        assert last is not None  # noqa: S101 - the loop ran at least once
+        raise BudgetError(
+            f"The request has {last[0]} tokens after everything was tried and the window allows {room.cap}.",
+            window=room.cap,
+            needs={"system prompt, memory and tools": room.fixed, "messages": last[0] - room.fixed},
+            hint="Use a model with a larger window, fewer tools or a shorter system prompt.",
+        )
+
+    def _carried_out(self, known: _Thread, plan: Plan, messages: Sequence[Message]) -> Generator[Want, Any, Outcome]:
+        """The plan, done; a summary of the very same messages that was made before a failed model call is used again."""
+        covered = tuple(str(messages[index].id) for index in (*plan.previous, *plan.leave))
+        key = (covered, plan.keep, plan.clear, plan.clip)
+        if known.memo is not None and known.memo[0] == key:
+            return known.memo[1]
+        settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
+        outcome = yield from compact(plan, messages, settings)
+        if outcome.why_not_model is not None:
+            known.failures += 1
+            known.wait = min(64, 2 ** (known.failures + 1))
+        elif outcome.how == "model" and outcome.calls:
+            known.failures = known.wait = 0
+        if outcome.summary is not None:
+            self.bus.emit(SummaryMade(tokens=self.counts.count(outcome.summary)))
+        known.memo = (key, outcome)
+        return outcome
+
+    def _announce(self, plan: Plan) -> None:
+        kind, _, value = plan.why.partition(" ")
+        if plan.pressure == "trigger":
+            self.bus.emit(TriggerMet(trigger=kind, value=float(value) if value else 0.0))
+        self.bus.emit(CompactionPlanned(removed=len(plan.leave), kept=len(plan.keep)))
+
+    def _tell(self, thread: str, messages: Sequence[Message], outcome: Outcome) -> None:
+        leaving = tuple(messages[index] for index in outcome.plan.leave)
+        for hook in self.on_leave if leaving else ():
+            hook(thread, leaving)
+
+    def _thread(self, name: str) -> _Thread:
+        with self._lock:
+            known = self._known.pop(name, None) or _Thread(Ledger(self.counts))
+            self._known[name] = known
+            while len(self._known) > self.threads:
+                self._known.popitem(last=False)
+            return known
+
+
+def _tidy_from(messages: Sequence[Message], start: int) -> int:
+    """Up to where the history is whole, walking on from a place where it was: every call directly followed by exactly its results."""
+    index, end = start, len(messages)
+    while index < end:
+        message = messages[index]
+        role = role_of(message)
+        if role == "tool":
+            return index
+        calls = [call for call, _ in calls_of(message)] if role == "ai" else []
+        results = [
+            getattr(later, "tool_call_id", None) for later in messages[index + 1 : index + 1 + len(calls)] if role_of(later) == "tool"
+        ]
+        if results != calls and (len(results) != len(calls) or sorted(map(str, results)) != sorted(calls)):
+            return index
+        index += 1 + len(calls)
+    return index

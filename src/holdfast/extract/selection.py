@@ -1,0 +1,175 @@
+"""Selecting passages within a budget of tokens: `select`.
+
+Greedy: the best unit first, each next one judged by what it adds to those already chosen. The result keeps the order of the
+sources, is word for word, and says what was left out. Nothing is generated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import InputError
+from holdfast.extract.passages import Passage, Source, Unit, cut
+from holdfast.extract.questions import understand
+from holdfast.extract.ranking import Weights, centrality, positions, relevance, unit_terms
+from holdfast.text.likeness import NEAR, compare
+
+__all__ = ["Extract", "LeftOut", "select"]
+
+# How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.
+_REDUNDANCY, _REDUNDANCY_ASKED = 0.5, 0.15
+_CUES = re.compile(
+    r"\b(?:decided|decision|agreed|must|should|important|therefore|in summary|in short|conclu\w+|result\w*|because|finally|total"
+    r"|next step\w*|todo|deadline|prefer\w*|remember|always|never|error|failed|fixed|works)\b|决定|重要|因此|总之|结论|必须|結論|決め|必要",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of one source is not in the extract: how many units, and how many tokens they have."""
+
+    source: str
+    units: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Passages of the sources, word for word and in their order, and what was left out.
+
+    `repeated` are passages that were worth choosing but say what a chosen one already says.
+    """
+
+    passages: tuple[Passage, ...]
+    tokens: int
+    left_out: tuple[LeftOut, ...]
+    repeated: tuple[Passage, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The passages, one to a line, a blank line between sources. `tokens` is the count of this text."""
+        return _joined(self.passages)
+
+
+def select(
+    sources: Iterable[Source],
+    *,
+    budget: int,
+    question: str | None = None,
+    count: Callable[[str], int] | None = None,
+    weights: Weights | None = None,
+) -> Extract:
+    """The passages that answer `question`, or that carry the texts when there is none, in at most `budget` tokens.
+
+    `count` counts the tokens of a text (by default an estimate); the extract's `text` is within the budget by that count. Same
+    input, same result. Raises InputError for a negative budget.
+    """
+    if budget < 0:
+        raise InputError(f"A budget of {budget} tokens is not possible.", hint="Give 0 or more.")
+    counter = count or _default_count
+    units = cut(sources)
+    found = unit_terms(units)
+    scores = _scores(units, found, question, weights)
+    costs = [counter(unit.passage.text) for unit in units]
+    redundancy = _REDUNDANCY_ASKED if question and question.strip() else _REDUNDANCY
+    chosen, repeated = _choose(units, found, scores, costs, budget, redundancy)
+    chosen = _fitted(units, scores, chosen, budget, counter)
+    passages = tuple(units[n].passage for n in sorted(chosen))
+    left = _left_out(units, costs, set(chosen))
+    return Extract(passages, counter(_joined(passages)) if passages else 0, left, tuple(units[n].passage for n in sorted(repeated)))
+
+
+def _default_count(text: str) -> int:
+    from holdfast.tokens.approximate import estimate  # not needed by callers who bring their own
+
+    return math.ceil(estimate(text))
+
+
+def _scores(units: Sequence[Unit], found: Sequence[Sequence[str]], question: str | None, weights: Weights | None) -> list[float]:
+    central, place = centrality(found), positions(units)
+    if question is not None and question.strip():
+        relevant = relevance(units, found, understand(question), weights)
+        # What has nothing to do with the question comes last, by its weight in the text, so that a budget is never wasted.
+        return [r + 0.02 * c + 0.01 * p if r > 0 else 0.01 * c for r, c, p in zip(relevant, central, place, strict=True)]
+    return [_standing(unit, c, p) for unit, c, p in zip(units, central, place, strict=True)]
+
+
+def _standing(unit: Unit, central: float, place: float) -> float:
+    """A unit's worth in a text that nobody asked a question about."""
+    text = unit.passage.text
+    telling = 0.5 * bool(re.search(r"\d", text)) + 0.5 * bool(_CUES.search(text))
+    worth = 0.6 * central + 0.25 * place + 0.15 * telling
+    return worth * {"sentence": 1.0, "item": 0.95, "row": 0.7, "code": 0.4, "heading": 0.3}[unit.kind]
+
+
+def _choose(
+    units: Sequence[Unit], found: Sequence[Sequence[str]], scores: Sequence[float], costs: Sequence[int], budget: int, redundancy: float
+) -> tuple[list[int], list[int]]:
+    """Unit numbers in the order of choice, and those that only repeat. A unit's score can only sink, so stale ones wait in a heap."""
+    sets = [frozenset(own) for own in found]
+    heap = [(-score, n, 0) for n, score in enumerate(scores) if units[n].kind != "heading" or score > 0]
+    heapq.heapify(heap)
+    chosen: list[int] = []
+    repeated: list[int] = []
+    said = [0.0] * len(units)  # how much of each unit those chosen say, as far as was looked
+    room = budget
+    while heap:
+        worth, n, seen = heapq.heappop(heap)
+        if costs[n] + (1 if chosen else 0) > room:
+            continue
+        if seen < len(chosen):
+            said[n] = max(said[n], *(_overlap(units[n], sets[n], units[m], sets[m]) for m in chosen[seen:]))
+            if said[n] >= 1.0:
+                repeated.append(n)
+                continue
+            again = -scores[n] * (1 - redundancy * said[n])
+            heapq.heappush(heap, (max(worth, again), n, len(chosen)))
+            continue
+        room -= costs[n] + (1 if chosen else 0)
+        chosen.append(n)
+    return chosen, repeated
+
+
+def _overlap(unit: Unit, own: frozenset[str], other: Unit, theirs: frozenset[str]) -> float:
+    """How much of a unit another one already says: 1 for a near duplicate, little when they differ in a number or a negation."""
+    common = len(own & theirs)
+    if not own or not common:
+        return 1.0 if unit.passage.text == other.passage.text else 0.0
+    share = common / len(own)
+    if share < 0.6:
+        return share
+    differs = compare(unit.passage.text, other.passage.text)
+    if differs.score >= NEAR:
+        return 1.0
+    apart = differs.negation or differs.opposites or (differs.numbers[0] and differs.numbers[1])
+    return share * (0.3 if apart else 0.99)
+
+
+def _fitted(units: Sequence[Unit], scores: Sequence[float], chosen: list[int], budget: int, count: Callable[[str], int]) -> list[int]:
+    """What was chosen, without the least worth of it while the joined text is over the budget: counts of parts do not quite add up."""
+    kept = list(chosen)
+    while kept and count(_joined([units[n].passage for n in sorted(kept)])) > budget:
+        kept.remove(min(kept, key=lambda n: (scores[n], -n)))
+    return kept
+
+
+def _joined(passages: Sequence[Passage]) -> str:
+    pieces: list[str] = []
+    for n, passage in enumerate(passages):
+        if n:
+            pieces.append("\n" if passages[n - 1].source == passage.source else "\n\n")
+        pieces.append(passage.text)
+    return "".join(pieces)
+
+
+def _left_out(units: Sequence[Unit], costs: Sequence[int], chosen: set[int]) -> tuple[LeftOut, ...]:
+    missing: dict[str, list[int]] = {}
+    for n, unit in enumerate(units):
+        if n not in chosen:
+            missing.setdefault(unit.passage.source, []).append(costs[n])
+    return tuple(LeftOut(source, len(tokens), sum(tokens)) for source, tokens in missing.items())

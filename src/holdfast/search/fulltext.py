@@ -1,0 +1,402 @@
+"""A full-text index over SQLite: our own terms in FTS5, ranked by BM25 over fields and neighbours.
+
+    index = FullTextIndex("notes.sqlite", Shape({"text": 1.0, "title": 2.0}))
+    index.add([Document("n1", {"text": "The tests need PostgreSQL 16.", "title": "Database"})])
+    index.search("which databases do we need?")
+
+FTS5 finds the candidates, in C; they are ranked anew here, because FTS5 knows neither neighbours nor our settings of BM25. An index is
+derived from something else and may be thrown away: when its form or the analysis of words has changed it empties itself
+and is `fresh`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib.resources import files
+from itertools import islice
+from math import log
+from os import PathLike
+from types import TracebackType
+
+from holdfast.durable.database import database_faults, open_database, transaction
+from holdfast.errors import InputError
+from holdfast.search.questions import analysed, asked_terms, lookalikes
+from holdfast.search.snippets import cut_pieces
+from holdfast.text.language import guess_language
+from holdfast.text.words import terms
+
+__all__ = ["Document", "Found", "FullTextIndex", "Shape"]
+
+_COLUMNS = ("a", "b", "c", "d")
+_BATCH = 500
+_CANDIDATES = 60
+_ENOUGH_ROWS = 20_000  # rows looked at for candidates: the rarest terms are asked first, and commoner ones only until this is reached
+_PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is indexed and how it is ranked.
+
+    `fields` are one to four names with their weights; the first is the long one, which is cut into pieces. `window` holds the weight of
+    the neighbours at distance 1, 2, ...: a message is often understood from the one before it. `k1` and `b` are BM25's.
+    """
+
+    fields: Mapping[str, float]
+    window: tuple[float, ...] = ()
+    k1: float = 0.9
+    b: float = 0.4
+    rarity: float = 1.0
+    """The power to which a term's rarity is raised: above 1, one rare word that a question shares outweighs several common ones."""
+    full_neighbour: float = 40.0
+    """Terms of a neighbour that count in full; of a longer one only a part does, so that a page does not colour what stands beside it."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.fields) <= len(_COLUMNS):
+            raise InputError(f"an index has one to {len(_COLUMNS)} fields, not {len(self.fields)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Something to be found. `ref` is the owner's own number for it (a position in a log, say).
+
+    `kind` and `time` (text that sorts, such as an ISO stamp) are there to filter by; neighbours never cross a `scope`.
+    """
+
+    id: str
+    fields: Mapping[str, str]
+    kind: str = ""
+    time: str = ""
+    scope: str = ""
+    ref: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that was found: its best piece, as a stretch of the first field, and the terms that it matched with what they added."""
+
+    id: str
+    ref: int
+    score: float
+    piece: tuple[int, int]
+    language: str
+    matched: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Row:
+    document: str
+    ref: int
+    scope: str
+    language: str
+    piece: tuple[int, int]
+    size: float
+    counts: dict[str, float]
+
+
+class FullTextIndex:
+    """The index in the file at `path`, or in memory with `":memory:"`. Safe for many threads and processes.
+
+    What `add` and `remove` returned survives a power cut. Damaged if the file is not a sound database: remove it and begin anew.
+    """
+
+    def __init__(self, path: str | PathLike[str], shape: Shape, *, timeout: float = 10.0) -> None:
+        self.shape = shape
+        self._weights = [*shape.fields.values(), *[0.0] * (len(_COLUMNS) - len(shape.fields))]
+        self._lock = threading.RLock()
+        script = files("holdfast.search").joinpath("fulltext.sql").read_text(encoding="utf-8")
+        self._database = open_database(path, migrations=[script], timeout=timeout, threads=True)
+        self.path = self._database.path
+        try:
+            self._database.execute("PRAGMA secure_delete=ON")  # what is removed is overwritten, not only unlinked
+            self.fresh = self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def add(self, documents: Iterable[Document], *, notes: Mapping[str, str] | None = None) -> int:
+        """Index the documents, in place of those of the same id, and write down the notes, all in one step. Says how many there were."""
+        prepared = [(document, self._pieces(document)) for document in documents]
+        with self._changing() as database:
+            replaced = [document.id for document, _ in prepared if self._has(document.id)]
+            if replaced:
+                self._remove(replaced)
+            for document, pieces in prepared:
+                for piece in pieces:
+                    self._insert(document, *piece)
+            database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", list((notes or {}).items()))
+        return len(prepared)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Take documents out; says how many there were. Until `scrub` traces of their words may remain in the file."""
+        with self._changing():
+            return self._remove(ids)
+
+    def clear(self) -> None:
+        """Take everything out, the notes too."""
+        with self._changing() as database:
+            self._empty(database)
+
+    def scrub(self) -> None:
+        """Rewrite the file so that nothing of what was removed is left in it, in its free pages or in its write-ahead log."""
+        with self._lock, database_faults(self.path, "scrub"):
+            self._database.execute("INSERT INTO words(words) VALUES ('optimize')")  # deleted terms live on in older segments until then
+            self._database.execute("VACUUM")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def note(self, key: str) -> str | None:
+        """What was written down under this key."""
+        row = self._one("SELECT value FROM notes WHERE key = ?", key)
+        return None if row is None else str(row[0])
+
+    def ids(self) -> set[str]:
+        """The ids of all documents."""
+        with self._lock, database_faults(self.path, "read"):
+            return {str(name) for (name,) in self._database.execute("SELECT DISTINCT document FROM pieces")}
+
+    def __len__(self) -> int:
+        row = self._one("SELECT count(DISTINCT document) FROM pieces")
+        return int(row[0]) if row else 0
+
+    def search(
+        self,
+        question: str,
+        top_k: int = 10,
+        *,
+        kinds: Collection[str] | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        among: Collection[str] | None = None,
+    ) -> list[Found]:
+        """The documents that answer the question best, best first; the newer of two equal ones first.
+
+        Any text is a question: nothing in it is an operator. `kinds`, `after` (from then on), `before` (earlier than that) and
+        `among` (ids) leave out what does not fit before anything is ranked.
+        """
+        with self._lock, database_faults(self.path, "search"):
+            asked = self._asked(question)
+            if not asked or top_k < 1:
+                return []
+            condition, values = _condition(kinds, after, before, among)
+            rows = self._candidates(asked, max(_CANDIDATES, 4 * top_k), condition, values)
+            return self._ranked({term: weight for term, (weight, _) in asked.items()}, rows, top_k, condition, values)
+
+    def close(self) -> None:
+        """Close the file. The index is of no more use afterwards."""
+        with self._lock:
+            self._database.close()
+
+    def __enter__(self) -> FullTextIndex:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # Writing
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, transaction(self._database) as database:
+            yield database
+
+    def _prepare(self) -> bool:
+        """Empty the index if it was made with another shape or another analysis. True if it is empty now for that or no reason."""
+        form = json.dumps([list(self.shape.fields), terms(_PROBE, "en"), list(cut_pieces("word. " * 600))])
+        mark = blake2b(form.encode(), digest_size=12).hexdigest()
+        if self.note("form") == mark:
+            return False
+        with self._changing() as database:
+            self._empty(database)
+            database.execute("INSERT OR REPLACE INTO notes VALUES ('form', ?)", (mark,))
+        return True
+
+    def _empty(self, database: sqlite3.Connection) -> None:
+        for table in ("words", "pieces", "languages"):
+            database.execute(f"DELETE FROM {table}")  # noqa: S608  # our own table names
+        database.execute("DELETE FROM notes WHERE key != 'form'")
+        database.execute("UPDATE totals SET pieces = 0, size = 0")
+
+    def _pieces(self, document: Document) -> list[tuple[int, int, str, list[list[str]]]]:
+        """The pieces of a document with the terms of every field. The short fields go with the first piece."""
+        names = list(self.shape.fields)
+        text = document.fields.get(names[0], "")
+        language = guess_language(text[:4000])
+        short = [analysed(terms(document.fields.get(name, ""), language)) for name in names[1:]]
+        found = []
+        for start, stop in cut_pieces(text):
+            found.append((start, stop, language, [analysed(terms(text[start:stop], language)), *(short if start == 0 else [])]))
+        return found
+
+    def _insert(self, document: Document, start: int, stop: int, language: str, columns: list[list[str]]) -> None:
+        size = sum(len(column) * weight for column, weight in zip(columns, self._weights, strict=False))
+        cursor = self._database.execute(
+            "INSERT INTO pieces (document, ref, kind, time, scope, language, start, stop, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (document.id, document.ref, document.kind, document.time, document.scope, language, start, stop, size),
+        )
+        written = [" ".join(column) for column in columns] + [""] * (len(_COLUMNS) - len(columns))
+        self._database.execute("INSERT INTO words (rowid, a, b, c, d) VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, *written))
+        self._count(language, 1, size)
+
+    def _remove(self, ids: Iterable[str]) -> int:
+        removed = 0
+        for name in dict.fromkeys(ids):
+            rows = self._database.execute("SELECT row, language, size FROM pieces WHERE document = ?", (name,)).fetchall()
+            for row, language, size in rows:
+                self._database.execute("DELETE FROM words WHERE rowid = ?", (row,))
+                self._count(language, -1, -size)
+            self._database.execute("DELETE FROM pieces WHERE document = ?", (name,))
+            removed += bool(rows)
+        return removed
+
+    def _count(self, language: str, pieces: int, size: float) -> None:
+        self._database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (pieces, size))
+        self._database.execute(
+            "INSERT INTO languages VALUES (?, ?) ON CONFLICT (code) DO UPDATE SET pieces = pieces + excluded.pieces", (language, pieces)
+        )
+
+    # Reading
+
+    def _one(self, statement: str, *values: object) -> sqlite3.Row | None:
+        with self._lock, database_faults(self.path, "read"):
+            found: sqlite3.Row | None = self._database.execute(statement, values).fetchone()
+            return found
+
+    def _has(self, document: str) -> bool:
+        return self._database.execute("SELECT 1 FROM pieces WHERE document = ?", (document,)).fetchone() is not None
+
+    def _asked(self, question: str) -> dict[str, tuple[float, int]]:
+        """The terms of the question that the index knows, each with its rarity as weight and how often it is there, the rarest first."""
+        codes = [code for (code,) in self._database.execute("SELECT code FROM languages WHERE pieces > 0 ORDER BY pieces DESC LIMIT 4")]
+        (pieces,) = self._database.execute("SELECT pieces FROM totals").fetchone()
+        found: dict[str, tuple[float, int]] = {}
+        for term in asked_terms(question, codes):
+            count = self._frequency(term)
+            if count:
+                found[term] = (self._rarity(pieces, count), count)
+                continue
+            for other, weight in lookalikes(term, self._beginning_with).items():
+                count = self._frequency(other)
+                found[other] = max(found.get(other, (0.0, 0)), (weight * self._rarity(pieces, count), count))
+        return dict(sorted(found.items(), key=lambda pair: -pair[1][0]))
+
+    def _rarity(self, pieces: int, count: int) -> float:
+        return float(log(1 + (pieces - count + 0.5) / (count + 0.5)) ** self.shape.rarity)
+
+    def _frequency(self, term: str) -> int:
+        row = self._database.execute("SELECT doc FROM vocabulary WHERE term = ?", (term,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def _beginning_with(self, head: str) -> list[str]:
+        limits = (head, head + "\U0010ffff")
+        return [term for (term,) in self._database.execute("SELECT term FROM vocabulary WHERE term >= ? AND term < ? LIMIT 5000", limits)]
+
+    def _candidates(self, asked: Mapping[str, tuple[float, int]], count: int, condition: str, values: Sequence[object]) -> list[int]:
+        """The rows that hold the rarest of the terms, by FTS5's own ranking."""
+        chosen: list[str] = []
+        reached = 0
+        for term, (_, frequency) in asked.items():
+            reached += frequency
+            if chosen and reached > _ENOUGH_ROWS:
+                break
+            chosen.append(term)
+        match = " OR ".join('"' + term.replace('"', '""') + '"' for term in chosen)
+        join = f"JOIN pieces ON pieces.row = words.rowid AND {condition}" if condition else ""
+        rank = f"bm25(words, {', '.join(str(float(weight)) for weight in self._weights)})"
+        statement = f"SELECT words.rowid FROM words {join} WHERE words MATCH ? ORDER BY {rank} LIMIT ?"  # noqa: S608  # numbers and our own names
+        return [row for (row,) in self._database.execute(statement, (*values, match, count))]
+
+    def _ranked(
+        self, weights: Mapping[str, float], candidates: list[int], top_k: int, condition: str, values: Sequence[object]
+    ) -> list[Found]:
+        reach = len(self.shape.window)
+        near = sorted({row + step for row in candidates for step in range(-reach, reach + 1)})
+        rows = self._rows(near, weights)
+        allowed = self._allowed(near, condition, values) if condition and reach else set(near)
+        (pieces, size) = self._database.execute("SELECT pieces, size FROM totals").fetchone()
+        average = max(size / max(pieces, 1), 1.0) * (1 + 2 * sum(self.shape.window))
+        best: dict[str, tuple[float, int, dict[str, float]]] = {}
+        for number in near:
+            row = rows.get(number)
+            if row is None or number not in allowed:
+                continue
+            gains = self._gains(number, row, rows, weights, average)
+            score = sum(gains.values())
+            if score > 0 and (row.document not in best or (score, number) > best[row.document][:2]):
+                best[row.document] = (score, number, gains)
+        ordered = sorted(best.values(), key=lambda found: (-found[0], -found[1]))
+        return [
+            Found(rows[number].document, rows[number].ref, score, rows[number].piece, rows[number].language, gains)
+            for score, number, gains in islice(ordered, top_k)
+        ]
+
+    def _gains(self, number: int, row: _Row, rows: Mapping[int, _Row], weights: Mapping[str, float], average: float) -> dict[str, float]:
+        """What each term adds to the score of a row: BM25 over its own words and, at a lower weight, those of its neighbours."""
+        counts, size = dict(row.counts), row.size
+        for distance, weight in enumerate(self.shape.window, 1):
+            for other in (rows.get(number - distance), rows.get(number + distance)):
+                if other is None or other.scope != row.scope:
+                    continue
+                part = weight * min(1.0, self.shape.full_neighbour / max(other.size, 1.0))
+                size += part * other.size
+                for term, count in other.counts.items():
+                    counts[term] = counts.get(term, 0.0) + part * count
+        k1, b = self.shape.k1, self.shape.b
+        damping = k1 * (1 - b + b * size / average)
+        return {term: weights[term] * count * (k1 + 1) / (count + damping) for term, count in counts.items()}
+
+    def _rows(self, numbers: Collection[int], weights: Mapping[str, float]) -> dict[int, _Row]:
+        found: dict[int, _Row] = {}
+        for batch in _batches(sorted(set(numbers))):
+            columns_of = "SELECT row, document, ref, scope, language, start, stop, size, a, b, c, d FROM pieces"
+            statement = f"{columns_of} JOIN words ON words.rowid = pieces.row WHERE pieces.row IN ({_marks(batch)})"
+            for row, document, ref, scope, language, start, stop, size, *columns in self._database.execute(statement, batch):
+                found[row] = _Row(document, ref, scope, language, (start, stop), size, self._counts(columns, weights))
+        return found
+
+    def _counts(self, columns: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
+        counts: dict[str, float] = {}
+        for column, weight in zip(columns, self._weights, strict=True):
+            if column:
+                words = column.split(" ")
+                for term in weights.keys() & words:
+                    counts[term] = counts.get(term, 0.0) + weight * words.count(term)
+        return counts
+
+    def _allowed(self, numbers: list[int], condition: str, values: Sequence[object]) -> set[int]:
+        found: set[int] = set()
+        for batch in _batches(numbers):
+            statement = f"SELECT row FROM pieces WHERE {condition} AND row IN ({_marks(batch)})"  # noqa: S608  # our own conditions
+            found.update(row for (row,) in self._database.execute(statement, (*values, *batch)))
+        return found
+
+
+def _condition(
+    kinds: Collection[str] | None, after: str | None, before: str | None, among: Collection[str] | None
+) -> tuple[str, list[object]]:
+    """The filters as SQL over `pieces`, values apart."""
+    parts: list[str] = []
+    values: list[object] = []
+    for column, allowed in (("kind", kinds), ("document", among)):
+        if allowed is not None:
+            parts.append(f"pieces.{column} IN (SELECT value FROM json_each(?))")  # noqa: S608  # our own column names
+            values.append(json.dumps(sorted(allowed)))
+    for operator, moment in ((">=", after), ("<", before)):
+        if moment is not None:
+            parts.append(f"pieces.time {operator} ?")
+            values.append(moment)
+    return " AND ".join(parts), values
+
+
+def _batches(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(numbers), _BATCH):
+        yield numbers[start : start + _BATCH]
+
+
+def _marks(batch: Sequence[int]) -> str:
+    return ",".join("?" * len(batch))

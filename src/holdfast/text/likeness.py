@@ -1,0 +1,244 @@
+"""How alike two short texts are, and what keeps alike texts apart.
+
+Two texts are near duplicates when they say the same with other small words, another order of clauses or a typing error.
+They are not when a number, a name, a negation or one telling word differs: losing a fact to a false merge is worse than
+keeping it twice. `signature` and `near_pairs` find candidates among many texts without comparing all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+
+from holdfast.text.language import guess_language
+from holdfast.text.normalise import normalise
+from holdfast.text.polarity import are_opposite, count_negations
+from holdfast.text.words import keys, terms, tokenise
+
+__all__ = ["NEAR", "Differences", "Traits", "compare", "is_near_duplicate", "likeness", "near_pairs", "signature", "traits"]
+
+NEAR = 0.8  # from here on two texts count as saying the same
+
+# Stems that change nothing in what is said.
+_LIGHT = frozenset(
+    ("realli", "veri", "also", "just", "still", "actual", "current", "quit", "basic", "simpli", "rather", "user", "now", "usual")
+)
+_NUMBER_WORDS = {
+    "zero": "0", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+    "eleven": "11", "twelve": "12", "fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60",
+    "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000", "half": "0.5", "dozen": "12", "twice": "2",
+}  # fmt: skip
+
+# "Tabs over spaces" turned round says the opposite with the same words.
+_COMPARISON = re.compile(r"\b(?:over|than|instead of|rather than|before|after|versus|vs)\b")
+
+# How much a difference leaves of the likeness, at most.
+_OTHER_NUMBER, _MORE_NUMBERS, _OTHER_POLARITY, _OTHER_NAME, _OTHER_WORD, _TURNED_ROUND = 0.5, 0.75, 0.4, 0.55, 0.7, 0.6
+
+_BANDS, _ROWS = 10, 3  # of the signature: pairs with 3 of 4 terms in common are found with 99.5 %, with 1 of 4 seldom
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a text is compared by: its terms in order, the numbers and names among them, how often it negates, its letters."""
+
+    terms: tuple[str, ...]
+    numbers: frozenset[str]
+    names: frozenset[str]
+    negations: int
+    compares: bool
+    trigrams: frozenset[str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What keeps two texts apart. Each pair holds what only the first and what only the second has.
+
+    `score` is the likeness with all differences weighed in. `shared` is how much of the shorter text's content words the other
+    has too, numbers left out: it says whether both speak of the same thing at all.
+    """
+
+    score: float
+    shared: float
+    numbers: tuple[frozenset[str], frozenset[str]]
+    names: tuple[frozenset[str], frozenset[str]]
+    words: tuple[frozenset[str], frozenset[str]]
+    negation: bool
+    opposites: bool
+
+
+@lru_cache(maxsize=8192)
+def traits(text: str, language: str | None = None) -> Traits:
+    """The traits of a text. Cached, because the same facts are compared again and again."""
+    chosen = language or guess_language(text)
+    plain = normalise(text)
+    listed: list[str] = []
+    numbers: set[str] = set()
+    names: set[str] = set()
+    for place, word in enumerate(tokenise(text)):
+        found = keys(word, chosen)
+        if word.text.lower() in _NUMBER_WORDS:
+            found = (_NUMBER_WORDS[word.text.lower()],)
+            numbers.add(found[0])
+        elif word.kind in ("number", "version", "date"):
+            numbers.add(found[0])
+        elif word.kind in ("identifier", "email", "url", "path", "acronym") or (place > 0 and word.text[:1].isupper()):
+            names.update(found[:1])
+        listed.extend(found if word.kind in ("characters", "compound") else found[:1])
+    return Traits(
+        tuple(listed),
+        frozenset(numbers),
+        frozenset(names),
+        count_negations(plain, chosen),
+        _COMPARISON.search(plain) is not None,
+        _trigrams(plain),
+    )
+
+
+def _trigrams(plain: str) -> frozenset[str]:
+    letters = re.sub(r"\W+", " ", plain).strip()
+    padded = f" {letters} "
+    return frozenset(padded[i : i + 3] for i in range(len(padded) - 2))
+
+
+def compare(first: str, second: str, language: str | None = None) -> Differences:
+    """How alike two texts are and what differs."""
+    if language is None:  # both in one language, or the same word would have two stems
+        language = guess_language(f"{first}\n{second}")
+    a, b = traits(first, language), traits(second, language)
+    numbers = (a.numbers - b.numbers, b.numbers - a.numbers)
+    words_a, words_b = _telling(a), _telling(b)
+    only_a, only_b = _without_slips(words_a - words_b, words_b - words_a)
+    common = len(words_a | words_b) - len(words_a - words_b) - len(words_b - words_a)
+    matched = common + len(words_a - words_b) - len(only_a)
+    names = (a.names & only_a, b.names & only_b)
+    negation = a.negations % 2 != b.negations % 2
+    opposites = any(are_opposite(x, y) for x in only_a for y in only_b)
+    shorter = min(len(words_a), len(words_b))
+    shared = matched / shorter if shorter else 0.0
+    score = 1.0 if normalise(first) == normalise(second) else _score(a, b, matched, len(words_a) + len(words_b))
+    for differs, left in (
+        (numbers[0] and numbers[1], _OTHER_NUMBER),
+        (numbers[0] or numbers[1], _MORE_NUMBERS),
+        (negation or opposites, _OTHER_POLARITY),
+        (names[0] and names[1], _OTHER_NAME),
+        (only_a and only_b, _OTHER_WORD),
+        (a.compares and b.compares and _order(a.terms, b.terms) < 1, _TURNED_ROUND),
+    ):
+        score = min(score, left) if differs else score
+    return Differences(score, shared, numbers, names, (frozenset(only_a), frozenset(only_b)), negation, opposites)
+
+
+def _telling(a: Traits) -> frozenset[str]:
+    telling = frozenset(a.terms) - a.numbers
+    return telling - _LIGHT or telling
+
+
+def _without_slips(only_a: frozenset[str], only_b: frozenset[str]) -> tuple[set[str], set[str]]:
+    """What is left when words that differ by a slip of the fingers count as the same: "postgresql" and "postgressql"."""
+    left_a, left_b = set(only_a), set(only_b)
+    if len(only_a) * len(only_b) > 400:  # long texts: a slip decides nothing there
+        return left_a, left_b
+    for word in sorted(only_a):
+        for other in sorted(left_b):
+            if _is_slip(word, other):
+                left_a.discard(word)
+                left_b.discard(other)
+                break
+    return left_a, left_b
+
+
+def _is_slip(word: str, other: str) -> bool:
+    """One letter more, less, other, or two swapped, in words of five letters and more that hold no digit."""
+    shorter, longer = sorted((word, other), key=len)
+    if len(shorter) < 5 or len(longer) - len(shorter) > 1 or any(c.isdigit() for c in longer):
+        return False
+    start = 0
+    while start < len(shorter) and shorter[start] == longer[start]:
+        start += 1
+    if start == 0:
+        return False
+    rest_s, rest_l = shorter[start:], longer[start:]
+    if len(shorter) < len(longer):
+        return rest_s == rest_l[1:]
+    return rest_s[1:] == rest_l[1:] or (rest_s[:2] == rest_l[:2][::-1] and rest_s[2:] == rest_l[2:])
+
+
+def _score(a: Traits, b: Traits, matched: int, total: int) -> float:
+    words = 2 * matched / total if total else 0.0
+    letters = _dice(a.trigrams, b.trigrams)
+    if not total:
+        return letters if a.terms == b.terms else 0.0
+    return 0.55 * words + 0.25 * letters + 0.2 * words * _order(a.terms, b.terms)
+
+
+def _dice(a: frozenset[str], b: frozenset[str]) -> float:
+    return 2 * len(a & b) / (len(a) + len(b)) if a or b else 0.0
+
+
+def _order(a: Sequence[str], b: Sequence[str]) -> float:
+    """How many neighbours among the common terms come in the same order in both: who did what to whom."""
+    place: dict[str, int] = {}
+    for at, term in enumerate(b):
+        place.setdefault(term, at)
+    common = [place[term] for term in dict.fromkeys(a) if term in place]
+    if len(common) < 2:
+        return 1.0
+    return sum(x < y for x, y in pairwise(common)) / (len(common) - 1)
+
+
+def likeness(first: str, second: str, language: str | None = None) -> float:
+    """How alike two short texts are, from 0 to 1; from `NEAR` on they say the same.
+
+    >>> likeness("The user prefers dark mode.", "User really prefers the dark mode") > NEAR
+    True
+    >>> likeness("The server runs on port 8080", "The server runs on port 9090") > NEAR
+    False
+    """
+    return compare(first, second, language).score
+
+
+def is_near_duplicate(first: str, second: str, *, threshold: float = NEAR, language: str | None = None) -> bool:
+    """Whether one of the two texts can go without anything being lost."""
+    return likeness(first, second, language) >= threshold
+
+
+@lru_cache(maxsize=1 << 15)
+def _hashes(term: str) -> tuple[int, ...]:
+    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=60).digest()
+    more = blake2b(digest, digest_size=60).digest()
+    both = digest + more
+    return tuple(int.from_bytes(both[i : i + 4], "big") for i in range(0, _BANDS * _ROWS * 4, 4))
+
+
+def signature(text: str, language: str | None = None) -> tuple[int, ...]:
+    """A MinHash of the text's terms: the share of equal places in two signatures estimates how many terms they share.
+
+    The same in every process. A text without terms has an empty signature, which is like no other.
+    """
+    found = set(terms(text, language))
+    return tuple(map(min, zip(*map(_hashes, found), strict=True))) if found else ()
+
+
+def near_pairs(texts: Sequence[str], *, threshold: float = NEAR, language: str | None = None) -> list[tuple[int, int, float]]:
+    """Near duplicates among many texts, as (index, index, likeness), in order of the indexes.
+
+    Only texts whose signatures agree somewhere are compared, so a pair right at the threshold may be missed now and then.
+    """
+    buckets: dict[tuple[int, ...], list[int]] = {}
+    found: list[tuple[int, int, float]] = []
+    for index, text in enumerate(texts):
+        signed = signature(text, language)
+        bands = [(band, *signed[band * _ROWS : (band + 1) * _ROWS]) for band in range(_BANDS)] if signed else []
+        candidates = sorted({other for band in bands for other in buckets.get(band, ())})
+        for other in candidates:
+            score = likeness(texts[other], text, language)
+            if score >= threshold:
+                found.append((other, index, score))
+        for band in bands:
+            buckets.setdefault(band, []).append(index)
+    return sorted(found)

@@ -1,0 +1,197 @@
+"""The form of a text that is compared, and what hides in a text.
+
+The normalised form is for matching only: originals are what is stored and shown. `normalise_with_offsets` leads from
+every character of the form back to the original, so that a match can be quoted word for word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Invisible",
+    "MixedScript",
+    "Normalised",
+    "find_invisible",
+    "find_mixed_script",
+    "fold",
+    "normalise",
+    "normalise_with_offsets",
+    "strip_invisible",
+]
+
+InvisibleKind = Literal["zero width", "bidi", "tag", "filler", "variation selector", "soft hyphen", "control", "private"]
+
+# Characters that draw nothing. The kinds matter to a reader of a report; the classes must not overlap.
+_CLASSES: tuple[tuple[InvisibleKind, str], ...] = (
+    ("zero width", "\u200b-\u200d\u2060-\u2064\ufeff\u180e"),
+    ("bidi", "\u200e\u200f\u061c\u202a-\u202e\u2066-\u206f"),
+    ("tag", "\U000e0000-\U000e007f"),
+    ("filler", "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5"),
+    ("variation selector", "\ufe00-\ufe0f\U000e0100-\U000e01ef\u180b-\u180d"),
+    ("soft hyphen", "\u00ad"),
+    ("control", "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufff9-\ufffb"),
+    ("private", "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"),
+)
+_INVISIBLE = re.compile("|".join(f"(?P<k{n}>[{chars}])" for n, (_, chars) in enumerate(_CLASSES)))
+_KINDS: tuple[InvisibleKind, ...] = tuple(kind for kind, _ in _CLASSES)
+_STRIPPED = re.compile("[" + "".join(chars for kind, chars in _CLASSES if kind != "private") + "]")
+
+# Joiners are part of writing Arabic, Persian and the Indic scripts, and of emoji: there they are no disguise.
+_JOINING_SCRIPTS = re.compile("[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1800-\u18af\ufb50-\ufdff]")
+_EMOJI = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9"
+_EMOJI_SEQUENCE = re.compile(
+    f"[{_EMOJI}](?:[\ufe0e\ufe0f]\u20e3?)?(?:[\U0001f3fb-\U0001f3ff])?"
+    f"(?:\u200d[{_EMOJI}][\ufe0e\ufe0f]?[\U0001f3fb-\U0001f3ff]?)*(?:[\U000e0020-\U000e007e]{{2,8}}\U000e007f)?"
+)
+
+_QUOTES = {ord(c): "'" for c in "\u2018\u2019\u201a\u201b\u2032\u02bc\u02b9\u00b4\u0060\uff07"}
+_QUOTES |= {ord(c): '"' for c in "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb\u301d\u301e\uff02"}
+_DASHES = {ord(c): "-" for c in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"}
+_PLAIN = {**_QUOTES, **_DASHES, 0x2026: "..."}
+_SPACES = re.compile(r"\s+")
+
+# A character with the marks that belong to it: what normalisation composes must be normalised together.
+_CLUSTER = re.compile(
+    "(?s).[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u064b-\u065f\u0670\u1160-\u11ff\u20d0-\u20ff\u3099\u309a\uff9e\uff9f]*"
+)
+
+_LOOKALIKES = frozenset("аеорсухіѕјԁһԛԝӏкмтвнАВЕЗКМНОРСТУХІЅЈԌԚԜ" + "οναρτυχικΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
+_TWINS = frozenset("аеорсухіѕјԁһԛԝӏАВЕКМНОРСТУХІЅЈ" + "οΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")  # the same drawing, not just alike
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Invisible:
+    """A character that draws nothing, where it stands and what sort it is."""
+
+    position: int
+    character: str
+    kind: InvisibleKind
+
+    @property
+    def name(self) -> str:
+        """Its code point and Unicode name, for a report."""
+        return f"U+{ord(self.character):04X} {unicodedata.name(self.character, 'unnamed')}"
+
+
+@dataclass(frozen=True, slots=True)
+class MixedScript:
+    """A word that looks Latin and is not wholly: letters of another script stand in for Latin ones."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """A text in its compared form. `offsets[i]` is where its character i begins in the original; one more marks the end."""
+
+    text: str
+    offsets: tuple[int, ...]
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """The stretch of the original that `text[start:end]` came from."""
+        return self.offsets[start], self.offsets[end]
+
+
+def find_invisible(text: str) -> list[Invisible]:
+    """All characters that draw nothing and have no business where they stand.
+
+    Joiners inside emoji, and inside scripts that are written with them, are left alone.
+
+    >>> [found.kind for found in find_invisible("pass\\u200bword")]
+    ['zero width']
+    """
+    found: list[Invisible] = []
+    if text.isascii() and text.isprintable():
+        return found
+    allowed = _allowed_joiners(text)
+    for match in _INVISIBLE.finditer(text):
+        if match.start() not in allowed:
+            kind = _KINDS[int((match.lastgroup or "k0")[1:])]
+            found.append(Invisible(match.start(), match.group(), kind))
+    return found
+
+
+def _allowed_joiners(text: str) -> set[int]:
+    if text.isascii():
+        return set()
+    allowed: set[int] = set()
+    for match in _EMOJI_SEQUENCE.finditer(text):
+        if match.end() - match.start() > 1:
+            allowed.update(range(match.start(), match.end()))
+    if _JOINING_SCRIPTS.search(text):
+        for match in re.finditer("[\u200c\u200d\u200e\u200f\u061c]", text):
+            before, after = text[max(match.start() - 1, 0) : match.start()], text[match.end() : match.end() + 1]
+            if _JOINING_SCRIPTS.match(before) or _JOINING_SCRIPTS.match(after):
+                allowed.add(match.start())
+    return allowed
+
+
+def strip_invisible(text: str) -> str:
+    """The text without what `find_invisible` reports, everything else untouched. Private-use characters stay: fonts draw them."""
+    unwanted = {found.position for found in find_invisible(text) if found.kind != "private"}
+    return "".join(c for i, c in enumerate(text) if i not in unwanted) if unwanted else text
+
+
+def fold(text: str) -> str:
+    """One word or short text in its compared form, whitespace untouched: NFKC, case folded, plain quotes and dashes, nothing invisible."""
+    if text.isascii():
+        return _STRIPPED.sub("", text).lower().replace("`", "'")
+    folded = unicodedata.normalize("NFKC", _STRIPPED.sub("", text).translate(_PLAIN)).casefold()
+    return unicodedata.normalize("NFKC", folded).translate(_PLAIN)
+
+
+def normalise(text: str) -> str:
+    """The form of a text in which two texts are compared: `fold`, and every run of whitespace is one space.
+
+    >>> normalise("  “Ｆｕｌｌ–width”  STRASSE\\u200b\\n")
+    '"full-width" strasse'
+    """
+    return _SPACES.sub(" ", fold(text)).strip()
+
+
+def normalise_with_offsets(text: str) -> Normalised:
+    """`normalise`, with the way back to the original."""
+    pieces: list[str] = []
+    offsets: list[int] = []
+    for match in _CLUSTER.finditer(text):
+        folded = fold(match.group())
+        for character in folded:
+            blank = character.isspace()
+            if blank and (not pieces or pieces[-1] == " "):
+                continue
+            pieces.append(" " if blank else character)
+            offsets.append(match.start())
+    end = len(text.rstrip())
+    if pieces and pieces[-1] == " ":
+        end = offsets.pop()
+        pieces.pop()
+    return Normalised("".join(pieces), (*offsets, end))
+
+
+def find_mixed_script(text: str) -> list[MixedScript]:
+    """Words in which Cyrillic or Greek letters pass for Latin ones: a hint of disguise, not a proof.
+
+    A word counts when it mixes the scripts, or when it is made of look-alikes only and the rest of the text is Latin.
+    """
+    if text.isascii():
+        return []
+    words = [(match, _latin_letters(match.group())) for match in _LETTERS.finditer(text)]
+    latin_text = sum(1 for match, latin in words if latin == len(match.group())) * 2 > len(words)
+    found = []
+    for match, latin in words:
+        word = match.group()
+        alike = sum(1 for c in word if c in _LOOKALIKES)
+        if (alike and latin) or (latin_text and len(word) >= 4 and all(c in _TWINS for c in word)):
+            found.append(MixedScript(match.start(), match.end(), word))
+    return found
+
+
+def _latin_letters(word: str) -> int:
+    return sum(1 for c in word if c.isascii() or "\u00c0" <= c <= "\u024f")

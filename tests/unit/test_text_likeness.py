@@ -1,0 +1,100 @@
+"""Near duplicates are found; a number, a name, a negation or another word keeps texts apart (M10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.text.likeness import NEAR, compare, is_near_duplicate, likeness, near_pairs, signature
+
+SAME = [
+    ("The user prefers dark mode.", "User really prefers the dark mode"),
+    ("User works with PostgreSQL databases", "User works with PostgresSQL database"),
+    ("In 2020 he moved to Berlin", "He moved to Berlin in 2020"),
+    ("I have 2 kids", "I have two kids"),
+    ("用户喜欢喝绿茶", "用户喜欢喝绿茶。"),
+    ("Prefers short answers in bullet points", "prefers SHORT answers, in bullet points!"),
+    ("The deploy script lives in tools/deploy.sh", "Deploy script is living in tools/deploy.sh"),
+    ("User ist Lehrer in Hamburg", "Der User ist ein Lehrer in Hamburg"),
+]
+OTHER = [
+    ("The server runs on port 8080", "The server runs on port 9090"),
+    ("Anna likes tea", "Anna does not like tea"),
+    ("Anna likes tea", "Anna dislikes tea"),
+    ("Alice manages Bob", "Bob manages Alice"),
+    ("User lives in Berlin", "User lives in Munich"),
+    ("User prefers tea in the morning before work", "User prefers coffee in the morning before work"),
+    ("The meeting is on Friday", "The meeting is on Monday"),
+    ("Prefers tabs over spaces", "Prefers spaces over tabs"),
+    ("用户喜欢喝绿茶", "用户不喜欢喝绿茶"),
+    ("ユーザーは紅茶が好きです", "ユーザーは紅茶が好きではない"),
+    ("Uses Python", "Uses Python 3.11"),
+    ("has two children", "has three children"),
+    ("Caching is enabled for all routes", "Caching is disabled for all routes"),
+    ("Never deploy on Fridays", "Deploy on Fridays"),
+    ("Nutzer mag Tee", "Nutzer mag keinen Tee"),
+    ("The release is on 2024-03-15", "The release is on 2024-03-16"),
+    ("Works at Acme", "Works at Globex"),
+    (
+        "The user drinks tea with a little milk every morning right before leaving home for work by train or bus",
+        "The user drinks coffee with a little milk every morning right before leaving home for work by train or bus",
+    ),
+    ("", "something"),
+    ("...", "!!!"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_texts_that_say_the_same_are_near_duplicates(first: str, second: str) -> None:
+    assert is_near_duplicate(first, second)
+    assert likeness(first, second) == pytest.approx(likeness(second, first), abs=0.12)
+
+
+@pytest.mark.parametrize(("first", "second"), OTHER)
+def test_a_telling_difference_keeps_texts_apart(first: str, second: str) -> None:
+    assert not is_near_duplicate(first, second)
+    assert not is_near_duplicate(second, first)
+
+
+def test_equal_texts_are_wholly_alike() -> None:
+    assert likeness("Same  text", "same text") == 1.0
+    assert likeness("", "") == 1.0
+
+
+def test_another_number_weighs_more_than_an_added_one() -> None:
+    assert likeness("The server runs on port 8080", "The server runs on port 9090") <= 0.5
+    assert 0.5 < likeness("The server runs on a port", "The server runs on port 9090") < NEAR
+
+
+def test_what_differs_is_named() -> None:
+    found = compare("The server runs on port 8080 in Berlin", "The server does not run on port 9090 in Berlin")
+    assert found.numbers == (frozenset({"8080"}), frozenset({"9090"}))
+    assert found.negation
+    assert found.shared == 1.0
+    assert compare("Ann leads the team", "The team is led by Bob").names[1] == {"bob"}
+
+
+def test_signatures_agree_as_much_as_the_terms_do() -> None:
+    base = "the quarterly budget report lists travel hotel catering printing postage software hardware and training costs"
+    close = base.replace("postage", "insurance")
+    far = "seven penguins watched an old film about volcanoes while eating fresh herring sandwiches near the harbour"
+
+    def agreement(first: str, second: str) -> float:
+        a, b = signature(first), signature(second)
+        return sum(x == y for x, y in zip(a, b, strict=True)) / len(a)
+
+    assert agreement(base, base) == 1.0
+    assert agreement(base, close) > 0.5 > 0.2 > agreement(base, far)
+    assert signature("") == ()
+    assert signature("hello world")[:2] == (1900249826, 4020880256)  # the same in every process and release
+
+
+def test_pairs_are_found_among_many_texts() -> None:
+    cities = ["Berlin", "Munich", "Hamburg", "Vienna", "Zurich", "Basel", "Paris", "London", "Rome", "Oslo"]
+    foods = ["apples", "bread", "cheese", "olives", "noodles", "rice", "soup", "salad", "fish", "plums"]
+    texts = [f"Visitor number {n} from {c} likes to eat {f}" for n, (c, f) in enumerate((c, f) for c in cities for f in foods)]
+    texts += [text.replace("likes to eat", "really likes eating") for text in texts[:50]]
+    found = near_pairs(texts)
+    assert {(a, b) for a, b, _ in found} >= {(n, n + 100) for n in range(50)}
+    assert all(score >= NEAR for _, _, score in found)
+    assert found == sorted(found)
+    assert len(found) == 50
