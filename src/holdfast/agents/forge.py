@@ -1,0 +1,48 @@
+"""New messages of LangChain's kinds, for `context/`, which reads them but does not import them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from holdfast.context.view import MARK, marks_of
+
+__all__ = ["LangChainForge"]
+
+_TEXT_BLOCKS = ("text", "input_text", "output_text")
+
+
+class LangChainForge:
+    """Makes LangChain messages. What it changes is a copy: message objects are never edited in place."""
+
+    def summary(self, text: str, *, id: str, role: Literal["human", "system"], marks: Mapping[str, Any]) -> BaseMessage:
+        kind = HumanMessage if role == "human" else SystemMessage
+        return kind(content=text, id=id, additional_kwargs={MARK: dict(marks), "lc_source": "summarization"})
+
+    def result(self, text: str, *, id: str, call: str, name: str) -> BaseMessage:
+        return ToolMessage(
+            content=text, id=id, tool_call_id=call, name=name or None, status="error", additional_kwargs={MARK: {"repaired": True}}
+        )
+
+    def with_text(self, message: Any, text: str, *, marks: Mapping[str, Any]) -> BaseMessage:
+        extras = {**message.additional_kwargs, MARK: {**marks_of(message), **marks}}
+        changed: BaseMessage = message.model_copy(update={"content": _content(message.content, text), "additional_kwargs": extras})
+        return changed
+
+    def with_id(self, message: Any, id: str) -> BaseMessage:
+        copied: BaseMessage = message.model_copy(update={"id": id})
+        return copied
+
+
+def _content(content: Any, text: str) -> Any:
+    """The content with its text replaced. Reasoning and tool-call blocks of an assistant stay: a provider refuses a call without them."""
+    if isinstance(content, str):
+        return text
+    kept = [
+        block
+        for block in content
+        if isinstance(block, Mapping) and block.get("type") in ("thinking", "redacted_thinking", "reasoning", "tool_use")
+    ]
+    return [*kept, {"type": "text", "text": text}] if kept else text
