@@ -285,7 +285,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _do(self, thread: str, want: Any) -> Any:
         if isinstance(want, Store):
-            return self.archive.add(thread, records_of(want.messages, history=want.history)) if want.messages else 0
+            tokens = {str(message.id): self.keeper.counts.count(message) for message in want.messages}
+            return self.archive.add(thread, records_of(want.messages, history=want.history, tokens=tokens)) if tokens else 0
         if isinstance(want, Record):
             return self.archive.add(thread, [want.summary])
         if isinstance(want, Recall):
@@ -379,11 +380,11 @@ def _counter(wanted: str | TokenCounter | Callable[..., int], model: BaseChatMod
 
 
 def _default_archive() -> Archive:
-    """Below the base directory of this process: the environment's, else `.holdfast` here."""
-    from holdfast.config import base_directory
+    """Below the base directory that the command line would use here."""
+    from holdfast.config import base_directory, find_config
     from holdfast.context.archive import FileArchive
 
-    return FileArchive(base_directory(None)[0])
+    return FileArchive(base_directory(find_config())[0])
 
 
 def _archive_in(config: Config) -> Archive:
