@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -108,23 +109,25 @@ def test_without_a_timeout_the_kernel_wakes_the_one_who_waits(tmp_path: Path) ->
 
 def test_a_forked_child_neither_holds_the_lock_nor_keeps_it_alive(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
-    parent = os.fork()
-    if parent == 0:  # this process takes the lock, leaves a sleeping child of its own behind, and dies
+    reader, writer = os.pipe()
+    holder_of_the_lock = os.fork()
+    if holder_of_the_lock == 0:  # takes the lock, leaves a child of its own behind, and dies
         lock = Lock(path)
         lock.acquire()
         if os.fork() == 0:
-            os.write(2, b"") if not lock.held else os._exit(9)
-            (tmp_path / "child").write_text(str(os.getpid()))
-            threading.Event().wait(30)
-        while not (tmp_path / "child").exists():
-            pass
+            os.write(writer, f"{os.getpid()} {lock.held}".encode())
+            time.sleep(30)
         os._exit(0)
-    assert os.waitpid(parent, 0)[1] == 0
+    os.close(writer)
+    assert os.waitpid(holder_of_the_lock, 0)[1] == 0
+    child, held = os.read(reader, 100).decode().split()
+    os.close(reader)
     try:
+        assert held == "False"
         with Lock(path, timeout=2):
             pass
     finally:
-        os.kill(int((tmp_path / "child").read_text()), 9)
+        os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_dead_holder_of_an_exclusive_file_is_named_with_the_file_to_remove(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_fault_before_the_write_changes_nothing(verb: str) -> None:
 def test_a_log_of_a_newer_schema_is_refused_for_reading_and_writing(disk: SimulatedDisk) -> None:
     """O7"""
     AppendLog("/log", disk=disk, schema=3).append({"a": 1})
-    for use in (AppendLog.read, lambda log: log.append({})):
+    for use in (AppendLog.read, lambda log: log.append({}), lambda log: log.rewrite([])):
         with pytest.raises(StorageError, match="schema 3"):
             use(AppendLog("/log", disk=disk, schema=2))
     assert AppendLog("/log", disk=disk, schema=4).read().records == ({"a": 1},)

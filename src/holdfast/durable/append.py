@@ -113,6 +113,7 @@ class AppendLog:
         lines = [line_of(record) for record in records]
         with self.locked():
             self._refuse_if_given_up()
+            next(self.scan(), None)  # refuses a log of a newer schema
             replace(self.path, b"".join([self._header(), *lines]), disk=self._disk)
 
     @contextmanager
@@ -214,8 +215,9 @@ class AppendLog:
         base = f"{self._disk.resolve(self.path)}.damaged-{position}"
         number = 0
         while self._disk.kind(path := f"{base}.{number}" if number else base) is not None:
-            if read_whole(self._disk, path) == data:
-                return  # kept before, by a process that died before it could cut
+            if read_whole(self._disk, path) == data:  # kept before, by a process that died before it could cut
+                self._disk.sync_folder(os.path.dirname(path))
+                return
             number += 1
         replace(path, data, disk=self._disk)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.archive import MemoryArchive
     from holdfast.testing.clock import FakeClock
+    from holdfast.testing.disk import FailingDisk, Fault, PowerCut, ShortWrite, SimulatedDisk
     from holdfast.testing.ids import CountingIds
     from holdfast.testing.models import (
         HOSTILE,
@@ -31,12 +32,17 @@ if TYPE_CHECKING:
 __all__ = [
     "HOSTILE",
     "CountingIds",
+    "FailingDisk",
     "FakeClock",
+    "Fault",
     "MemoryArchive",
+    "PowerCut",
     "Request",
     "Script",
     "ScriptExhausted",
     "ScriptedModel",
+    "ShortWrite",
+    "SimulatedDisk",
     "call",
     "delay",
     "hostile",
@@ -46,7 +52,9 @@ __all__ = [
     "structured",
 ]
 
-_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids", "MemoryArchive": "archive"}
+_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids", "MemoryArchive": "archive"} | dict.fromkeys(
+    ("FailingDisk", "Fault", "PowerCut", "ShortWrite", "SimulatedDisk"), "disk"
+)
 
 
 def __getattr__(name: str) -> Any:
