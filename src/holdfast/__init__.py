@@ -6,8 +6,7 @@ major version; the rest is private. Every name is imported when it is first used
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.errors import (
     BudgetError,
@@ -30,6 +29,7 @@ from holdfast.errors import (
     SyncFailed,
     WriteFailed,
 )
+from holdfast.lazily import exports
 
 if TYPE_CHECKING:
     from holdfast.agents.middleware.summarization import SummarizationMiddleware
@@ -73,27 +73,13 @@ __all__ = [
     "open_counter",
 ]
 
-_WHERE = {
-    "Archive": "holdfast.context.archive",
-    "Budget": "holdfast.tokens",
-    "Config": "holdfast.config",
-    "FileArchive": "holdfast.context.archive",
-    "Harness": "holdfast.harness",
-    "SummarizationMiddleware": "holdfast.agents.middleware.summarization",
-    "TokenCounter": "holdfast.tokens",
-    "build": "holdfast.harness",
-    "load_config": "holdfast.config",
-    "open_counter": "holdfast.tokens",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "agents.middleware.summarization": ("SummarizationMiddleware",),
+        "config": ("Config", "load_config"),
+        "context.archive": ("Archive", "FileArchive"),
+        "harness": ("Harness", "build"),
+        "tokens": ("Budget", "TokenCounter", "open_counter"),
+    },
+)

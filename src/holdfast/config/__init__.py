@@ -6,8 +6,9 @@ Start with `loading.py`; the sections are in `sections.py`, and how one behaves 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazily import exports
 
 if TYPE_CHECKING:
     from holdfast.config.agent_sections import CustomAgent, Sandbox, Skills, Subagents, SubagentSettings, Title, ToolConfig, ToolGroup
@@ -86,17 +87,4 @@ _WHERE = {
     "sections": ("Config",),
     "service_sections": ("Limits", "Logging", "Server"),
 }
-_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Public names are imported when they are asked for: who needs one small part does not pay for pydantic and the YAML parser."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'holdfast.config' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"holdfast.config.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__ = exports(__name__, _WHERE)

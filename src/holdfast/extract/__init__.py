@@ -6,8 +6,9 @@ Start with `selection.py`; then `ranking.py`, what makes a sentence worth choosi
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazily import exports
 
 if TYPE_CHECKING:
     from holdfast.extract.disagreement import Disagreement, find_disagreements
@@ -18,20 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Disagreement", "Extract", "Grounding", "Passage", "Source", "find_disagreements", "ground", "select"]
 
 _WHERE = {
-    "Disagreement": "disagreement",
-    "Extract": "selection",
-    "Grounding": "grounding",
-    "Passage": "passages",
-    "Source": "passages",
-    "find_disagreements": "disagreement",
-    "ground": "grounding",
-    "select": "selection",
+    "disagreement": ("Disagreement", "find_disagreements"),
+    "grounding": ("Grounding", "ground"),
+    "passages": ("Passage", "Source"),
+    "selection": ("Extract", "select"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'holdfast.extract' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"holdfast.extract.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = exports(__name__, _WHERE)

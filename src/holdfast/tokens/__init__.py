@@ -6,8 +6,9 @@ Start with `counter.py`, the seam; then `budget.py`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazily import exports
 
 if TYPE_CHECKING:
     from holdfast.tokens.accounts import Accounts, Charge, Entry, Limits, PriceUnknown, Tally
@@ -62,16 +63,4 @@ _WHERE = {
     "usage": ("Price", "Usage"),
     "windows": ("DEFAULT_WINDOW", "Window", "WindowUnknown", "find_window", "window_of"),
 }
-_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'holdfast.tokens' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"holdfast.tokens.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__ = exports(__name__, _WHERE)
