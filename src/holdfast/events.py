@@ -97,8 +97,21 @@ def _one_line(value: object) -> str:
 class LogSink:
     """Writes events to the standard `logging` tree, under `holdfast.<Component>`. The record carries the event as `holdfast_event`."""
 
+    def __init__(self) -> None:
+        self._loggers: dict[str, logging.Logger] = {}
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether such an event would be written at all."""
+        return self._logger(kind.component).isEnabledFor(kind.level)
+
+    def _logger(self, component: str) -> logging.Logger:
+        found = self._loggers.get(component)  # the logging tree takes a lock to look a name up, and this is asked on every model call
+        if found is None:
+            found = self._loggers[component] = logging.getLogger(f"holdfast.{component}")
+        return found
+
     def __call__(self, event: Event) -> None:
-        logger = logging.getLogger(f"holdfast.{event.component}")
+        logger = self._logger(event.component)
         if logger.isEnabledFor(event.level):
             logger.log(event.level, "%s", line_of(event), extra={"holdfast_event": event})
 
@@ -128,6 +141,10 @@ class Bus:
                 sink(event)
             except Exception:  # a watcher's failure must not stop the work it watches; it is logged with its traceback
                 logging.getLogger("holdfast.events").exception("a sink failed on %s", event.kind())
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody listens to such an event: who has to work out its values asks first."""
+        return any(not isinstance(sink, LogSink) or sink.wants(kind) for sink in self._sinks)
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
         """Add a sink; call what is returned to remove it again."""

@@ -577,3 +577,36 @@ def test_between_two_compactions_the_prefix_is_the_same_and_marked_where_the_pro
         assert new[: len(old)] == old
     plain, _ = run(talk(2), made(None))
     assert "cache_control" not in plain.requests[0].kwargs
+
+
+@pytest.mark.parametrize("history", [talk(12), talk(60)], ids=["quiet", "near the trigger"])
+def test_a_model_that_counts_more_than_we_do_is_asked_once_more_with_less(history: list[Any]) -> None:
+    """S10: another vocabulary, or a window smaller than anybody said."""
+    middleware = made(None, trigger=("fraction", 0.5))
+    running = ScriptedModel([raises("overflow"), repeat("fine")], profile={"max_input_tokens": WINDOW})
+    model, state = run(history, middleware, running)
+    refused, taken = model.requests[0].messages, model.requests[1].messages
+    assert COUNT.count_messages(taken) < COUNT.count_messages(refused)
+    assert state["messages"][-1].text == "fine"
+    kept = {m.id for m in state["messages"]} | set(archived(middleware))
+    assert all(m.id in kept for m in history)
+    assert middleware.calibration.factor(model.model_name) > 1
+
+
+async def test_the_same_when_awaited() -> None:
+    """S10"""
+    middleware = made(None, trigger=("fraction", 0.5))
+    running = ScriptedModel([raises("overflow"), repeat("fine")], profile={"max_input_tokens": WINDOW})
+    await create_agent(running, [], middleware=[middleware]).ainvoke({"messages": talk(60)})
+    assert len(running.requests) == 2
+
+
+def test_usage_that_is_more_than_the_window_says_nothing() -> None:
+    """T1: some clients report the sum of several calls."""
+    middleware = made(None)
+    running = ScriptedModel(
+        [repeat(AIMessage("x", usage_metadata={"input_tokens": 99_999, "output_tokens": 1, "total_tokens": 100_000}))],
+        profile={"max_input_tokens": WINDOW},
+    )
+    run(talk(3), middleware, running)
+    assert middleware.calibration.factor(running.model_name) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from holdfast.tokens import ExactCounter, Ledger, MessageCounts
+from holdfast.tokens import ExactCounter, Ledger, MessageCounts, open_counter
 from holdfast.tokens.messages import MESSAGE_OVERHEAD
 
 
@@ -198,3 +198,39 @@ def test_whatever_becomes_of_a_conversation_the_ledger_says_the_sum_of_its_messa
         start = ledger.suffix(room)
         assert counter.count_messages(messages[start:]) <= room
         assert start == 0 or counter.count_messages(messages[start - 1 :]) > room
+
+
+@given(st.lists(st.text(max_size=60), max_size=12), st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=8))
+def test_a_rough_total_is_never_below_the_true_one_and_does_not_disturb_it(texts: list[str], asks: list[tuple[bool, int]]) -> None:
+    """S4: most calls are far from every trigger, and then a bound is enough."""
+    counter = open_counter("exact")
+    messages = [HumanMessage(text, id=f"m{n}") for n, text in enumerate(texts)]
+    ledger = Ledger(MessageCounts(counter))
+    for exactly, length in asks:
+        head = messages[:length]
+        true = counter.count_messages(head)
+        if exactly:
+            assert ledger.total(head) == true
+            assert ledger.between(0) == true
+        else:
+            assert ledger.rough(head) >= true
+    assert ledger.total(messages) == counter.count_messages(messages)
+    assert ledger.suffix(10**9) == 0
+
+
+def test_what_is_only_asked_for_roughly_is_not_counted() -> None:
+    """S4"""
+    counted: list[str] = []
+
+    class Watching(ExactCounter):
+        def count_text(self, text: str) -> int:
+            counted.append(text)
+            return super().count_text(text)
+
+    ledger = Ledger(MessageCounts(Watching()))
+    messages = [HumanMessage("one", id="1"), HumanMessage("two", id="2")]
+    ledger.rough(messages)
+    assert counted == []
+    ledger.total(messages)
+    ledger.rough([*messages, HumanMessage("three", id="3")])
+    assert counted == ["one", "two"]

@@ -64,15 +64,16 @@ class Settings:
 
     count: Callable[[str], int]
     forge: Forge
-    new_id: Callable[[], str]
+    new_id: Callable[[str], str]
+    """Makes an id with a prefix."""
     enabled: bool = True
     """False: no summarizer is called and no summary made; a reference stands for what left."""
     ask: bool = True
     """False: there is no model that could be asked; the summary is an extract."""
     model: str | None = None
     """The name of the model that is asked, for the record."""
-    limit: int = 4_000
-    """The most tokens of one summarizer call."""
+    limit: Callable[[], int] = lambda: 4_000
+    """The most tokens of one summarizer call, as it is known now."""
     prompt: str | None = None
     role: Literal["human", "system"] = "human"
     places: Callable[[str], str | None] = lambda id: None
@@ -112,7 +113,7 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
         written = yield from _written(plan, entries, previous, settings)
     text, how, why, read, calls = written
     body = text if how == "reference" else f"{LEAD}\n\n{text}"
-    summary = settings.forge.summary(body, id=settings.new_id(), role=settings.role, marks={"summary": how, "covers": len(covers)})
+    summary = settings.forge.summary(body, id=settings.new_id("summary"), role=settings.role, marks={"summary": how, "covers": len(covers)})
     yield Record(
         SummaryRecord(
             id=str(summary.id),
@@ -134,7 +135,7 @@ def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Sett
     why: str | None = None
     if settings.ask:
         try:
-            notes = yield from summarize(entries, previous=previous, limit=settings.limit, count=settings.count, prompt=settings.prompt)
+            notes = yield from summarize(entries, previous=previous, limit=settings.limit(), count=settings.count, prompt=settings.prompt)
             text = notes.text
             if plan.pressure == "cap" and settings.count(text) > plan.summary_room:
                 text = _extract([Entry("notes", "", text)], "", plan.summary_room, settings)

@@ -190,9 +190,10 @@ def _clip_for(draft: _Draft, policy: Policy, goal: float) -> None:
 
 def _for_the_cap(view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, total: int, window: int, keep: Size) -> Plan | None:
     """Keep the newest groups that fit; what a rule holds is reserved first, and clipped if it must be."""
-    room = _summary_room(policy, window)
-    target = min(int(cap * policy.below), *(limit for limit in _token_limits(policy, window) if limit > fixed + room), cap)
     every, start = groups(view, policy.rules), keep_from(view, keep, window)
+    could_leave = sum(group.tokens for group in every if not group.stays) + sum(item.tokens for item in view if item.summary is not None)
+    room = min(_summary_room(policy, window), max(policy.reference_tokens, cap // 4), could_leave)
+    target = min(int(cap * policy.below), *(limit for limit in _token_limits(policy, window) if limit > fixed + room), cap)
     draft = _Draft(
         view, fixed, [group for group in every if group.stays], [group for group in every if not group.stays], room, policy.reference_tokens
     )

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
 
 __all__ = ["AllOf", "AnyOf", "Fraction", "Measure", "Messages", "Never", "Size", "Tokens", "Trigger", "parse_keep", "parse_trigger"]
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """How large a request is: all its tokens (system part and tools included), its messages, and the window of the model that
     will read it."""
 
@@ -86,7 +85,10 @@ class AnyOf:
     entries: tuple[Size | AllOf, ...]
 
     def met(self, measure: Measure) -> Size | AllOf | None:
-        return next((entry for entry in self.entries if entry.reached(measure)), None)
+        for entry in self.entries:
+            if entry.reached(measure):
+                return entry
+        return None
 
 
 Never = AnyOf(())

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
@@ -29,8 +29,7 @@ _TIGHTER = (1.0, 0.85, 0.7, 0.5)
 """An estimate may be a little low; each further try aims at this share of the cap."""
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(NamedTuple):
     """What a request may be: the model's window, the most that may be sent, and what is sent besides the messages. All in our own
     counting."""
 
@@ -78,13 +77,31 @@ class Keeper:
     def __post_init__(self) -> None:
         self.counts = MessageCounts(self.counter)
 
-    def prepare(self, thread: str, messages: Sequence[Message], room: Room) -> Generator[Want, Any, Prepared]:
-        """The request for one model call. The usual call counts what is new and yields nothing."""
+    def is_quiet(self, thread: str, messages: Sequence[Message], room: Room) -> bool:
+        """Whether this history can be sent as it is: whole, named, far from every trigger, and nobody wants to know its size.
+
+        This is what every model call pays for, so it is one pass over what is new and a comparison of the rest at C speed.
+        """
         known = self._thread(thread)
+        ledger = known.ledger
+        at_most = ledger.rough(messages) + room.fixed
+        start = ledger.unchanged
+        tidy = known.tidy = _tidy_from(messages, min(known.tidy, start))
+        if tidy < len(messages) or at_most > room.cap or known.wait or self.bus.wants(TokenCount):
+            return False
+        for message in messages[start:]:
+            if not message.id:
+                return False
+        return self.policy.trigger.met(Measure(at_most, len(messages), room.window)) is None
+
+    def prepare(self, thread: str, messages: Sequence[Message], room: Room) -> Generator[Want, Any, Prepared]:
+        """The request for one model call that `is_quiet` does not let pass."""
+        known = self._thread(thread)
+        if not all(message.id for message in messages):
+            messages = self._named(messages)
         tokens = known.ledger.total(messages) + room.fixed
         self.bus.emit(TokenCount(tokens=tokens, window=room.window))
-        known.tidy = min(known.tidy, known.ledger.unchanged)
-        known.tidy = _tidy_from(messages, known.tidy)
+        known.tidy = _tidy_from(messages, min(known.tidy, known.ledger.unchanged))
         repaired: Repaired | None = None
         if known.tidy < len(messages):
             repaired = repair(messages, self.settings.forge)
@@ -114,7 +131,7 @@ class Keeper:
         self, thread: str, messages: Sequence[Message], room: Room, *, force: bool = True, keep: Size | None = None
     ) -> Generator[Want, Any, Prepared]:
         """A compaction that a person asked for. Pending calls stay pending; nothing happens when there is nothing to leave."""
-        repaired = repair(messages, self.settings.forge, answer_newest=False)
+        repaired = repair(self._named(messages), self.settings.forge, answer_newest=False)
         if repaired.changed:
             yield Store(repaired.dropped, messages)
         known = self._thread(thread)
@@ -125,6 +142,10 @@ class Keeper:
             return Prepared(repaired.messages, tokens, repaired.changed, None, repaired)
         self._tell(thread, repaired.messages, outcome)
         return Prepared(outcome.messages, known.ledger.total(outcome.messages) + room.fixed, True, outcome, repaired)
+
+    def count(self, thread: str, messages: Sequence[Message]) -> int:
+        """The tokens of these messages, which `prepare` may have found it needless to count."""
+        return self._thread(thread).ledger.total(messages)
 
     def stored(self, thread: str) -> None:
         """The state was rewritten: a summary that was held for a second try is no longer needed."""
@@ -178,6 +199,10 @@ class Keeper:
             self.bus.emit(SummaryMade(tokens=self.counts.count(outcome.summary)))
         known.memo = (key, outcome)
         return outcome
+
+    def _named(self, messages: Sequence[Message]) -> list[Message]:
+        """Every message with an id: without one it could not be told apart in the archive."""
+        return [message if message.id else self.settings.forge.with_id(message, self.settings.new_id("message")) for message in messages]
 
     def _announce(self, plan: Plan) -> None:
         kind, _, value = plan.why.partition(" ")

@@ -83,6 +83,10 @@ class BaseCounter(ABC):
     @abstractmethod
     def count_text(self, text: str) -> int: ...
 
+    def bound_text(self, text: str) -> int | None:
+        """A number that the count is never above, found at once; None where there is no such number."""
+        return None
+
     def _scaled(self, count: float) -> int:
         """The count for the model at hand, rounded up: a little too many is safe, a little too few is not."""
         return math.ceil(count * self.factor - 1e-9)

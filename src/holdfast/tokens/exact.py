@@ -77,6 +77,11 @@ class ExactCounter(BaseCounter):
             count = vocabulary.count(_clean(text))
         return count if self.factor == 1.0 else self._scaled(count)
 
+    def bound_text(self, text: str) -> int | None:
+        """A token is at least one byte, and a character at most four."""
+        size = len(text) if text.isascii() else 4 * len(text)
+        return size if self.factor == 1.0 else self._scaled(size)
+
     def count_until(self, text: str, limit: int) -> int | None:
         if limit < 0:
             return None

@@ -10,11 +10,11 @@ from __future__ import annotations
 import operator
 import threading
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.tokens.counter import TokenCounter
-from holdfast.tokens.messages import Message, mark_of
+from holdfast.tokens.messages import MESSAGE_OVERHEAD, Message, mark_of, plain_text
 from holdfast.tokens.messages import field as part
 
 __all__ = ["Ledger", "MessageCounts"]
@@ -47,6 +47,7 @@ class MessageCounts:
         self._old = _Generation()
         self._young = _Generation()
         self._tokens = self._young.tokens
+        self._bound_text: Callable[[str], int | None] = getattr(counter, "bound_text", lambda text: None)
 
     def count(self, message: Message) -> int:
         """Tokens of the message. The second time for the same object it is one dictionary look-up."""
@@ -54,6 +55,15 @@ class MessageCounts:
             return self._tokens[id(message)]
         except KeyError:
             return self._look_further(message)
+
+    def bound(self, message: Message) -> int:
+        """A number that the count is never above: the count itself where it is known or must be worked out, else a quick bound."""
+        known = self._tokens.get(id(message))
+        if known is not None:
+            return known
+        text = plain_text(message)
+        bound = self._bound_text(text) if text is not None else None
+        return self.count(message) if bound is None else MESSAGE_OVERHEAD + bound
 
     def _look_further(self, message: Message) -> int:
         key = None
@@ -120,20 +130,33 @@ class Ledger:
         self._lock = threading.Lock()
         self._messages: list[Message] = []
         self._sums = [0]
+        self._exact = 0
+        """How many messages at the head have been counted; the sums behind them rest on bounds."""
         self._unchanged = 0
 
     def total(self, messages: Sequence[Message]) -> int:
         """Tokens of all these messages. Replaced, removed and reordered messages are noticed by identity."""
         with self._lock:
             same = self._unmoved(messages)
-            del self._messages[same:], self._sums[same + 1 :]
-            self._unchanged = same
-            running = self._sums[-1]
-            for message in messages[same:]:
-                running += self._counts.count(message)
-                self._messages.append(message)
-                self._sums.append(running)
-            return running
+            self._extend(messages, min(same, self._exact), self._counts.count)
+            self._unchanged, self._exact = same, len(self._messages)
+            return self._sums[-1]
+
+    def rough(self, messages: Sequence[Message]) -> int:
+        """A number that the total is never above, in a fraction of its time: what was totalled before, and bounds for what is new."""
+        with self._lock:
+            same = self._unmoved(messages)
+            self._extend(messages, same, self._counts.bound)
+            self._unchanged, self._exact = same, min(self._exact, same)
+            return self._sums[-1]
+
+    def _extend(self, messages: Sequence[Message], start: int, size: Callable[[Message], int]) -> None:
+        del self._messages[start:], self._sums[start + 1 :]
+        running = self._sums[-1]
+        for message in messages[start:]:
+            running += size(message)
+            self._messages.append(message)
+            self._sums.append(running)
 
     def _unmoved(self, messages: Sequence[Message]) -> int:
         """How many messages at the head are the ones known.
@@ -162,15 +185,23 @@ class Ledger:
     def suffix(self, tokens: int) -> int:
         """Where the longest tail that counts at most `tokens` begins, in the messages last totalled; their number when not one fits."""
         with self._lock:
+            self._settle()
             return bisect_left(self._sums, self._sums[-1] - max(0, tokens))
 
     def between(self, start: int, stop: int | None = None) -> int:
         """Tokens of the messages from `start` up to `stop`, indices as in a slice."""
         with self._lock:
+            self._settle()
             start, stop, _ = slice(start, stop).indices(len(self._messages))
             return self._sums[max(start, stop)] - self._sums[start]
+
+    def _settle(self) -> None:
+        """Count what so far was only bounded."""
+        if self._exact < len(self._messages):
+            self._extend(list(self._messages), self._exact, self._counts.count)
+            self._exact = len(self._messages)
 
     def clear(self) -> None:
         """Forget the conversation, for when counts changed under it."""
         with self._lock:
-            self._messages, self._sums, self._unchanged = [], [0], 0
+            self._messages, self._sums, self._unchanged, self._exact = [], [0], 0, 0

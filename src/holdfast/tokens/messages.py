@@ -28,6 +28,7 @@ __all__ = [
     "count_message",
     "field",
     "mark_of",
+    "plain_text",
 ]
 
 MESSAGE_OVERHEAD = 4
@@ -88,6 +89,9 @@ def _shape_of(kind: type[Any]) -> tuple[frozenset[str], bool]:
 
 def count_message(message: object, text: TextCount, image: ImageCount) -> int:
     """All of one message: overhead, name, content, and the tool calls that the content does not already hold."""
+    only = plain_text(message)
+    if only is not None:
+        return MESSAGE_OVERHEAD + text(only)
     calls = _calls_of(message)
     total = MESSAGE_OVERHEAD + count_content(field(message, "content"), text, image, known_calls=_ids_of(calls))
     name = field(message, "name")
@@ -209,8 +213,26 @@ def _count_file(block: Mapping[str, Any], text: TextCount) -> int:
     return FILE_PAGE_TOKENS * max(1, pages)
 
 
+def plain_text(message: object) -> str | None:
+    """The text of a message that is a text and nothing else, as most are; None for any other."""
+    own = getattr(message, "__dict__", _NOTHING)
+    content = own.get("content")
+    if (
+        type(content) is not str
+        or own.get("tool_calls")
+        or own.get("invalid_tool_calls")
+        or own.get("name")
+        or own.get("additional_kwargs")
+    ):
+        return None
+    return content
+
+
 def mark_of(message: object) -> int:
     """A hash of everything about a message that is counted. Two messages with the same mark count the same."""
+    text = plain_text(message)
+    if text is not None:
+        return hash(text)
     content = field(message, "content")
     extra = field(message, "additional_kwargs")
     return hash(

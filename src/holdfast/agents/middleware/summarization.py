@@ -14,7 +14,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired
 
 from langchain.agents.middleware.types import (
     AgentMiddleware,
@@ -24,6 +25,7 @@ from langchain.agents.middleware.types import (
     ModelResponse,
     PrivateStateAttr,
 )
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["SummarizationMiddleware", "WindowState"]
 
 _KEEP = ("messages", 20)
+_ENOUGH_REPORTS = 8
+"""Reports of usage after which a model's factor has settled."""
 
 
 class WindowState(AgentState[Any]):
@@ -66,6 +70,16 @@ class _Call:
     """Ask the run model."""
 
     request: ModelRequest[Any]
+
+
+class _Facts(NamedTuple):
+    """What is known about a run model. `cap` is the most that may be sent: the rest of the window is for the answer."""
+
+    model: BaseChatModel
+    name: str
+    window: int
+    cap: int
+    marks_cache: bool
 
 
 class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -111,19 +125,19 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         settings = Settings(
             count=counter.count_text,
             forge=LangChainForge(),
-            new_id=lambda: self._ids.new("summary"),
+            new_id=self._ids.new,
             enabled=enabled,
             ask=self._model is not None,
             model=_name(self._model) if self._model is not None else None,
-            limit=self._limit(trim_tokens_to_summarize),
+            limit=partial(self._limit, trim_tokens_to_summarize),
             prompt=summary_prompt,
             role=summary_role,
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
         self.keeper = Keeper(policy, settings, counter, self.bus, on_leave=on_leave)
         self.tools: Sequence[BaseTool] = recall_tools(self.archive, lambda: self._unnamed)
-        self._sent: OrderedDict[str, tuple[ModelRequest[Any], Prepared, Room]] = OrderedDict()
-        self._rooms: dict[int, tuple[BaseChatModel, int, int]] = {}
+        self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], Room, Outcome | None]] = OrderedDict()
+        self._models: dict[tuple[object, ...], _Facts] = {}
 
     @classmethod
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
@@ -145,20 +159,38 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
-        thread = self._thread(request)
+        thread, facts = self._thread(request), self._facts(request.model)
+        room = self._room(request, facts)
+        if self.keeper.is_quiet(thread, request.messages, room):
+            try:
+                response = handler(self._sending(thread, request, request.messages, room, facts))
+            except ContextOverflowError:  # the window is smaller than anybody said
+                room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
+            else:
+                self._learn(thread, facts, None, request.messages, room, response)
+                return response
 
         def do(want: Any) -> Any:
             if isinstance(want, _Call):
                 return handler(want.request)
             return self._do(thread, want)
 
-        return drive(self._steps(thread, request), do)
+        return drive(self._steps(thread, request, room, facts), do)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
         """The same, awaited; the archive is written in a thread, so the loop goes on."""
-        thread = self._thread(request)
+        thread, facts = self._thread(request), self._facts(request.model)
+        room = self._room(request, facts)
+        if self.keeper.is_quiet(thread, request.messages, room):
+            try:
+                response = await handler(self._sending(thread, request, request.messages, room, facts))
+            except ContextOverflowError:  # the window is smaller than anybody said
+                room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
+            else:
+                self._learn(thread, facts, None, request.messages, room, response)
+                return response
 
         async def do(want: Any) -> Any:
             if isinstance(want, _Call):
@@ -167,14 +199,16 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 return await self._aask(want)
             return await asyncio.to_thread(self._do, thread, want)
 
-        return await adrive(self._steps(thread, request), do)
+        return await adrive(self._steps(thread, request, room, facts), do)
 
     def compact(
         self, messages: Sequence[BaseMessage], *, thread: str, model: BaseChatModel, force: bool = True, keep: Any = None
     ) -> Prepared:
         """Compact a history now (S17). Returns the new one; storing it is the caller's part, see `compact_thread`."""
-        window, cap = self._window_of(model)
-        work = self.keeper.compact(thread, messages, Room(window, cap, 0), force=force, keep=None if keep is None else parse_keep(keep))
+        facts = self._facts(model)
+        work = self.keeper.compact(
+            thread, messages, Room(facts.window, facts.cap, 0), force=force, keep=None if keep is None else parse_keep(keep)
+        )
         return drive(work, lambda want: self._do(thread, want))
 
     def compact_thread(self, agent: Any, thread: str, *, model: BaseChatModel, force: bool = True, keep: Any = None) -> Prepared:
@@ -192,27 +226,21 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         last = self._sent.get(thread)
         if last is None:
             return None
-        request, prepared, room = last
+        request, messages, room, outcome = last
         return manifest_of(
-            prepared.messages,
-            system=request.system_message,
-            tools=request.tools,
-            room=room,
-            counter=self.keeper.counter,
-            outcome=prepared.outcome,
+            messages, system=request.system_message, tools=request.tools, room=room, counter=self.keeper.counter, outcome=outcome
         )
 
     # the work, without I/O
 
-    def _steps(self, thread: str, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
-        messages = self._with_ids(request.messages)
-        name, room = self._room(request)
-        prepared = yield from self.keeper.prepare(thread, messages, room)
-        self._note(thread, request, prepared, room)
-        sent: Any = prepared.messages
-        marked = _with_cache_mark(request)
-        response = yield _Call(marked if sent is request.messages else marked.override(messages=list(sent)))
-        self._learn(name, prepared.tokens, response)
+    def _steps(self, thread: str, request: ModelRequest[Any], room: Room, facts: _Facts) -> Generator[Any, Any, Any]:
+        prepared = yield from self.keeper.prepare(thread, request.messages, room)
+        try:
+            response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
+        except ContextOverflowError:  # the model's own vocabulary makes more of it than we counted: leave more room, and once more
+            prepared = yield from self.keeper.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
+            response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
+        self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
         if not prepared.changed:
             return response
         known = {message.id: message for message in request.state.get("messages", ())}
@@ -222,11 +250,23 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         update = {"messages": Overwrite([*stored, *response.result]), **self._epoch(request.state, prepared.outcome)}
         return ExtendedModelResponse(response, Command(update=update))
 
-    def _with_ids(self, messages: list[Any]) -> list[Any]:
-        if all(message.id for message in messages):
-            return messages
-        forge = self.keeper.settings.forge
-        return [message if message.id else forge.with_id(message, self._ids.new("message")) for message in messages]
+    def _narrower(self, room: Room, counted: int, facts: _Facts) -> Room:
+        """A room in which what was just refused does not fit any more; the refusal is learned from as a report of one more than fits."""
+        self.calibration.observe(facts.name, counted, facts.window + 1)
+        return room._replace(cap=min(room.cap, int(counted * 0.7)))
+
+    def _sending(
+        self, thread: str, request: ModelRequest[Any], messages: Any, room: Room, facts: _Facts, outcome: Outcome | None = None
+    ) -> ModelRequest[Any]:
+        """The request as it goes out, noted for the manifest. Anthropic caches a prefix only where it is marked (S19)."""
+        self._sent[thread] = (request, messages, room, outcome)
+        if len(self._sent) > 64:
+            self._sent.popitem(last=False)
+        if messages is not request.messages:
+            request = request.override(messages=list(messages))
+        if facts.marks_cache and "cache_control" not in request.model_settings:
+            request = request.override(model_settings={**request.model_settings, "cache_control": {"type": "ephemeral"}})
+        return request
 
     def _epoch(self, state: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
         if outcome is None or outcome.summary is None:
@@ -234,48 +274,50 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         before = state.get("holdfast_window") or {}
         return {"holdfast_window": {"epoch": int(before.get("epoch", 0)) + 1, "summary": outcome.summary.id}}
 
-    def _room(self, request: ModelRequest[Any]) -> tuple[str, Room]:
-        window, cap = self._window_of(request.model)
-        counter = self.keeper.counter
-        fixed = counter.count_tools(request.tools or ()) + 3
+    def _room(self, request: ModelRequest[Any], facts: _Facts) -> Room:
+        counter, calibration = self.keeper.counter, self.calibration
+        fixed = 3
+        if request.tools:
+            fixed += counter.count_tools(request.tools)
         if request.system_message is not None:
             fixed += self.keeper.counts.count(request.system_message)
-        schema = getattr(request.response_format, "schema", None)
-        if schema is not None:
-            fixed += counter.count_tools([schema])
-        name = _name(request.model)
-        calibration = self.calibration
-        return name, Room(calibration.room(name, window), calibration.room(name, cap), fixed)
+        if request.response_format is not None:
+            schema = getattr(request.response_format, "schema", None)
+            fixed += counter.count_tools([schema]) if schema is not None else 0
+        return Room(calibration.room(facts.name, facts.window), calibration.room(facts.name, facts.cap), fixed)
 
-    def _window_of(self, model: BaseChatModel) -> tuple[int, int]:
-        """The window of a model and the most that may be sent: the rest is for the answer."""
-        known = self._rooms.get(id(model))
-        if known is None or known[0] is not model:
-            window = self._window or find_window(model, name=_name(model), bus=self.bus).tokens
+    def _facts(self, model: BaseChatModel, **given: int | None) -> _Facts:
+        """What is known about a model, worked out once: asking a model object for what it does not have is slow."""
+        key = (id(model), *given)  # a window that was given is the run model's, not the summarizer's
+        facts = self._models.get(key)
+        if facts is None or facts.model is not model:
+            window = given.get("window", self._window) or find_window(model, name=_name(model), bus=self.bus).tokens
             wanted = getattr(model, "max_tokens", None)
             answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
-            known = self._rooms[id(model)] = (model, window, max(1, window - answer))
-            while len(self._rooms) > 64:
-                self._rooms.pop(next(iter(self._rooms)))
-        return known[1], known[2]
+            marks = str(getattr(model, "_llm_type", "")).startswith("anthropic")
+            facts = self._models[key] = _Facts(model, _name(model), window, max(1, window - answer), marks)
+            while len(self._models) > 64:
+                self._models.pop(next(iter(self._models)))
+        return facts
 
     def _limit(self, trim: int | None) -> int:
-        """The most tokens of one summarizer call: what was configured, and never more than its window."""
+        """The most tokens of one summarizer call: what was configured, and never more than its window, in our own counting."""
         if self._model is None:
             return trim or 4000
-        window = find_window(self._model, name=_name(self._model), bus=self.bus).tokens
-        return min(trim or window, window - Budget.split(window).response)
+        facts = self._facts(self._model, window=None)
+        return min(trim or facts.window, self.calibration.room(facts.name, facts.cap))
 
-    def _learn(self, model: str, counted: int, response: ModelResponse[Any]) -> None:
+    def _learn(self, thread: str, facts: _Facts, counted: int | None, messages: Any, room: Room, response: ModelResponse[Any]) -> None:
+        """Learn from reported usage: of the first calls of a model, and of all for which the tokens were counted anyway."""
+        if counted is None and self.calibration.reports(facts.name) >= _ENOUGH_REPORTS:
+            return
         for message in response.result:
             if isinstance(message, AIMessage) and message.usage_metadata:
-                self.calibration.observe(model, counted, message.usage_metadata)
-
-    def _note(self, thread: str, request: ModelRequest[Any], prepared: Prepared, room: Room) -> None:
-        self._sent[thread] = (request, prepared, room)
-        self._sent.move_to_end(thread)
-        while len(self._sent) > 64:
-            self._sent.popitem(last=False)
+                if message.usage_metadata["input_tokens"] > facts.window:
+                    continue  # more than fits into one call: the sum of several, which says nothing about this one
+                if counted is None:
+                    counted = self.keeper.count(thread, messages) + room.fixed
+                self.calibration.observe(facts.name, counted, message.usage_metadata)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
         info = getattr(request.runtime, "execution_info", None)
@@ -315,31 +357,25 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
         threading.Thread(target=ask, name="holdfast-summary", daemon=True).start()
         try:
-            return self._answer(answer.result(self._timeout))
+            return self._answer(want, answer.result(self._timeout))
         except Exception as error:  # a provider may raise anything; whatever it is, the history stays as it was
             raise SummaryError(f"The summarizer failed: {type(error).__name__}: {error}") from error
 
     async def _aask(self, want: Ask) -> str:
         try:
             async with asyncio.timeout(self._timeout):
-                return self._answer(await self._summarizer.ainvoke([HumanMessage(want.prompt)], self._quiet()))
+                return self._answer(want, await self._summarizer.ainvoke([HumanMessage(want.prompt)], self._quiet()))
         except Exception as error:  # as above; a cancellation is not an Exception and goes through
             raise SummaryError(f"The summarizer failed: {type(error).__name__}: {error}") from error
 
-    def _answer(self, message: BaseMessage) -> str:
-        if self.accounts is not None and self._model is not None:
-            usage = Usage.read(message)
-            if usage is not None:
-                self.accounts.charge(usage, model=_name(self._model), purpose="summary")
-        return message.text if isinstance(message.text, str) else str(message.text)
-
-
-def _with_cache_mark(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """Anthropic caches a prefix only where it is marked (S19); the others see by themselves that the prefix is the same."""
-    kind = getattr(request.model, "_llm_type", "")
-    if not str(kind).startswith("anthropic") or "cache_control" in request.model_settings:
-        return request
-    return request.override(model_settings={**request.model_settings, "cache_control": {"type": "ephemeral"}})
+    def _answer(self, want: Ask, message: BaseMessage) -> str:
+        usage = Usage.read(message)
+        if usage is not None:
+            name = _name(self._summarizer)
+            self.calibration.observe(name, self.keeper.counter.count_text(want.prompt), usage.input_tokens)
+            if self.accounts is not None:
+                self.accounts.charge(usage, model=name, purpose="summary")
+        return str(message.text)
 
 
 def _model(model: str | BaseChatModel | None) -> BaseChatModel | None:
