@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
-from holdfast.context.compaction import Recall, Record, Settings, Store
+from holdfast.context.compaction import Move, Recall, Record, Settings, Store
 from holdfast.context.plain import PlainForge, PlainMessage
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
@@ -102,6 +102,8 @@ class World:
             return self.archive.add("t", records_of(want.messages, history=want.history))
         if isinstance(want, Record):
             return self.archive.add("t", [want.summary])
+        if isinstance(want, Move):
+            return {str(message.id): f"/mnt/{message.id}.txt" for message in want.messages}
         if isinstance(want, Recall):
             return {id: record.text for id, record in self.archive.originals("t", want.ids).items()}
         assert isinstance(want, Ask)

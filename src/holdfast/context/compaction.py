@@ -22,7 +22,7 @@ from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
 from holdfast.tokens import Message
 
-__all__ = ["LEAD", "Outcome", "Recall", "Record", "Settings", "Store", "Want", "compact"]
+__all__ = ["LEAD", "Move", "Outcome", "Recall", "Record", "Settings", "Store", "Want", "compact"]
 
 LEAD = "Here is a summary of the conversation to date:"
 _EXTRACT_NOTE = "(Made without a model: sentences of the conversation, word for word.)"
@@ -49,13 +49,20 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Move:
+    """Put the whole text of these messages where the agent's tools can read it; send the places back, by id, or an empty mapping."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
 class Recall:
     """Send the original text of these ids, as a mapping; an id that the archive does not have is left out."""
 
     ids: tuple[str, ...]
 
 
-Want = Store | Record | Recall | Ask
+Want = Store | Record | Move | Recall | Ask
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,6 @@ class Settings:
     """The most tokens of one summarizer call, as it is known now."""
     prompt: str | None = None
     role: Literal["human", "system"] = "human"
-    places: Callable[[str], str | None] = lambda id: None
-    """Where a person or a tool finds the whole text of a message besides the archive."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,9 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
     yield Store(tuple(messages[index] for index in touched if "archived" not in marks_of(messages[index])), messages)
     leaving = [messages[index] for index in plan.leave]
     covers = tuple(str(message.id) for message in leaving)
-    shown = _replaced(plan, messages, settings)
+    oversize = tuple(messages[index] for index, _ in plan.clip if "archived" not in marks_of(messages[index]))
+    places: Mapping[str, str] = (yield Move(oversize)) if oversize else {}
+    shown = _replaced(plan, messages, settings, places)
     if not (plan.leave or plan.previous):
         return Outcome(tuple(shown), plan)
     previous = "\n\n".join(_notes_in(messages[index]) for index in plan.previous)
@@ -177,7 +184,7 @@ def _notes_in(message: Message) -> str:
     return text_of(message).removeprefix(LEAD).strip()
 
 
-def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings) -> list[Message]:
+def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings, places: Mapping[str, str]) -> list[Message]:
     """What is kept, with references where the plan wants them. A message that is tied to calls keeps them; only its text moves."""
     clear, clip = set(plan.clear), dict(plan.clip)
     shown: list[Message] = []
@@ -185,11 +192,9 @@ def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings) -> li
         message = messages[index]
         id = str(message.id)
         if index in clear:
-            text = cleared(id, settings.count(text_of(message)), settings.places(id))
+            text = cleared(id, settings.count(text_of(message)))
         elif index in clip:
-            text = clipped(
-                text_of(message), _text_room(message, clip[index], settings), id=id, count=settings.count, place=settings.places(id)
-            )
+            text = clipped(text_of(message), _text_room(message, clip[index], settings), id=id, count=settings.count, place=places.get(id))
         else:
             shown.append(message)
             continue

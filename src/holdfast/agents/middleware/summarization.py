@@ -34,12 +34,13 @@ from langgraph.types import Command, Overwrite
 from holdfast.agents.forge import LangChainForge
 from holdfast.agents.middleware.driving import adrive, drive
 from holdfast.agents.recall import recall_tools
-from holdfast.context.compaction import Outcome, Recall, Record, Settings, Store
+from holdfast.context.compaction import Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.records import records_of
 from holdfast.context.summarizing import Ask, SummaryError
 from holdfast.context.triggers import parse_keep, parse_trigger
+from holdfast.context.view import text_of
 from holdfast.context.window import Keeper, Prepared, Room
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from holdfast.config import Config
     from holdfast.context.archive import Archive
+    from holdfast.context.offload import Outputs
 
 __all__ = ["SummarizationMiddleware", "WindowState"]
 
@@ -106,6 +108,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         summary_role: Literal["human", "system"] = "human",
         window: int | None = None,
         archive: Archive | None = None,
+        outputs: Outputs | None = None,
         timeout: float | None = 120.0,
         on_leave: Sequence[Callable[[str, tuple[Any, ...]], None]] = (),
         accounts: Accounts | None = None,
@@ -115,6 +118,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.bus = bus or process_bus
         self.archive = archive or _default_archive()
+        self.outputs = outputs
         self.accounts = accounts
         self.calibration = Calibration()
         self._ids = ids or RandomIds()
@@ -143,6 +147,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
         """From the `summarization` section. The summarizer is the one that S14 names; a model that is too weak for it is not asked."""
         from holdfast.agents.models import summary_model
+        from holdfast.context.offload import FileOutputs
 
         wanted = config.summarization
         return cls(
@@ -154,7 +159,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             trim_tokens_to_summarize=wanted.trim_tokens_to_summarize,
             enabled=wanted.enabled,
             summary_role=wanted.summary_role,
-            **{"archive": _archive_in(config), **parts},
+            **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
         )
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
@@ -331,6 +336,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return self.archive.add(thread, records_of(want.messages, history=want.history, tokens=tokens)) if tokens else 0
         if isinstance(want, Record):
             return self.archive.add(thread, [want.summary])
+        if isinstance(want, Move):
+            if self.outputs is None:
+                return {}
+            return {str(message.id): self.outputs.keep(thread, str(message.id), text_of(message)) for message in want.messages}
         if isinstance(want, Recall):
             return {id: record.text for id, record in self.archive.originals(thread, want.ids).items()}
         return self._ask(want)
