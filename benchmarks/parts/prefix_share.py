@@ -13,20 +13,23 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest
 from langchain_core.messages import HumanMessage, SystemMessage, message_to_dict
 from langgraph.checkpoint.memory import InMemorySaver
 
+from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
-from holdfast.testing import Request, ScriptedModel, repeat
+from holdfast.memory.service import MemoryService
+from holdfast.testing import FakeClock, Request, ScriptedModel, repeat
 from holdfast.tokens import open_counter
 
 __all__ = ["prefix_share"]
 
 _WINDOW = 8000
-_MEMORY = (
-    "<memory>\nUser Context:\n- Work: Runs the office move of a small company, from the second floor to Mill Lane.\n"
-    "- Personal: Cycles to work, has two children, cooks without coriander.\n- Current Focus: Costs of the move, the network, parking.\n"
-    "Facts:\n- [preference | 0.95] Wants short answers in plain words.\n- [context | 0.9] The landlord is Mr. Castellanos.\n"
-    "- [goal | 0.9] Everything is to be done before the first of October.\n</memory>"
+_FACTS = (
+    "User runs the office move of a small company to Mill Lane",
+    "User wants short answers in plain words",
+    "User's landlord is Mr. Castellanos",
+    "User cycles to work and cooks without coriander",
 )
+_LEARN_EVERY = 10  # turns after which one more fact becomes known
 _BASE = "You are a careful assistant. You say what you know, ask when something is unclear, and keep lists short.\n" * 12
 
 
@@ -46,25 +49,33 @@ class _DateLine(AgentMiddleware[Any, Any, Any]):
 def prefix_share(base: Path, *, turns: int = 200) -> dict[str, Any]:
     """The share of all input tokens, over all calls, that are a byte-identical prefix of the call before."""
     return {
-        "note": "there is no memory part yet: the memory is a fixed block in the system prompt",
+        "note": f"memory is on, with four facts at the start and one more every {_LEARN_EVERY} turns",
         "window": _WINDOW,
         "turns": turns,
-        "ours": _measured(FileArchive(base / "steady"), turns, []),
-        "with_a_time_line_in_the_system_prompt": _measured(FileArchive(base / "dated"), turns, [_DateLine()]),
+        "ours": _measured(base / "steady", turns, []),
+        "with_a_time_line_in_the_system_prompt": _measured(base / "dated", turns, [_DateLine()]),
     }
 
 
-def _measured(archive: FileArchive, turns: int, before: list[Any]) -> dict[str, Any]:
-    speech = Speech(11)
+def _measured(base: Path, turns: int, before: list[Any]) -> dict[str, Any]:
+    speech, archive, clock = Speech(11), FileArchive(base), FakeClock()
     answers = [" ".join(speech.say("answers", turn) for _ in range(2)) for turn in range(turns)]
     profile: Any = {"max_input_tokens": _WINDOW}
     model = ScriptedModel(list(answers), profile=profile)
     notes = ScriptedModel([repeat("Notes: " + answers[0] * 3)], profile=profile)
-    middleware = SummarizationMiddleware(notes, trigger=("fraction", 0.8), keep=("fraction", 0.3), archive=archive)
-    agent: Any = create_agent(model, [], middleware=[*before, middleware], system_prompt=f"{_BASE}{_MEMORY}", checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "t"}}
-    for turn in range(turns):
-        agent.invoke({"messages": [HumanMessage(" ".join(speech.say("asks", turn) for _ in range(2)), id=f"q{turn}")]}, config)
+    with MemoryService.at(base, clock=clock) as service:
+        for fact in _FACTS:
+            service.add(fact)
+        window = SummarizationMiddleware(notes, trigger=("fraction", 0.8), keep=("fraction", 0.3), archive=archive)
+        middleware = [*before, MemoryMiddleware(service, learn=False, clock=clock), window]
+        agent: Any = create_agent(model, [], middleware=middleware, system_prompt=_BASE, checkpointer=InMemorySaver())
+        for turn in range(turns):
+            clock.advance(60)
+            if turn % _LEARN_EVERY == _LEARN_EVERY - 1:
+                service.add(f"User decided about item {turn}: {speech.say('answers', turn)[:80]}")
+                clock.advance(60)
+            agent.invoke({"messages": [HumanMessage(" ".join(speech.say("asks", turn) for _ in range(2)), id=f"q{turn}")]}, config)
     shared, total = _tokens([_rendered(request) for request in model.requests])
     return {
         "share": round(shared / total, 3),
