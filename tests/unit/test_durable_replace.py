@@ -13,8 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable import read_json, replace, replace_json, replace_text, set_aside, strict_json, sweep
-from holdfast.durable.disk import read_whole
+from holdfast.durable import (
+    REAL,
+    AppendLog,
+    Blobs,
+    open_database,
+    read_json,
+    replace,
+    replace_json,
+    replace_text,
+    set_aside,
+    strict_json,
+    sweep,
+)
+from holdfast.durable.disk import make_folders, read_whole
 from holdfast.errors import Damaged, DiskFull, HoldfastError, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
 from holdfast.testing.disk import FailingDisk, Fault, ShortWrite, SimulatedDisk
 
@@ -300,3 +312,14 @@ def test_setting_aside_that_fails_leaves_the_file_and_no_empty_one() -> None:
     with pytest.raises(HoldfastError):
         set_aside("/base/a", disk=FailingDisk(inner, [Fault("rename", 1, errno.EACCES)]))
     assert inner.list("/base") == ["a"]
+
+
+def test_relative_paths_work_from_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2: a script of one's own begins with `at("home")`."""
+    monkeypatch.chdir(tmp_path)
+    make_folders(REAL, "home/state")
+    replace("file", b"1")
+    AppendLog("log").append({"n": 1})
+    Blobs("raw").put(b"x")
+    open_database("data.db").close()
+    assert {path.name for path in tmp_path.iterdir()} >= {"home", "file", "log", "raw", "data.db"}

@@ -276,6 +276,7 @@ def make_folders(disk: Disk, path: str, mode: int = 0o700) -> None:
     folder is synced once in the life of this process even if nothing had to be made.
     """
     pending: list[str] = []
+    path = disk.resolve(path)
     while path not in disk.settled and (parent := os.path.dirname(path)) != path:
         pending.append(path)
         path = parent
