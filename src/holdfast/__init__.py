@@ -32,10 +32,13 @@ from holdfast.errors import (
 from holdfast.lazily import exports
 
 if TYPE_CHECKING:
+    from holdfast.agents.middleware.memory import MemoryMiddleware
     from holdfast.agents.middleware.summarization import SummarizationMiddleware
     from holdfast.config import Config, load_config
     from holdfast.context.archive import Archive, FileArchive
     from holdfast.harness import Harness, build
+    from holdfast.memory.service import MemoryService
+    from holdfast.memory.storage import MemoryStorage
     from holdfast.tokens import Budget, TokenCounter, open_counter
 
 __version__ = "0.1.0"
@@ -54,6 +57,9 @@ __all__ = [
     "InputError",
     "LimitExceeded",
     "Locked",
+    "MemoryMiddleware",
+    "MemoryService",
+    "MemoryStorage",
     "MissingVariable",
     "ModelError",
     "ModelNotConfigured",
@@ -76,10 +82,13 @@ __all__ = [
 __getattr__, __dir__ = exports(
     __name__,
     {
+        "agents.middleware.memory": ("MemoryMiddleware",),
         "agents.middleware.summarization": ("SummarizationMiddleware",),
         "config": ("Config", "load_config"),
         "context.archive": ("Archive", "FileArchive"),
         "harness": ("Harness", "build"),
+        "memory.service": ("MemoryService",),
+        "memory.storage": ("MemoryStorage",),
         "tokens": ("Budget", "TokenCounter", "open_counter"),
     },
 )

@@ -16,6 +16,7 @@ COMMANDS = (
     Entry("doctor", "holdfast.app.commands.doctor", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.takeover", "Take over memory and configuration from another installation.", "Settings"),
     Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
+    Entry("memory", "holdfast.app.commands.memory", "See, search, correct and undo what is known about you.", "Memory"),
     Entry("history", "holdfast.app.commands.history", "Read and search what was said in a thread.", "Working memory"),
     Entry("budget", "holdfast.app.commands.budget", "Show how a model's window is split.", "Working memory"),
 )

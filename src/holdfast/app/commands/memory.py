@@ -1,0 +1,300 @@
+"""`holdfast memory`: what is known about the user, where it comes from, and every way to change it (M14)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.memory.service import MemoryService
+
+app = typer.Typer(
+    help="Look at what is known about the user, and change it.",
+    epilog="Example: holdfast memory show --agent coder",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+AgentOption = Annotated[str | None, typer.Option("--agent", "-a", metavar="NAME", help="The agent's own memory. Default: the global one.")]
+Words = Annotated[list[str], typer.Argument(help="The words; quotes are not needed.")]
+
+
+@contextmanager
+def _memory(config: Path | None) -> Iterator[MemoryService]:
+    """The memory that the configuration describes. A command looks or changes; it does not learn from what is queued."""
+    from holdfast.app.logs import open_config
+    from holdfast.memory.service import MemoryService
+
+    service = MemoryService.open(open_config(config))
+    try:
+        yield service
+    finally:
+        service.queue.close()
+
+
+@app.command("show", epilog="Examples: holdfast memory show | holdfast memory show fact_1a2b3c4d | holdfast memory show --injected")
+def show_memory(
+    fact: Annotated[str | None, typer.Argument(help="The id of one fact: shows all that is known about it.")] = None,
+    injected: Annotated[bool, typer.Option("--injected", help="The text exactly as the model sees it.")] = False,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the summaries and facts, one fact with its origin and history, or the text that is injected."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.document import fact_to_json
+    from holdfast.memory.history import to_record
+
+    with _memory(config) as memory:
+        if injected:
+            rendering = memory.rendering_for(agent)
+            show(rendering, lambda console: tables.draw_rendering(console, rendering), as_json=as_json)
+        elif fact is not None:
+            found = memory.document(agent).fact(fact)
+            changes = memory.history(agent, fact=fact)
+            if found is None and not changes:
+                raise InputError(f"there is no fact {fact!r}.", hint="`holdfast memory show` lists the ids.")
+            value: Any = {"fact": fact_to_json(found) if found else None, "history": [to_record(change) for change in changes]}
+            show(value, lambda console: tables.draw_fact(console, fact, found, changes), as_json=as_json)
+        else:
+            status, document = memory.status(), memory.document(agent)
+            inherited = agent is not None and memory.store.own(agent) is None and not document.empty
+            where = memory.store.where(None if inherited else agent)
+            value = {"agent": agent, "path": where, "inherited": inherited, "memory": memory.export(agent), "status": status}
+            show(value, lambda console: tables.draw_document(console, document, where, inherited, status), as_json=as_json)
+
+
+@app.command("search", epilog="Example: holdfast memory search which database")
+def search(
+    words: Words,
+    top: Annotated[int, typer.Option("--top", min=1, max=200, help="How many facts.")] = 10,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the facts by words."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.document import fact_to_json
+
+    with _memory(config) as memory:
+        found = memory.search(" ".join(words), agent, top)
+    value = [{"score": round(match.score, 4), "words": match.words, "fact": fact_to_json(match.fact)} for match in found]
+    show(value, lambda console: tables.draw_matches(console, found), as_json=as_json)
+
+
+@app.command("add", epilog='Example: holdfast memory add "Prefers short answers" --category preference')
+def add(
+    words: Words,
+    category: Annotated[str, typer.Option("--category", help="preference, knowledge, context, behavior, goal or correction.")] = "context",
+    confidence: Annotated[float, typer.Option("--confidence", min=0.0, max=1.0, help="How sure it is.")] = 1.0,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remember a fact. Secrets in it are redacted."""
+    from holdfast.memory.document import fact_to_json
+
+    with _memory(config) as memory:
+        fact = memory.add(" ".join(words), agent, category=category, confidence=confidence)
+    _say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}", as_json=as_json)
+
+
+@app.command(
+    "edit", epilog='Examples: holdfast memory edit fact_1a2b3c4d "Uses PostgreSQL 17" | holdfast memory edit topOfMind "The release"'
+)
+def edit(
+    id: Annotated[str, typer.Argument(help="The fact, or a summary: workContext, personalContext, topOfMind, recentMonths, ...")],
+    words: Annotated[list[str] | None, typer.Argument(help="The new words.")] = None,
+    category: Annotated[str | None, typer.Option("--category", help="A fact's new category.")] = None,
+    confidence: Annotated[float | None, typer.Option("--confidence", min=0.0, max=1.0, help="A fact's new confidence.")] = None,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a fact or one of the six summaries. `undo` brings the old one back."""
+    from holdfast.memory.document import fact_to_json
+    from holdfast.memory.facts import SLOTS
+
+    text = " ".join(words) if words else None
+    if text is None and category is None and confidence is None:
+        raise InputError("there is nothing to change.", hint="Give the new words, --category or --confidence.")
+    with _memory(config) as memory:
+        if id in SLOTS:
+            memory.write_slot(id, text or "", agent)
+            _say({"slot": id, "summary": memory.document(agent).slot(id).text}, f"{id} changed.", as_json=as_json)
+            return
+        fact = memory.edit(id, agent, content=text, category=category, confidence=confidence)
+    _say(fact_to_json(fact), f"{fact.id} is now: {fact.content} ({fact.category}, confidence {fact.confidence:.2f})", as_json=as_json)
+
+
+@app.command("forget", epilog='Examples: holdfast memory forget fact_1a2b3c4d | holdfast memory forget --text "Elm Street 5"')
+def forget(
+    facts: Annotated[list[str] | None, typer.Argument(help="The ids of facts (or of candidates in quarantine).")] = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="WORDS", help="Everything that holds these words, in every memory.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget for good: from memory, its history, queue and quarantine; with --text also from the archived conversations."""
+    if bool(facts) == bool(text):
+        raise InputError("say what to forget.", hint="Give the ids of facts, or --text with some words.")
+    what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
+    touched: dict[str, int] = {}
+    forgotten: list[str] = []
+    with _memory(config) as memory:
+        for fact in facts or ():
+            _collect(memory.forget(fact, agent), forgotten, touched)
+        if text:
+            _collect(memory.forget_text(text), forgotten, touched)
+            touched |= _forget_archived(memory.store.scopes.base, text)
+    places = [f"  {place}: {number}" for place, number in touched.items()]
+    lines = [f"Forgotten: {what}.", *places] if touched else [f"Nothing holds {what}."]
+    _say({"facts": forgotten, "touched": touched}, "\n".join(lines), as_json=as_json)
+
+
+def _collect(done: Any, forgotten: list[str], touched: dict[str, int]) -> None:
+    forgotten.extend(done.facts)
+    for place, number in done.touched.items():
+        touched[place] = touched.get(place, 0) + number
+
+
+def _forget_archived(base: Path, text: str) -> dict[str, int]:
+    from holdfast.context.archive import FileArchive
+
+    archive = FileArchive(base)
+    gone = archive.forget(None, text=text)
+    archive.close()
+    counts = {"archive: messages": gone.messages, "archive: summaries": gone.summaries, "archive: damaged pieces": gone.damaged}
+    return {place: number for place, number in counts.items() if number}
+
+
+@app.command("undo", epilog="Examples: holdfast memory undo | holdfast memory undo change-01j8x")
+def undo(
+    change: Annotated[str | None, typer.Argument(help="The change to take back. Default: the newest that stands.")] = None,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take back a change. Undoing can be undone, by its own id."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.history import to_record
+
+    with _memory(config) as memory:
+        made = memory.undo(change, agent)
+    show(to_record(made), lambda console: tables.draw_change(console, made), as_json=as_json)
+
+
+@app.command("history", epilog="Examples: holdfast memory history --last 5 | holdfast memory history --fact fact_1a2b3c4d")
+def history(
+    fact: Annotated[str | None, typer.Option("--fact", metavar="ID", help="Only the changes of this fact or summary.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only so many of the newest.")] = None,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every change: when, by whom, why, from where, and what was there before."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.history import to_record
+
+    with _memory(config) as memory:
+        changes = memory.history(agent, fact=fact, last=last)
+        damage = memory.store.history(agent).damage()
+    value = {"changes": [to_record(change) for change in changes], "damage": damage}
+    show(value, lambda console: tables.draw_changes(console, changes, damage, in_full=fact is not None), as_json=as_json)
+
+
+@app.command("export", epilog="Example: holdfast memory export memory-backup.json")
+def export(
+    file: Annotated[Path | None, typer.Argument(help="Where to. Default: standard output.")] = None,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the memory document, in the form of memory.json."""
+    from holdfast.durable import replace_json
+
+    with _memory(config) as memory:
+        document = memory.export(agent)
+    if file is None:
+        typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+        return
+    replace_json(file.absolute(), document)
+    _say({"path": str(file), "facts": len(document["facts"])}, f"{len(document['facts'])} facts written to {file}.", as_json=as_json)
+
+
+@app.command("import", epilog="Example: holdfast memory import memory-backup.json --agent coder")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A memory document in either spelling; - is standard input.")],
+    replace: Annotated[bool, typer.Option("--replace", help="In place of all there is, instead of beside it.")] = False,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take in a memory document. What is known already is not doubled; `undo` takes it back."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.history import to_record
+
+    data = _read(file)
+    with _memory(config) as memory:
+        made = memory.import_(data, agent, mode="replace" if replace else "merge")
+    if made is None:
+        _say({"change": None}, "Everything in it is known already.", as_json=as_json)
+        return
+    show(to_record(made), lambda console: tables.draw_change(console, made), as_json=as_json)
+
+
+def _read(file: Path) -> Any:
+    from holdfast.durable.strict_json import decode
+
+    if str(file) == "-":
+        return decode(sys.stdin.buffer.read(), path="standard input")
+    try:
+        return decode(file.read_bytes(), path=str(file))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.", hint="Give the path of a memory document.") from error
+
+
+@app.command("review", epilog="Examples: holdfast memory review | holdfast memory review accept fact_9 | holdfast memory review reject all")
+def review(
+    action: Annotated[str, typer.Argument(help="list, accept or reject.")] = "list",
+    ids: Annotated[list[str] | None, typer.Argument(help="The candidates' ids, or all.")] = None,
+    agent: AgentOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide about what is in quarantine: candidates that might be instructions, or not the user's own words."""
+    from holdfast.app import memory_tables as tables
+    from holdfast.memory.quarantine import held_to_json
+
+    if action not in ("list", "accept", "reject"):
+        raise InputError(f"{action!r} is not something that review can do.", hint="Use list, accept or reject.")
+    with _memory(config) as memory:
+        held = memory.review(agent)
+        if action == "list":
+            show([held_to_json(one) for one in held], lambda console: tables.draw_held(console, held), as_json=as_json)
+            return
+        chosen = [one.id for one in held] if ids == ["all"] else ids or []
+        if not chosen:
+            raise InputError(f"{action} needs ids.", hint="`holdfast memory review` lists what is in quarantine.")
+        for one in chosen:
+            memory.accept(one, agent) if action == "accept" else memory.reject(one, agent)
+    _say({action: chosen}, f"{action.capitalize()}ed: {', '.join(chosen)}.", as_json=as_json)
+
+
+def _say(value: Any, line: str, *, as_json: bool) -> None:
+    from holdfast.app import memory_tables as tables
+
+    show(value, lambda console: console.print(tables.plain(line), soft_wrap=True), as_json=as_json)

@@ -1,0 +1,243 @@
+"""Every change of a memory document as a value: what was there before, what after, why, when, from where. And the way back.
+
+The log of a scope only grows. Undoing is itself a change, so it can be undone; only forgetting takes something out of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Literal, cast, get_args
+
+from holdfast.durable.append import AppendLog, Damage, Entry
+from holdfast.durable.disk import REAL, Disk
+from holdfast.errors import Damaged, InputError
+from holdfast.memory.document import BlockText, Document, Summary, fact_from, fact_to_json
+
+__all__ = ["Author", "Change", "ChangeLog", "Difference", "differences", "newest_undoable", "redone", "undone"]
+
+SCHEMA = 1
+Author = Literal["updater", "user", "agent", "import", "storage", "forget"]
+"""Who made a change: learning from a conversation, a person, the agent by its tools, an import, a caller of `save`, or forgetting."""
+Kind = Literal["fact", "slot", "block", "member"]
+_PARTS = {"user": "user_extra", "history": "history_extra"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is different: a fact, a summary, a block, or a member that Holdfast does not know. None means: it was not there."""
+
+    kind: Kind
+    id: str
+    before: Any = None
+    after: Any = None
+    why: str = ""
+    rule: str = ""
+
+    @property
+    def what(self) -> str:
+        """`added`, `removed` or `changed`."""
+        return "added" if self.before is None else "removed" if self.after is None else "changed"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step from a revision to the next."""
+
+    id: str
+    time: str
+    revision: int
+    by: Author
+    why: str
+    differences: tuple[Difference, ...] = ()
+    thread: str | None = None
+    item: str | None = None
+    """The update of the queue that this change comes from: what was applied once is not applied again."""
+    undoes: str | None = None
+    held: tuple[Mapping[str, Any], ...] = ()
+    """Candidates that went into quarantine in the same step."""
+
+
+def to_record(change: Change) -> dict[str, Any]:
+    """A change as it stands in the log."""
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "id": change.id,
+        "time": change.time,
+        "revision": change.revision,
+        "by": change.by,
+        "why": change.why,
+        "thread": change.thread,
+        "item": change.item,
+        "undoes": change.undoes,
+        "held": [dict(one) for one in change.held],
+        "differences": [
+            {key: member for key, member in vars(difference).items() if member not in (None, "")} for difference in change.differences
+        ],
+    }
+    return {key: member for key, member in record.items() if member not in (None, [])}
+
+
+def from_record(record: Mapping[str, Any]) -> Change:
+    """The change in a record. Damaged if it is none."""
+    try:
+        return Change(
+            id=str(record["id"]),
+            time=str(record["time"]),
+            revision=int(record["revision"]),
+            by=record["by"] if record["by"] in get_args(Author) else "storage",
+            why=str(record.get("why", "")),
+            thread=record.get("thread"),
+            item=record.get("item"),
+            undoes=record.get("undoes"),
+            held=tuple(record.get("held", ())),
+            differences=tuple(_difference(one) for one in record.get("differences", ())),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"a record of the memory's history is not a change ({error!r}).") from error
+
+
+def _difference(value: Mapping[str, Any]) -> Difference:
+    kind = cast("Kind", value["kind"])
+    return Difference(kind, str(value["id"]), value.get("before"), value.get("after"), value.get("why", ""), value.get("rule", ""))
+
+
+# Comparing, redoing, undoing
+
+
+def differences(before: Document, after: Document, reasons: Mapping[str, tuple[str, str]] | None = None) -> tuple[Difference, ...]:
+    """What is different, with the reason (why, rule) given for an id."""
+    known = reasons or {}
+    same = {id(fact) for fact in before.facts} & {id(fact) for fact in after.facts}  # most facts are the very same objects
+
+    def compared() -> Iterator[Difference]:
+        for (kind, id), old, new in _pairs(_parts(before, same), _parts(after, same)):
+            if old != new:
+                why, rule = known.get(id, ("", ""))
+                yield Difference(kind, id, old, new, why, rule)
+
+    return tuple(compared())
+
+
+def redone(document: Document, change: Change) -> Document:
+    """The document with a change applied, whatever it holds now: for a change that was written down, but not carried out."""
+    for difference in change.differences:
+        document = _put(document, difference.kind, difference.id, difference.after)
+    return replace(document, revision=max(change.revision, document.revision), updated=change.time)
+
+
+def undone(document: Document, change: Change) -> Document:
+    """The document as it was before this change, as far as the things go that it touched.
+
+    InputError, naming it, if one of them has been changed again since: then what is there now is somebody's newer wish.
+    """
+    parts = _parts(document)
+    for difference in change.differences:
+        if parts.get((difference.kind, difference.id)) != difference.after:
+            raise InputError(
+                f"{difference.kind} {difference.id} has been changed again since {change.id}.",
+                hint="Undo the newer change first; `holdfast memory history` lists them.",
+            )
+        document = _put(document, difference.kind, difference.id, difference.before)
+    return document
+
+
+def newest_undoable(changes: Iterable[Change]) -> Change | None:
+    """The newest change that stands: not an undoing itself, and not undone."""
+    listed = list(changes)
+    gone = {change.undoes for change in listed if change.undoes}
+    return next((change for change in reversed(listed) if change.differences and not change.undoes and change.id not in gone), None)
+
+
+def _parts(document: Document, besides: Collection[int] = ()) -> dict[tuple[Kind, str], Any]:
+    """Everything that can be different, by kind and id, as JSON; without the facts of these identities."""
+    parts: dict[tuple[Kind, str], Any] = {("fact", fact.id): fact_to_json(fact) for fact in document.facts if id(fact) not in besides}
+    for name, summary in document.slots.items():
+        if summary != Summary():
+            parts["slot", name] = {"summary": summary.text, "updatedAt": summary.updated, **summary.extra}
+    for name, block in document.blocks.items():
+        parts["block", name] = {"text": block.text, "updatedAt": block.updated, **block.extra}
+    for name, member in document.extra.items():
+        parts["member", name] = member
+    for part, attribute in _PARTS.items():
+        for name, member in getattr(document, attribute).items():
+            parts["member", f"{part}/{name}"] = member
+    return parts
+
+
+def _pairs(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    for key in dict.fromkeys((*old, *new)):
+        yield key, old.get(key), new.get(key)
+
+
+def _put(document: Document, kind: Kind, id: str, value: Any) -> Document:
+    if kind == "fact":
+        return document.without([id]) if value is None else document.with_fact(fact_from(value))
+    if kind == "block":
+        if value is None:
+            return document.with_block(id, None)
+        extra = {key: member for key, member in value.items() if key not in ("text", "updatedAt")}
+        return document.with_block(id, BlockText(value.get("text", ""), value.get("updatedAt", ""), extra))
+    if kind == "slot":
+        slots = {name: summary for name, summary in document.slots.items() if name != id}
+        if value is not None:
+            extra = {key: member for key, member in value.items() if key not in ("summary", "updatedAt")}
+            slots[id] = Summary(value.get("summary", ""), value.get("updatedAt", ""), extra)
+        return replace(document, slots=slots)
+    part, _, name = id.rpartition("/")
+    attribute = _PARTS.get(part, "extra")
+    name = name if part in _PARTS else id
+    members = {key: member for key, member in getattr(document, attribute).items() if key != name}
+    if value is not None:
+        members[name] = value
+    return {
+        "extra": lambda: replace(document, extra=members),
+        "user_extra": lambda: replace(document, user_extra=members),
+        "history_extra": lambda: replace(document, history_extra=members),
+    }[attribute]()
+
+
+# The log
+
+
+class ChangeLog:
+    """The changes of one scope, in a file that a person can read. Safe for many processes; who appends holds the scope's lock."""
+
+    def __init__(self, path: str | PathLike[str], *, disk: Disk = REAL) -> None:
+        self._log = AppendLog(path, schema=SCHEMA, disk=disk)
+        self.path = self._log.path
+
+    def append(self, change: Change) -> None:
+        """Write a change down; on return it survives a power cut."""
+        self._log.append(to_record(change))
+
+    def changes(self) -> list[Change]:
+        """All changes, oldest first. What is damaged is left out; `damage` names it."""
+        return [from_record(item.record) for item in self._log.scan() if isinstance(item, Entry)]
+
+    def has(self, id: str) -> bool:
+        """Whether the change of this id is written down."""
+        return any(isinstance(item, Entry) and item.record.get("id") == id for item in self._log.scan())
+
+    def has_item(self, item: str) -> bool:
+        """Whether an update of the queue has been applied."""
+        return any(isinstance(entry, Entry) and entry.record.get("item") == item for entry in self._log.scan())
+
+    def damage(self) -> list[Damage]:
+        """The stretches that do not check out."""
+        return [item for item in self._log.scan() if isinstance(item, Damage)]
+
+    def rewrite(self, keep: Callable[[Change], Change | None]) -> int:
+        """Put another version of each change in its place, or (None) take it out; says how many are different."""
+        with self._log.locked():
+            old = self.changes()
+            new = [keep(change) for change in old]
+            touched = sum(1 for before, after in zip(old, new, strict=True) if before != after)
+            if touched or self.damage():
+                self._log.rewrite(to_record(change) for change in new if change is not None)
+            return touched
+
+    def prune(self, before: str) -> int:
+        """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
+        return self.rewrite(lambda change: None if change.time < before else change)

@@ -1,0 +1,339 @@
+"""Conversations that wait to be learned from, on disk: a crash or a SIGTERM loses none of them (M8).
+
+`put` waits for more of the same thread (debounce) and joins it to what waits already; `claim` gives one item to one worker; `complete`,
+`fail` and `release` are the three ways in which work on it ends. A worker that dies is noticed: at once on the same machine, else when its
+lease is over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.durable.database import Database, database_faults, open_database, transaction
+from holdfast.errors import InputError
+from holdfast.events import Bus, Event, UpdateDebounced, UpdateQueued
+from holdfast.events import bus as process_bus
+from holdfast.ids import IdSource, RandomIds
+from holdfast.memory.facts import Turn
+from holdfast.memory.holders import Holder, is_alive, this_process
+from holdfast.memory.scopes import check_agent
+
+__all__ = ["Item", "MemoryQueue", "Retry", "UpdateFailed", "UpdateGivenUp"]
+
+_CRASHES = 20  # an item that so many workers began and none ended takes them down with it
+_REMEMBER = 90 * 86400.0
+_COLUMNS = "id, thread, agent, turns, queued, due, claims, failures, holder, error, gave_up"
+
+
+class _QueueEvent(Event):
+    component: ClassVar[str] = "MemoryQueue"
+    level: ClassVar[int] = logging.WARNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateFailed(_QueueEvent):
+    """Learning from a conversation failed; it is tried again."""
+
+    text: ClassVar[str] = "Update for {thread} failed ({error}); trying again in {seconds}s"
+    thread: str
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateGivenUp(_QueueEvent):
+    """Learning from a conversation failed too often. It stays in the queue until somebody asks for another try."""
+
+    level: ClassVar[int] = logging.ERROR
+    text: ClassVar[str] = "Gave up on update for {thread} after {attempts} attempts: {error}"
+    thread: str
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often a failed update is tried, and how long it waits: `first` seconds, then twice as long each time, up to `longest`."""
+
+    attempts: int = 6
+    first: float = 30.0
+    longest: float = 3600.0
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        return min(self.first * 2.0 ** min(max(failures - 1, 0), 30), self.longest)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One update: the turns of a thread that an agent is to learn from."""
+
+    id: str
+    thread: str
+    agent: str | None
+    turns: tuple[Turn, ...]
+    queued: float
+    due: float
+    claims: int = 0
+    failures: int = 0
+    holder: str | None = None
+    error: str | None = None
+    gave_up: float | None = None
+
+    @property
+    def state(self) -> str:
+        """`waiting`, `running`, `failed` (and waiting for its next try) or `given up`."""
+        if self.gave_up is not None:
+            return "given up"
+        return "running" if self.holder else "failed" if self.failures else "waiting"
+
+
+class MemoryQueue:
+    """The queue in the database at `path`. Safe for many threads and processes; what `put` returned survives a power cut."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        debounce: float = 30.0,
+        lease: float = 900.0,
+        retry: Retry | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.debounce = debounce
+        self.retry = retry or Retry()
+        self._lease = lease
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._bus = bus or process_bus
+        self._threads = threading.RLock()
+        self._opened: tuple[int, Database] | None = None
+
+    # Putting in
+
+    def put(self, thread: str, turns: Sequence[Turn], agent: str | None = None) -> str | None:
+        """Queue turns of a thread; gives the id of the item they are in, or None when every one of them was queued before.
+
+        They join the item of the same thread and agent that waits already, if nobody has begun with it, and make it wait anew: for
+        `debounce` seconds, but never more than ten times as long in all.
+        """
+        agent = check_agent(agent)
+        if not isinstance(thread, str) or not thread or len(thread) > 256:
+            raise InputError(f"{thread!r} is not a usable thread.", hint="Use the thread's id, 1 to 256 characters.")
+        now = self._now()
+        with self._changing() as database:
+            new = [turn for turn in turns if self._is_new(database, thread, agent, turn, now)]
+            if not new:
+                return None
+            id = self._join(database, thread, agent, new, now) or self._add(database, thread, agent, new, now)
+        self._bus.emit(UpdateQueued(thread=thread, messages=len(new)))
+        self._bus.emit(UpdateDebounced(thread=thread, seconds=self.debounce))
+        return id
+
+    def _join(self, database: sqlite3.Connection, thread: str, agent: str | None, new: Sequence[Turn], now: float) -> str | None:
+        """Into the item that waits. Never into one that somebody began with: its changes may be in the memory already."""
+        row = database.execute(
+            """SELECT id, turns, queued FROM items WHERE thread = ? AND agent = ? AND claims = 0 AND gave_up IS NULL
+               ORDER BY number DESC LIMIT 1""",
+            (thread, agent or ""),
+        ).fetchone()
+        if row is None:
+            return None
+        id, turns, queued = row
+        due = min(now + self.debounce, max(queued + 10 * self.debounce, now))
+        database.execute("UPDATE items SET turns = ?, due = ? WHERE id = ?", (_written([*_read(turns), *new]), due, id))
+        return str(id)
+
+    def _add(self, database: sqlite3.Connection, thread: str, agent: str | None, new: Sequence[Turn], now: float) -> str:
+        id = self._ids.new("update")
+        database.execute(
+            "INSERT INTO items (id, thread, agent, turns, queued, due) VALUES (?, ?, ?, ?, ?, ?)",
+            (id, thread, agent or "", _written(new), now, now + self.debounce),
+        )
+        return id
+
+    @staticmethod
+    def _is_new(database: sqlite3.Connection, thread: str, agent: str | None, turn: Turn, now: float) -> bool:
+        if not turn.id:
+            return True  # nothing tells it from another turn with the same words
+        words = json.dumps([thread, agent, turn.id, turn.kind, turn.text])
+        mark = blake2b(words.encode("utf-8", "replace"), digest_size=16).digest()
+        return database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (mark, now)).rowcount == 1
+
+    # Working
+
+    def claim(self, *, early: bool = False, besides: Collection[str] = ()) -> Item | None:
+        """Take the item that is due first, for this process alone; None when there is none.
+
+        With `early` debounce and back-off do not count; `besides` names items that are not wanted. Items of one thread and agent are
+        given out in the order in which they came, one at a time.
+        """
+        now = self._now()
+        with self._changing() as database:
+            row = database.execute(
+                f"""UPDATE items SET holder = ?, lease = ?, claims = claims + 1 WHERE number = (
+                    SELECT number FROM items AS mine
+                    WHERE gave_up IS NULL AND (holder IS NULL OR lease < ?) AND (? OR due <= ? OR queued > ?)
+                    AND id NOT IN (SELECT value FROM json_each(?))
+                    AND NOT EXISTS (SELECT 1 FROM items AS older WHERE older.thread = mine.thread AND older.agent = mine.agent
+                                    AND older.number < mine.number AND older.gave_up IS NULL)
+                    ORDER BY due, number LIMIT 1) RETURNING {_COLUMNS}""",  # noqa: S608 - our own column names
+                (str(this_process(self._ids.new())), now + self._lease, now, early, now, now, json.dumps(list(besides))),
+            ).fetchone()
+        item = None if row is None else _item(row)
+        if item is not None and item.claims > _CRASHES:
+            self._give_up(item, f"{item.claims - 1} workers began with it and none came to an end")
+            return self.claim(early=early, besides=besides)
+        return item
+
+    def holds(self, item: Item) -> bool:
+        """Whether the item is still this worker's: after its lease somebody else may have it."""
+        rows = self._rows("SELECT 1 FROM items WHERE id = ? AND holder = ?", (item.id, item.holder))
+        return bool(rows)
+
+    def complete(self, item: Item) -> bool:
+        """The work is done: the item leaves the queue. False if it is not this worker's any more."""
+        with self._changing() as database:
+            return database.execute("DELETE FROM items WHERE id = ? AND holder = ?", (item.id, item.holder)).rowcount == 1
+
+    def release(self, item: Item) -> None:
+        """The work did not come to its end and nobody is to blame: somebody else may take it at once."""
+        with self._changing() as database:
+            database.execute("UPDATE items SET holder = NULL, lease = NULL WHERE id = ? AND holder = ?", (item.id, item.holder))
+
+    def fail(self, item: Item, error: str) -> None:
+        """The work failed: it is tried again later, each time after a longer pause, until that has been done too often."""
+        failures, reason = item.failures + 1, error[:500]
+        if failures >= self.retry.attempts:
+            self._give_up(item, reason)
+            return
+        pause = self.retry.pause(failures)
+        with self._changing() as database:
+            database.execute(
+                "UPDATE items SET holder = NULL, lease = NULL, failures = ?, error = ?, due = ? WHERE id = ? AND holder = ?",
+                (failures, reason, self._now() + pause, item.id, item.holder),
+            )
+        self._bus.emit(UpdateFailed(thread=item.thread, error=reason, seconds=pause))
+
+    def _give_up(self, item: Item, reason: str) -> None:
+        with self._changing() as database:
+            database.execute(
+                "UPDATE items SET holder = NULL, lease = NULL, failures = failures + 1, error = ?, gave_up = ? WHERE id = ? AND holder = ?",
+                (reason, self._now(), item.id, item.holder),
+            )
+        self._bus.emit(UpdateGivenUp(thread=item.thread, attempts=max(item.claims, item.failures + 1), error=reason))
+
+    def recover(self) -> int:
+        """Take back what processes of this machine held that are no longer there; says how many items. For the start of a worker."""
+        held = [(str(id), str(holder)) for id, holder in self._rows("SELECT id, holder FROM items WHERE holder IS NOT NULL")]
+        dead = [(id, holder) for id, holder in held if not is_alive(Holder.of(holder))]
+        if dead:
+            with self._changing() as database:
+                database.executemany("UPDATE items SET holder = NULL, lease = NULL WHERE id = ? AND holder = ?", dead)
+        return len(dead)
+
+    def retry_given_up(self) -> int:
+        """Give the items that were given up another round of tries; says how many."""
+        with self._changing() as database:
+            done = database.execute("UPDATE items SET gave_up = NULL, failures = 0, due = ? WHERE gave_up IS NOT NULL", (self._now(),))
+            return done.rowcount
+
+    # Looking
+
+    def items(self) -> list[Item]:
+        """Everything in the queue, in the order in which it came."""
+        return [_item(row) for row in self._rows(f"SELECT {_COLUMNS} FROM items ORDER BY number")]  # noqa: S608 - our own column names
+
+    def __len__(self) -> int:
+        """How many items wait or are being worked on. Those given up do not count."""
+        return int(self._rows("SELECT count(*) FROM items WHERE gave_up IS NULL")[0][0])
+
+    def next_due(self) -> float | None:
+        """Seconds until something is due, 0 if something is; None if nothing waits."""
+        rows = self._rows("SELECT min(CASE WHEN holder IS NULL THEN due ELSE lease END) FROM items WHERE gave_up IS NULL")
+        return None if rows[0][0] is None else max(float(rows[0][0]) - self._now(), 0.0)
+
+    # Taking out
+
+    def forget(self, takes: Callable[[str, Turn], bool]) -> int:
+        """Take out every turn that `takes(thread, turn)` names, and scrub the file; says how many turns.
+
+        An item without turns goes. From a worker that is at it the item is taken away: what it found may come from those turns.
+        """
+        gone = 0
+        with self._changing() as database:
+            for id, thread, turns in database.execute("SELECT id, thread, turns FROM items").fetchall():
+                held = _read(turns)
+                kept = [turn for turn in held if not takes(thread, turn)]
+                gone += len(held) - len(kept)
+                if not kept:
+                    database.execute("DELETE FROM items WHERE id = ?", (id,))
+                elif len(kept) < len(held):
+                    database.execute("UPDATE items SET turns = ?, holder = NULL, lease = NULL WHERE id = ?", (_written(kept), id))
+        self.scrub()
+        return gone
+
+    def scrub(self) -> None:
+        """Rewrite the file so that nothing of what left the queue is in its free pages or its write-ahead log."""
+        with self._threads, database_faults(str(self.path), "scrub"):
+            database = self._database()
+            database.execute("DELETE FROM seen WHERE time < ?", (self._now() - _REMEMBER,))
+            database.execute("VACUUM")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close the file. The next use opens it again."""
+        with self._threads:
+            opened, self._opened = self._opened, None
+            if opened is not None and opened[0] == os.getpid():
+                opened[1].close()
+
+    def _database(self) -> Database:
+        """The connection of this process: one that came over a fork belongs to the parent."""
+        if self._opened is None or self._opened[0] != os.getpid() or self._opened[1].given_up is not None:
+            script = files("holdfast.memory").joinpath("queue.sql").read_text(encoding="utf-8")
+            database = open_database(self.path, migrations=[script], timeout=30.0, threads=True)
+            database.execute("PRAGMA secure_delete=ON")
+            self._opened = (os.getpid(), database)
+        return self._opened[1]
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._threads, transaction(self._database()) as database:
+            yield database
+
+    def _rows(self, sql: str, values: Iterable[Any] = ()) -> list[Any]:
+        with self._threads, database_faults(str(self.path), "read"):
+            return self._database().execute(sql, tuple(values)).fetchall()
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _written(turns: Iterable[Turn]) -> str:
+    return json.dumps([{key: value for key, value in vars(turn).items() if value} for turn in turns], ensure_ascii=True)
+
+
+def _read(text: str) -> list[Turn]:
+    return [Turn(turn.get("id", ""), turn.get("kind", "unknown"), turn.get("text", ""), turn.get("time", "")) for turn in json.loads(text)]
+
+
+def _item(row: Sequence[Any]) -> Item:
+    id, thread, agent, turns, *rest = row
+    return Item(id, thread, agent or None, tuple(_read(turns)), *rest)

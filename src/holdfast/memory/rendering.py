@@ -1,0 +1,193 @@
+"""What is known, as the model sees it: inside `<memory>`, most valuable first, never over its budget (M12).
+
+    <memory>
+    ## User Context
+    Work: ...
+    ## Key Facts
+    - Uses PostgreSQL 16 (confidence: 0.90)
+    </memory>
+
+When room is short, facts go first, then history, then the user's context, which is clipped. The text depends on nothing but the document
+and the budget, so it is the same, byte for byte, until something is learned. Stored text is data: it stays on one line and cannot open
+or close a tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from holdfast.memory.document import Document
+from holdfast.memory.facts import Fact
+from holdfast.text.normalise import strip_invisible
+
+__all__ = ["BASE_FACTS", "SHORTENED", "Rendering", "best_first", "compose", "escaped", "fact_line", "remind", "render"]
+
+BASE_FACTS = 15
+"""So many of the best facts come before the older history; more follow it if they fit."""
+SHORTENED = "(Memory truncated to fit token limit)"
+_CUT = f"...\n{SHORTENED}\n"
+_OPEN, _CLOSE = "<memory>\n", "</memory>"
+_USER = (("workContext", "Work"), ("personalContext", "Personal"), ("topOfMind", "Top of mind"))
+_RECENT = (("recentMonths", "Recent"),)
+_OLDER = (("earlierContext", "Earlier"), ("longTermBackground", "Background"))
+_HEADS = {"user": "## User Context\n", "history": "## Recent History\n", "facts": "## Key Facts\n"}
+_LEAST = 12  # tokens below which a clipped summary says nothing
+_TEMPLATE_MARKS = re.compile(r"\[(/?)(INST|SYS|SYSTEM|USER|ASSISTANT)\]", re.IGNORECASE)
+
+Count = Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """The text, what it costs, the facts that are in it, and how many parts were left out or clipped."""
+
+    text: str = ""
+    tokens: int = 0
+    facts: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One line of the text: where it stands, what it says, and whether a piece of it is better than nothing."""
+
+    section: str
+    order: int
+    line: str
+    fact: str | None = None
+    clippable: bool = False
+
+
+def render(document: Document, budget: int, count: Count) -> str:
+    """The text for the prompt, within `budget` tokens as `count` counts them; empty if nothing is known or nothing fits."""
+    return compose(document, budget, count).text
+
+
+def compose(document: Document, budget: int, count: Count) -> Rendering:
+    """The same, with what is in it."""
+    wanted = list(_parts(document))
+    if not wanted or budget <= 0:
+        return Rendering(left_out=len(wanted))
+    taken = _taken(wanted, budget - count(_OPEN + _CLOSE), count)
+    if taken != wanted:
+        taken = _taken(wanted, budget - count(_OPEN + _CUT + _CLOSE), count)
+    while taken:  # parts that were counted one by one may be dearer together
+        text = _text(taken, shortened=taken != wanted)
+        tokens = count(text)
+        if tokens <= budget:
+            shown = tuple(part.fact for part in sorted(taken, key=lambda part: part.order) if part.fact is not None)
+            return Rendering(text, tokens, shown, sum(1 for part in wanted if part not in taken))
+        taken = taken[:-1]
+    return Rendering(left_out=len(wanted))
+
+
+def remind(facts: Iterable[Fact], budget: int, count: Count) -> Rendering:
+    """Facts as lines for a reminder within the conversation: those learned since, or those that the question is about (S19)."""
+    wanted = [_Part("facts", order, f"{fact_line(fact)}\n", fact.id) for order, fact in enumerate(facts)]
+    lines: list[_Part] = []
+    for part in wanted:
+        if count(_body([*lines, part])) <= budget:
+            lines.append(part)
+    text = _body(lines)
+    return Rendering(text, count(text) if text else 0, tuple(part.fact or "" for part in lines), len(wanted) - len(lines))
+
+
+def best_first(facts: Iterable[Fact], besides: Collection[str] = ()) -> list[Fact]:
+    """By value: what is settled before what waits for confirmation, then confidence, confirmations, and the newer first."""
+    chosen = sorted((fact for fact in facts if fact.id not in besides and fact.content.strip()), key=lambda fact: fact.id)
+    chosen.sort(key=lambda fact: fact.confirmed or fact.created, reverse=True)
+    chosen.sort(key=lambda fact: (fact.status != "active", -fact.confidence, -fact.confirmations))
+    return chosen
+
+
+def fact_line(fact: Fact) -> str:
+    """One fact as it is shown."""
+    doubt = " [unconfirmed]" if fact.status == "provisional" else ""
+    return f"- {escaped(fact.content)}{doubt} (confidence: {fact.confidence:.2f})"
+
+
+def escaped(text: str) -> str:
+    """Stored text on one line, without characters that nobody sees, and unable to open or close a tag or a turn."""
+    line = " ".join(strip_invisible(text).split()).replace("<", "&lt;").replace(">", "&gt;")
+    return _TEMPLATE_MARKS.sub(r"(\1\2)", "".join(character for character in line if character.isprintable()))
+
+
+def _parts(document: Document) -> Iterable[_Part]:
+    """Everything that could be shown, most valuable first; `order` is where it stands in the text."""
+    facts = best_first(document.facts)
+    yield from _slots(document, "user", _USER, 0)
+    yield from _slots(document, "history", _RECENT, 100)
+    for order, fact in enumerate(facts[:BASE_FACTS], 1000):
+        yield _Part("facts", order, f"{fact_line(fact)}\n", fact.id)
+    yield from _slots(document, "history", _OLDER, 101)
+    for order, fact in enumerate(facts[BASE_FACTS:], 1000 + BASE_FACTS):
+        yield _Part("facts", order, f"{fact_line(fact)}\n", fact.id)
+
+
+def _slots(document: Document, section: str, names: Iterable[tuple[str, str]], first: int) -> Iterable[_Part]:
+    for order, (name, label) in enumerate(names, first):
+        text = escaped(document.slot(name).text)
+        if text:
+            yield _Part(section, order, f"{label}: {text}\n", clippable=True)
+
+
+def _taken(wanted: list[_Part], room: int, count: Count) -> list[_Part]:
+    """The parts that fit, in the order of their value.
+
+    A fact that does not fit makes way for a shorter one. A summary that does not fit ends it: what is less worth must not stand in its
+    place; and the older history needs all of the best facts before it.
+    """
+    taken: list[_Part] = []
+    begun: set[str] = set()
+    skipped = False
+    for part in wanted:
+        head = 0 if part.section in begun else count(f"\n{_HEADS[part.section]}")
+        cost = count(part.line)
+        if head + cost > room and part.clippable and room - head >= _LEAST and not skipped:
+            part = _clipped(part, room - head, count)
+            cost = count(part.line)
+        if head + cost <= room and not (skipped and part.fact is None):
+            taken.append(part)
+            begun.add(part.section)
+            room -= head + cost
+        elif part.fact is None:
+            break
+        else:
+            skipped = True
+    return taken
+
+
+def _clipped(part: _Part, room: int, count: Count) -> _Part:
+    """The part cut to its room, at a word: the longest that fits, found by halving."""
+    low, high = 0, len(part.line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(_cut(part.line, middle)) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return _Part(part.section, part.order, _cut(part.line, low), part.fact)
+
+
+def _cut(line: str, length: int) -> str:
+    head = line[:length].rstrip()
+    space = head.rfind(" ")
+    if length < len(line) and space > len(head) // 2 and not line[length : length + 1].isspace():
+        head = head[:space]
+    return f"{head}…\n"
+
+
+def _text(parts: list[_Part], *, shortened: bool) -> str:
+    return f"{_OPEN}{_body(parts)}{_CUT if shortened else ''}{_CLOSE}"
+
+
+def _body(parts: Iterable[_Part]) -> str:
+    ordered = sorted(parts, key=lambda part: part.order)
+    sections = []
+    for section, head in _HEADS.items():
+        lines = [part.line for part in ordered if part.section == section]
+        if lines:
+            sections.append(head + "".join(lines))
+    return "\n".join(sections)

@@ -1,0 +1,78 @@
+"""The memory tools of an agent, as plain functions over a `MemoryService` (M15). What they return is text for the model.
+
+Nothing that an agent writes is believed more than the agent: it goes through the gate, and what a person must see first is quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import InputError
+from holdfast.memory.facts import Turn
+from holdfast.memory.rendering import escaped
+from holdfast.memory.service import MemoryService
+
+__all__ = ["memory_add", "memory_remove", "memory_search", "memory_update", "memory_write_block"]
+
+
+def memory_search(service: MemoryService, query: str, *, agent: str | None = None, top_k: int = 8) -> str:
+    """Search what is known about the user. Gives facts with their ids, best first."""
+    found = service.search(query, agent, max(1, min(top_k, 50)))
+    if not found:
+        return "Nothing in memory fits. Try other words."
+    lines = [f"[{match.fact.id}] {escaped(match.fact.content)} (confidence: {match.fact.confidence:.2f})" for match in found]
+    return "\n".join(lines)
+
+
+def memory_add(
+    service: MemoryService, content: str, *, agent: str | None = None, turns: Sequence[Turn] = (), thread: str | None = None
+) -> str:
+    """Remember a fact about the user. `turns` is the conversation so far: what the user typed there counts as the source."""
+    try:
+        decision = service.propose(content, agent, turns=turns, thread=thread)
+    except InputError as error:
+        return f"Not stored: {error}"
+    if decision.verdict in ("add", "replace") and decision.fact is not None:
+        return f"Stored as [{decision.fact.id}]: {escaped(decision.fact.content)}"
+    if decision.verdict == "confirm":
+        return f"Known already as [{decision.target}]; noted that it was confirmed."
+    if decision.verdict == "quarantine":
+        return f"Not stored: a person has to look at it first ({decision.why})."
+    return f"Not stored: {decision.why}."
+
+
+def memory_update(
+    service: MemoryService, id: str, content: str, *, agent: str | None = None, turns: Sequence[Turn] = (), thread: str | None = None
+) -> str:
+    """Put a corrected fact in place of one that is no longer true. The old one stays in the history."""
+    known = service.document(agent).fact(id)
+    if known is None:
+        return f"There is no fact [{id}]. Search for it first."
+    try:
+        decision = service.propose(content, agent, turns=turns, thread=thread)
+        if decision.verdict in ("quarantine", "drop"):
+            return f"Not changed: {decision.why}."
+        if decision.target != id and (decision.fact is None or decision.fact.id != id):
+            service.remove(id, agent, by="agent")
+    except InputError as error:
+        return f"Not changed: {error}"
+    stored = decision.fact.id if decision.fact is not None else decision.target
+    return f"Changed: [{stored}] stands in place of [{id}]."
+
+
+def memory_remove(service: MemoryService, id: str, *, agent: str | None = None) -> str:
+    """Take out a fact that is wrong. A person can bring it back."""
+    try:
+        fact = service.remove(id, agent, by="agent")
+    except InputError as error:
+        return f"Not removed: {error}"
+    return f"Removed [{fact.id}]: {escaped(fact.content)}"
+
+
+def memory_write_block(service: MemoryService, name: str, text: str, *, agent: str | None = None) -> str:
+    """Write an editable block anew. It must fit its limit; a read-only block is not changed."""
+    try:
+        view = service.write_block(name, text, agent)
+    except InputError as error:
+        return f"Not written: {error}"
+    return f"Block {view.name!r} written."

@@ -1,0 +1,172 @@
+"""Learning from a conversation: take what is due, ask the extractor, let the gate judge, write it down once (M9).
+
+No lock is held while the extractor works. What it proposes is judged against the document as it is when the answer comes, so nothing that
+others wrote meanwhile is lost; a summary that was rewritten meanwhile is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted
+from holdfast.ids import IdSource
+from holdfast.memory.applying import apply_decisions, apply_removals, apply_slots, evict_from
+from holdfast.memory.changing import Edit, Store
+from holdfast.memory.document import Document
+from holdfast.memory.facts import Fact, Proposal, Turn
+from holdfast.memory.history import Change
+from holdfast.memory.queue import Item, MemoryQueue
+
+__all__ = ["Extractor", "Learned", "Updater", "new_fact_id"]
+
+_ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
+
+
+class Extractor(Protocol):
+    """Finds in a conversation what is worth knowing."""
+
+    def extract(self, turns: Sequence[Turn], facts: Sequence[Fact]) -> Proposal:
+        """What could be learned from these turns, given what is known. May take long; raises when it cannot answer."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What became of one item: `done` (with the change, if there was one), `failed` (it is tried again), or `lost` to another worker."""
+
+    item: str
+    thread: str
+    state: Literal["done", "failed", "lost"]
+    change: Change | None = None
+    error: str = ""
+
+
+class _Taken(Exception):
+    """The item belongs to another worker by now."""
+
+
+class _Overtaken(Exception):
+    """Others rewrote a summary that the proposal is about."""
+
+
+class Updater:
+    """Works through the queue. Several may run at once, in threads and processes.
+
+    In place of an extractor a function may be given that makes one for a document: for one that wants to know the summaries too.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: MemoryQueue,
+        extractor: Extractor | Callable[[Document], Extractor],
+        *,
+        threshold: float = 0.7,
+        max_facts: int = 100,
+        shown: Callable[[str | None], str] | None = None,
+    ) -> None:
+        self.store = store
+        self.queue = queue
+        self.extractor = extractor
+        self._threshold = threshold
+        self._max_facts = max_facts
+        self._shown = shown or (lambda agent: "")
+
+    def run_one(self, *, early: bool = False, besides: Collection[str] = ()) -> Learned | None:
+        """Take one item and work on it to its end; None when nothing is due."""
+        item = self.queue.claim(early=early, besides=besides)
+        return None if item is None else self.process(item)
+
+    def process(self, item: Item) -> Learned:
+        """Learn from an item that was claimed. A failure is a result: the item is tried again later."""
+        self._emit(UpdateStarted(thread=item.thread))
+        try:
+            change = self._learn(item)
+        except _Taken:
+            return Learned(item.id, item.thread, "lost")
+        except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
+            said = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            self.queue.fail(item, said)
+            return Learned(item.id, item.thread, "failed", error=said)
+        except BaseException:  # the process is being stopped: nobody's fault
+            self.queue.release(item)
+            raise
+        self.queue.complete(item)
+        return Learned(item.id, item.thread, "done", change)
+
+    def _learn(self, item: Item) -> Change | None:
+        if item.claims > 1:
+            self.store.recover(item.agent)
+            if self.store.history(item.agent).has_item(item.id):
+                return None  # a worker died between writing it down and taking it from the queue
+        for ask in range(1, _ASKS + 1):
+            seen = self.store.own(item.agent) or Document()
+            proposal = self._extractor_for(seen).extract(item.turns, seen.facts)
+            extracted: list[Fact] = []
+            try:
+                change = self.store.change(item.agent, self._edit(item, proposal, seen, extracted, last=ask == _ASKS))
+            except _Overtaken:
+                continue
+            self._tell(item, change, extracted)
+            return change
+        return None  # not reached: the last ask is never overtaken
+
+    def _extractor_for(self, document: Document) -> Extractor:
+        return self.extractor(document) if callable(self.extractor) else self.extractor
+
+    def _edit(
+        self, item: Item, proposal: Proposal, seen: Document, extracted: list[Fact], *, last: bool
+    ) -> Callable[[Document], Edit | None]:
+        """What the proposal makes of the document as it is when the lock is held."""
+        from holdfast.memory import admission, gate  # their tables of patterns are made when somebody first learns something
+
+        injected = self._shown(item.agent)
+        slots, _ = admission.admit_slots(proposal, item.turns, injected=injected)
+
+        def edit(document: Document) -> Edit | None:
+            if not self.queue.holds(item):
+                raise _Taken
+            if item.claims > 1 and self.store.history(item.agent).has_item(item.id):
+                return None
+            if not last and any(document.slot(update.slot) != seen.slot(update.slot) for update in slots):
+                raise _Overtaken
+            now = self.store.clock.now()
+            decisions = gate.judge(
+                proposal,
+                item.turns,
+                document.facts,
+                threshold=self._threshold,
+                injected=injected,
+                now=now,
+                new_id=lambda: new_fact_id(self.store.ids),
+                thread=item.thread,
+            )
+            outcome = apply_decisions(document, decisions, now=now, thread=item.thread)
+            removals, _ = admission.admit_removals(proposal, item.turns, document.facts)
+            after, removed = apply_removals(outcome.document, removals, seen.facts)
+            after, evicted = evict_from(apply_slots(after, slots, now), self._max_facts, now)
+            extracted[:] = outcome.added
+            reasons = {**outcome.reasons, **{id: ("the user said that it is over or wrong", "removed") for id in removed}, **evicted}
+            why = f"learned from {len(item.turns)} turns"
+            return Edit(after, "updater", why, reasons, thread=item.thread, item=item.id, held=outcome.held)
+
+        return edit
+
+    def _tell(self, item: Item, change: Change | None, added: Sequence[Fact]) -> None:
+        if added:
+            self._emit(FactsExtracted(confidences=tuple(round(fact.confidence, 2) for fact in added)))
+        if change is not None and change.differences:
+            for difference in change.differences:
+                if difference.kind == "slot":
+                    self._emit(MemoryUpdated(slot=difference.id))
+            self._emit(MemoryPersisted(path=self.store.where(item.agent)))
+
+    def _emit(self, event: UpdateStarted | FactsExtracted | MemoryUpdated | MemoryPersisted) -> None:
+        self.store.bus.emit(event)
+
+
+def new_fact_id(ids: IdSource) -> str:
+    """An id for a fact, in the reference's manner."""
+    return f"fact_{ids.new()}"

@@ -1,0 +1,214 @@
+"""M8, M12, M15, S18, S19, A1: memory in a real `create_agent`: what is known is in the prompt, what is said is learned from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.config import Memory
+from holdfast.memory.service import MemoryService
+from holdfast.testing import FakeClock, MemoryArchive, ScriptedModel, call, repeat
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(datetime(2026, 4, 19, 9, 0, tzinfo=UTC))
+
+
+def service_at(base: Path, clock: FakeClock, **settings: Any) -> MemoryService:
+    return MemoryService.at(base, settings=Memory(debounce_seconds=1, **settings), clock=clock)
+
+
+def agent_of(*middleware: Any, steps: Any = None, tools: Any = ()) -> tuple[Any, ScriptedModel]:
+    model = ScriptedModel(steps or [repeat("Noted.")], profile={"max_input_tokens": 8000})
+    agent: Any = create_agent(model, list(tools), middleware=list(middleware), system_prompt="Be kind.", checkpointer=InMemorySaver())
+    return agent, model
+
+
+def config(thread: str) -> Any:
+    return {"configurable": {"thread_id": thread}}
+
+
+def test_what_is_said_in_one_conversation_is_in_the_prompt_of_the_next(tmp_path: Path, clock: FakeClock) -> None:
+    """M8, A1: also after a restart."""
+    with service_at(tmp_path, clock) as service:
+        agent, _ = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("I work as a nurse in Lisbon and I prefer short answers.")]}, config("one"))
+        service.flush()
+    with service_at(tmp_path, clock) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Hello!")]}, config("two"))
+        system = model.requests[0].system
+    assert system.startswith("Be kind.\n\n<memory>")
+    assert "nurse" in system
+    assert "Today is Sunday, 2026-04-19." in system
+
+
+def test_between_compactions_the_prefix_is_identical_and_new_facts_ride_on_the_newest_message(tmp_path: Path, clock: FakeClock) -> None:
+    """S19"""
+    with service_at(tmp_path, clock) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        for turn in range(6):
+            if turn == 3:
+                clock.advance(60)
+                service.add("User owns a red bicycle")
+            clock.advance(60)
+            agent.invoke({"messages": [HumanMessage(f"Question {turn}", id=f"h{turn}")]}, config("t"))
+        requests = model.requests
+        assert len({request.system for request in requests}) == 1
+        for before, after in pairwise(requests):
+            old, new = [m.content for m in before.messages], [m.content for m in after.messages]
+            assert new[: len(old)] == old
+        told = [m.text for m in requests[-1].messages if "red bicycle" in m.text]
+        assert len(told) == 1, "once, and it stays where it is"
+        assert told[0].startswith("<reminder>")
+        assert told[0].endswith("Question 3")
+
+
+def test_a_new_day_is_told_once(tmp_path: Path, clock: FakeClock) -> None:
+    """S19"""
+    with service_at(tmp_path, clock) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        for turn in range(4):
+            if turn == 2:
+                clock.advance(86_400)
+            agent.invoke({"messages": [HumanMessage(f"Question {turn}")]}, config("t"))
+        last = model.requests[-1]
+        assert "2026-04-19" in last.system
+        assert sum("2026-04-20" in m.text for m in last.messages) == 1
+
+
+def test_after_a_compaction_memory_is_rendered_anew(tmp_path: Path, clock: FakeClock) -> None:
+    """S19"""
+    with service_at(tmp_path, clock) as service:
+        memory = MemoryMiddleware(service, clock=clock)
+        window = SummarizationMiddleware(trigger=("messages", 8), keep=("messages", 2), archive=MemoryArchive())
+        agent, model = agent_of(memory, window)
+        agent.invoke({"messages": [HumanMessage("Question")]}, config("t"))
+        service.add("User owns a red bicycle")
+        for turn in range(8):
+            clock.advance(60)
+            agent.invoke({"messages": [HumanMessage(f"Question {turn}")]}, config("t"))
+        assert window.archive.summaries("t")
+        assert "red bicycle" in model.requests[-1].system
+        assert "red bicycle" not in model.requests[0].system
+
+
+def test_relevant_facts_follow_the_question(tmp_path: Path, clock: FakeClock) -> None:
+    """M12, S19"""
+    with service_at(tmp_path, clock, injection="relevant", max_injection_tokens=120) as service:
+        for number in range(30):
+            service.add(f"User keeps the printed report number {number} in the cupboard")
+        service.add("User's sister plays the cello", confidence=0.71)
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Which instrument does my sister play?")]}, config("t"))
+        assert "cello" not in model.requests[0].system
+        assert "cello" in model.requests[0].messages[-1].text
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere."""
+    return f"I live in {place} and I love olives."
+
+
+def test_tool_results_and_unfinished_turns_are_not_queued(tmp_path: Path, clock: FakeClock) -> None:
+    """M8"""
+    with service_at(tmp_path, clock) as service:
+        agent, _ = agent_of(MemoryMiddleware(service, clock=clock), steps=[[call("look", {"place": "Oslo"})], "Done."], tools=[look])
+        agent.invoke({"messages": [HumanMessage("I use Emacs.", id="h")]}, config("t"))
+        (item,) = service.queue.items()
+        assert [(turn.kind, turn.text) for turn in item.turns] == [("user", "I use Emacs."), ("assistant", "Done.")]
+        service.flush()
+        assert "Oslo" not in service.render_for()
+
+
+def test_a_reminder_is_never_learned_again(tmp_path: Path, clock: FakeClock) -> None:
+    """M10: what came from memory is not learned from."""
+    with service_at(tmp_path, clock) as service:
+        agent, _ = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+        clock.advance(60)
+        service.add("User owns a red bicycle")
+        clock.advance(60)
+        agent.invoke({"messages": [HumanMessage("And now?")]}, config("t"))
+        texts = [turn.text for item in service.queue.items() for turn in item.turns]
+        assert "And now?" in texts
+        assert not any("bicycle" in text for text in texts)
+
+
+def test_two_agents_and_the_global_memory_never_mix(tmp_path: Path, clock: FakeClock) -> None:
+    """M3: but for the global memory that an agent without a file of its own reads."""
+    with service_at(tmp_path, clock) as service:
+        service.add("CANARY-global likes tea")
+        service.add("CANARY-coder likes tabs", "coder")
+        seen = {}
+        for name in (None, "coder", "writer"):
+            agent, model = agent_of(MemoryMiddleware(service, agent=name, clock=clock))
+            agent.invoke({"messages": [HumanMessage("Hello")]}, config(f"t-{name}"))
+            seen[name] = model.requests[0].system
+        assert "CANARY-global" in seen[None]
+        assert "CANARY-coder" not in seen[None]
+        assert "CANARY-coder" in seen["coder"]
+        assert "CANARY-global" not in seen["coder"]
+        assert "CANARY-global" in seen["writer"]
+        assert "CANARY-coder" not in seen["writer"]
+
+
+def test_switched_off_nothing_is_injected_or_queued(tmp_path: Path, clock: FakeClock) -> None:
+    """M1"""
+    with service_at(tmp_path, clock, enabled=False) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock, date=False))
+        agent.invoke({"messages": [HumanMessage("I use Emacs.")]}, config("t"))
+        assert model.requests[0].system == "Be kind."
+        assert not list(tmp_path.rglob("*.json"))
+    with service_at(tmp_path, clock, injection_enabled=False) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock, date=False))
+        agent.invoke({"messages": [HumanMessage("I use Emacs.")]}, config("t"))
+        assert model.requests[0].system == "Be kind."
+        assert service.queue.items()
+
+
+def test_in_tool_mode_the_agent_keeps_its_own_memory(tmp_path: Path, clock: FakeClock) -> None:
+    """M15"""
+    with service_at(tmp_path, clock, mode="tool") as service:
+        steps = [[call("memory_add", {"content": "User prefers Emacs"})], [call("memory_search", {"query": "editor Emacs"})], "Done."]
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock), steps=steps)
+        state = agent.invoke({"messages": [HumanMessage("I prefer Emacs, remember that.")]}, config("t"))
+        assert {"memory_search", "memory_add", "memory_update", "memory_remove"} <= set(model.requests[0].tool_names)
+        assert any("Stored as" in m.text for m in state["messages"])
+        assert [fact.content for fact in service.document().facts] == ["User prefers Emacs"]
+        assert not service.queue.items()
+
+
+def test_what_leaves_the_window_is_queued_first(tmp_path: Path, clock: FakeClock) -> None:
+    """S18"""
+    with service_at(tmp_path, clock) as service:
+        memory = MemoryMiddleware(service, clock=clock)
+        window = SummarizationMiddleware(trigger=("messages", 8), keep=("messages", 2), archive=MemoryArchive(), on_leave=[memory.leaving])
+        agent, _ = agent_of(memory, window)
+        history: list[Any] = [
+            m for n in range(6) for m in (HumanMessage(f"I bought lamp {n}.", id=f"h{n}"), AIMessage("Fine.", id=f"a{n}"))
+        ]
+        agent.invoke({"messages": [*history, HumanMessage("And now?", id="n")]}, config("t"))
+        texts = [turn.text for item in service.queue.items() for turn in item.turns]
+        assert "I bought lamp 2." in texts
+
+
+async def test_async_does_the_same(tmp_path: Path, clock: FakeClock) -> None:
+    with service_at(tmp_path, clock) as service:
+        service.add("User owns a red bicycle")
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        await agent.ainvoke({"messages": [HumanMessage("I use Emacs.")]}, config("t"))
+        assert "red bicycle" in model.requests[0].system
+        assert service.queue.items()
