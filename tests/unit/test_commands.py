@@ -142,7 +142,7 @@ def test_budget_prints_the_split_of_8000_tokens(tmp_path: Path) -> None:
 def test_doctor_looks_at_everything_and_says_what_is_bad(tmp_path: Path) -> None:
     """O1: versions, model and why, base directory, sandbox, stores, disk."""
     told = json.loads(holdfast("doctor", "--json", cwd=tmp_path).stdout)
-    assert {"versions", "packages", "configuration", "model", "base directory", "sandbox", "stores", "disk"} <= {
+    assert {"versions", "packages", "configuration", "model", "base directory", "sandbox", "memory", "disk"} <= {
         one["about"] for one in told
     }
     (tmp_path / "blocked").write_text("a file, not a folder")

@@ -19,7 +19,7 @@ from holdfast.app.logs import open_config
 from holdfast.app.output import ConfigOption, JsonOption, show
 from holdfast.config import Config
 from holdfast.durable import probe
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,29 +124,34 @@ def _base(config: Config) -> Finding:
 
 
 def _stores(config: Config) -> list[Finding]:
-    memory = config.in_base(config.memory.storage_path)
-    findings = []
-    if memory.is_file():
-        findings.append(_memory_file(memory))
+    findings = _memory(config)
     threads = config.base / "threads"
     if threads.is_dir():
         findings.append(Finding("threads", "good", f"{sum(1 for folder in threads.iterdir() if folder.is_dir())} in {threads}"))
     aside = sorted(config.base.rglob("*.damaged-*")) if config.base.is_dir() else []
     if aside:
         findings.append(Finding("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}"))
-    return findings or [Finding("stores", "good", "nothing is stored yet")]
+    return findings
 
 
-def _memory_file(path: Path) -> Finding:
-    from holdfast.durable import read_json
-    from holdfast.errors import StorageError
+def _memory(config: Config) -> list[Finding]:
+    from holdfast.memory.service import MemoryService
 
-    try:
-        document = read_json(path)
-    except StorageError as error:
-        return Finding("memory", "bad", f"{path} cannot be read: {error}")
-    facts = document.get("facts", ()) if isinstance(document, dict) else ()
-    return Finding("memory", "good", f"{path}: {len(facts)} facts")
+    with MemoryService.open(config) as memory:
+        try:
+            status = memory.status()
+        except StorageError as error:
+            return [Finding("memory", "bad", str(error))]
+    counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
+    said = f"facts: {counts}" if counts else "no facts yet"
+    said += f"; {status.waiting} conversations wait to be learned from" if status.waiting else ""
+    said += f"; {status.held} facts wait for `holdfast memory review`" if status.held else ""
+    findings = [Finding("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
+    if status.given_up:
+        findings.append(Finding("memory", "note", f"{status.given_up} conversations could not be learned from"))
+    if status.storage.state != "good":
+        findings.append(Finding("memory", "bad", status.storage.message))
+    return findings
 
 
 def _sandbox() -> Finding:
