@@ -359,7 +359,8 @@ def _joined_orders(candidates: Sequence[Candidate]) -> dict[int, str]:
     for number, (first, second) in enumerate(pairwise(candidates)):
         if len(first.content) + len(second.content) > LONGEST:
             continue  # each is judged alone, and too long anyway
-        if not (_OPEN_END.search(first.content) or _goes_on(second.content) or (_no_end(first.content) and _no_head(second.content))):
+        cut_off = _no_end(first.content) and _no_head(second.content) and not declares(first.content)  # facts often have no full stop
+        if not (_OPEN_END.search(first.content) or _goes_on(second.content) or cut_off):
             continue
         joined = f"{first.content.rstrip(' .…')} {second.content.lstrip(' .…')}"
         if describe_wish(joined) is None and (

@@ -204,7 +204,7 @@ def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
 
 
 def _default_service() -> MemoryService:
+    from holdfast.agents.memory_service import open_memory
     from holdfast.config import load_config
-    from holdfast.memory.service import MemoryService
 
-    return MemoryService.open(load_config())
+    return open_memory(load_config())

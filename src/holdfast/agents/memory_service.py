@@ -1,0 +1,77 @@
+"""Memory as the configuration describes it, with the model that it names behind the extraction (M9, M13, S14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import HumanMessage
+
+from holdfast.agents.models import memory_model
+from holdfast.errors import ModelNotConfigured
+from holdfast.memory.facts import SLOTS, SlotUpdate
+from holdfast.memory.model_extractor import ModelExtractor
+from holdfast.memory.service import MemoryService
+from holdfast.tokens import Accounts, Usage, find_window
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    from holdfast.config import Config
+    from holdfast.memory.document import Document
+
+__all__ = ["open_memory"]
+
+
+def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None, **parts: Any) -> MemoryService:
+    """The service with its extractor: the rules when `extractor: rules` says so, or when no model is there that is good enough.
+
+    `model` may be given; otherwise it is the one that `memory.model_name` names, else the lightweight one. Raises ModelNotConfigured when
+    `extractor: model` is set and there is none.
+    """
+    wanted = config.memory.extractor
+    if wanted == "rules":
+        return MemoryService.open(config, **parts)
+    chosen = model if model is not None else memory_model(config)
+    if chosen is None:
+        if wanted == "model":
+            raise ModelNotConfigured(
+                "`memory.extractor: model` is set, and there is no model that can extract facts.",
+                hint="Configure one, or set `extractor: auto`: the rules are used then.",
+            )
+        return MemoryService.open(config, **parts)
+    return MemoryService.open(config, extractor=_extractors(chosen, accounts), **parts)
+
+
+def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Any:
+    window = find_window(model).tokens
+    name = str(getattr(model, "model_name", None) or type(model).__name__)
+
+    def ask(prompt: str, schema: dict[str, Any]) -> dict[str, Any] | str:
+        """Ask in the schema where the model can, and quietly: nobody's stream and nobody's callbacks (S15)."""
+        settings: Any = {"callbacks": [], "tags": ["nostream"], "run_name": "memory"}
+        try:
+            named = {"title": "memory_update", "description": "What is worth remembering about the user.", **schema}
+            structured: Any = model.with_structured_output(named, include_raw=True)
+        except NotImplementedError:
+            answer = model.invoke([HumanMessage(prompt)], settings)
+            _charge(accounts, answer, name)
+            return str(answer.text)
+        found = structured.invoke([HumanMessage(prompt)], settings)
+        _charge(accounts, found["raw"], name)
+        parsed = found.get("parsed")
+        return parsed if isinstance(parsed, dict) else str(found["raw"].text)
+
+    def make(document: Document) -> ModelExtractor:
+        return ModelExtractor(ask, limit=max(1000, min(6000, window // 2)), slots=lambda: _slots(document))
+
+    return make
+
+
+def _slots(document: Document) -> list[SlotUpdate]:
+    """The summaries as they are now, for the model to rewrite."""
+    return [SlotUpdate(name, text) for name in SLOTS if (text := document.slot(name).text)]
+
+
+def _charge(accounts: Accounts | None, message: Any, model: str) -> None:
+    if accounts is not None and (usage := Usage.read(message)) is not None:
+        accounts.charge(usage, model=model, purpose="memory")
