@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
@@ -19,6 +19,10 @@ from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens import Budget, TokenCounter, find_window, open_counter
+
+if TYPE_CHECKING:
+    from holdfast.context.archive import FileArchive
+    from holdfast.memory.service import MemoryService
 
 __all__ = ["Harness", "build"]
 
@@ -58,6 +62,20 @@ class Harness:
         """Counts tokens for the first configured model, in the way that `summarization.token_counter` says."""
         model = next(iter(self.config.models), None)
         return open_counter(self.config.summarization.token_counter, model=model.model if model else None, bus=self.bus)
+
+    @cached_property
+    def archive(self) -> FileArchive:
+        """Everything that was ever said in a thread."""
+        from holdfast.context.archive import FileArchive
+
+        return FileArchive(self.base, disk=self.disk, clock=self.clock)
+
+    @cached_property
+    def memory(self) -> MemoryService:
+        """What is known about the user, with the extractor that the configuration describes."""
+        from holdfast.agents.memory_service import open_memory
+
+        return open_memory(self.config, clock=self.clock, ids=self.ids, bus=self.bus, disk=self.disk)
 
     def window(self, model: str | None = None) -> int:
         """The window of a configured model (the first one by default), in tokens."""

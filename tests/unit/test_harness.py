@@ -52,3 +52,14 @@ def test_a_base_directory_that_cannot_be_made_is_a_typed_error(tmp_path: Path, m
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "file" / "home"))
     with pytest.raises(StorageError, match="file"):
         holdfast.build().make_base()
+
+
+def test_the_parts_are_made_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P1"""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    harness = holdfast.build(config_from_values({}), clock=FakeClock(), ids=CountingIds())
+    assert harness.archive.threads() == []
+    harness.memory.add("User likes tea")
+    assert (tmp_path / "home" / "memory.json").exists()
+    assert "likes tea" in harness.memory.render_for()
+    harness.memory.close()
