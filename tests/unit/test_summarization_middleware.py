@@ -610,3 +610,15 @@ def test_usage_that_is_more_than_the_window_says_nothing() -> None:
     )
     run(talk(3), middleware, running)
     assert middleware.calibration.factor(running.model_name) == 1
+
+
+def test_a_message_that_was_edited_after_a_failed_call_is_sent_as_edited() -> None:
+    """S4, S10: the summary that was held for a second try is not used for another history."""
+    middleware = made(summarizer())
+    running = ScriptedModel([raises(RuntimeError("provider down")), repeat("fine")], profile={"max_input_tokens": WINDOW})
+    history = talk(20)
+    with pytest.raises(RuntimeError):
+        run(history, middleware, running)
+    edited = [*history[:-1], history[-1].model_copy(update={"content": "EDITED answer 19"})]
+    _, state = run(edited, middleware, running)
+    assert "EDITED answer 19" in [m.text for m in state["messages"]]

@@ -22,6 +22,7 @@ from holdfast.context.view import calls_of, role_of, view_of
 from holdfast.errors import BudgetError
 from holdfast.events import Bus, Compacted, CompactionPlanned, SummaryMade, TokenCount, TriggerMet
 from holdfast.tokens import Ledger, Message, MessageCounts, TokenCounter
+from holdfast.tokens.messages import mark_of
 
 __all__ = ["Keeper", "Prepared", "Room"]
 
@@ -184,8 +185,7 @@ class Keeper:
 
     def _carried_out(self, known: _Thread, plan: Plan, messages: Sequence[Message]) -> Generator[Want, Any, Outcome]:
         """The plan, done; a summary of the very same messages that was made before a failed model call is used again."""
-        covered = tuple(str(messages[index].id) for index in (*plan.previous, *plan.leave))
-        key = (covered, plan.keep, plan.clear, plan.clip)
+        key = (plan, tuple((message.id, mark_of(message)) for message in messages))  # an edited message is another one
         if known.memo is not None and known.memo[0] == key:
             return known.memo[1]
         settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
