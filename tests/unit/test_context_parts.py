@@ -332,3 +332,13 @@ def test_a_clipped_text_fits_and_keeps_head_and_tail(text: str, allowed: int) ->
 def test_items_are_made_from_any_message_of_the_usual_shape() -> None:
     (item,) = view_of([PlainMessage("unheard of", "x", "m")], [3])
     assert (item.role, item.tokens, item.id) == ("human", 3, "m")
+
+
+def test_what_the_window_forces_out_also_silences_a_trigger_of_several_conditions() -> None:
+    """S11: the next call would otherwise compact again."""
+    trigger = AnyOf((AllOf((Fraction(0.2), Fraction(0.7))), Tokens(2400)))
+    view = items("h", *["a", "h"] * 60, tokens=90)
+    plan = plan_compaction(view, Policy(trigger=trigger, keep=Fraction(0.7)), window=3000, cap=2700)
+    assert plan is not None
+    assert plan.pressure == "cap"
+    assert trigger.met(Measure(plan.after, len(plan.keep) + 1, 3000)) is None

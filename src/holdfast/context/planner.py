@@ -193,7 +193,8 @@ def _for_the_cap(view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, 
     every, start = groups(view, policy.rules), keep_from(view, keep, window)
     could_leave = sum(group.tokens for group in every if not group.stays) + sum(item.tokens for item in view if item.summary is not None)
     room = min(_summary_room(policy, window), max(policy.reference_tokens, cap // 4), could_leave)
-    target = min(int(cap * policy.below), *(limit for limit in _token_limits(policy, window) if limit > fixed + room), cap)
+    wanted = [int(limit * policy.below) for limit in (cap, *_token_limits(policy, window))]
+    target = min(limit for limit in (*wanted, cap) if limit > fixed + room or limit == cap)
     draft = _Draft(
         view, fixed, [group for group in every if group.stays], [group for group in every if not group.stays], room, policy.reference_tokens
     )
@@ -280,11 +281,14 @@ def _stale(draft: _Draft, policy: Policy) -> list[int]:
 
 
 def _token_limits(policy: Policy, window: int) -> list[int]:
-    """The triggers as numbers of tokens; those that need company (`AllOf`) only if there are no others."""
-    alone = [entry for entry in policy.trigger.entries if not isinstance(entry, AllOf)]
-    sizes: list[Size] = [size for size in alone if not isinstance(size, Messages)]
-    sizes = sizes or [size for entry in policy.trigger.entries if isinstance(entry, AllOf) for size in entry.sizes]
-    return [limit for size in sizes if (limit := size.tokens(window)) is not None]
+    """Below how many tokens each entry of the trigger is silent; one that needs several conditions is silent below the largest of them."""
+    limits = []
+    for entry in policy.trigger.entries:
+        sizes = entry.sizes if isinstance(entry, AllOf) else (entry,)
+        found = [limit for size in sizes if (limit := size.tokens(window)) is not None]
+        if found:
+            limits.append(max(found))
+    return limits
 
 
 def _summary_room(policy: Policy, window: int) -> int:
