@@ -167,7 +167,7 @@ def test_items_of_a_dead_process_are_taken_back_at_once(bench: Bench, tmp_path: 
     bench.queue.put("t", [said(1)])
     script = (
         "import sys; from holdfast.memory.queue import MemoryQueue\n"
-        "print(MemoryQueue(sys.argv[1]).claim(early=True).id)\nimport os; os._exit(9)"
+        "print(MemoryQueue(sys.argv[1]).claim(early=True).id, flush=True)\nimport os; os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(bench.queue.path)], capture_output=True, text=True, check=False)
     assert done.stdout.strip(), done.stderr
