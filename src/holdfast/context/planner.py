@@ -10,7 +10,7 @@ fits, by keeping less, and if the fixed parts alone do not fit it raises a Budge
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from holdfast.context.rules import RULES, Group, Rule, groups
@@ -146,22 +146,18 @@ def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
 
 
 def _for_the_trigger(view: Sequence[Item], policy: Policy, measure: Measure, *, fixed: int, why: str) -> Plan | None:
-    def quiet(draft: _Draft) -> bool:
-        """Whether the trigger would be silent after this, with something to spare."""
-        return policy.trigger.met(Measure(int(draft.tokens / policy.below), draft.messages, measure.window)) is None
-
     cheap = _Draft(view, fixed, list(groups(view, policy.rules)), [], 0, policy.reference_tokens)
     cheap.clear = set(_stale(cheap, policy))
-    if cheap.clear and quiet(cheap):
+    if cheap.clear and _is_quiet(cheap, policy, measure.window):
         return _finish(cheap, "trigger", why, measure.tokens)
     draft = _drafted(view, policy, fixed, measure.window, policy.keep)
 
-    strained = not quiet(draft)
+    strained = not _is_quiet(draft, policy, measure.window)
     if strained:
         draft.clear = set(_stale(draft, policy))
-    if not quiet(draft):
+    if not _is_quiet(draft, policy, measure.window):
         _clip_for(draft, policy, policy.below * min(_token_limits(policy, measure.window), default=float("inf")))
-    if not quiet(draft) and not is_doubled(measure.tokens, measure.messages, draft.tokens, draft.messages):
+    if not _is_quiet(draft, policy, measure.window) and not is_doubled(measure.tokens, measure.messages, draft.tokens, draft.messages):
         return None  # it would start again on the next call: wait until it is worth while, or the cap decides
     return _finish(draft, "trigger", why, measure.tokens, strained=strained)
 
@@ -206,7 +202,23 @@ def _for_the_cap(view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, 
             break
     draft.refold = False
     draft.refold = bool(draft.summaries) and not draft.leaving and draft.tokens > cap
+    draft = _further(draft, policy, window)
     return _finish(draft, "cap", f"{total} tokens do not fit {cap}", total)
+
+
+def _further(draft: _Draft, policy: Policy, window: int) -> _Draft:
+    """What the trigger would do to this on the very next call is done at once."""
+    if _is_quiet(draft, policy, window):
+        return draft
+    clipped = replace(draft, clear=draft.clear | set(_stale(draft, policy)), clip=dict(draft.clip))
+    _clip_for(clipped, policy, policy.below * min(_token_limits(policy, window), default=float("inf")))
+    worth = is_doubled(draft.tokens, draft.messages, clipped.tokens, clipped.messages)
+    return clipped if worth or _is_quiet(clipped, policy, window) else draft
+
+
+def _is_quiet(draft: _Draft, policy: Policy, window: int) -> bool:
+    """Whether the trigger would be silent after this, with something to spare."""
+    return policy.trigger.met(Measure(int(draft.tokens / policy.below), draft.messages, window)) is None
 
 
 def _admit(draft: _Draft, group: Group, policy: Policy, target: int) -> bool:
