@@ -15,7 +15,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.compaction import LEAD
+from holdfast.context.window import SummaryFailed
 from holdfast.errors import BudgetError, ConfigError
+from holdfast.events import Bus, line_of
 from holdfast.testing import ScriptedModel, call, delay, raises, repeat
 from holdfast.testing.archive import MemoryArchive
 from holdfast.tokens import Accounts, open_counter
@@ -622,3 +624,19 @@ def test_a_message_that_was_edited_after_a_failed_call_is_sent_as_edited() -> No
     edited = [*history[:-1], history[-1].model_copy(update={"content": "EDITED answer 19"})]
     _, state = run(edited, middleware, running)
     assert "EDITED answer 19" in [m.text for m in state["messages"]]
+
+
+@pytest.mark.parametrize(
+    ("history", "instead"), [(talk(20), "nothing was changed"), (talk(300), "an extract takes its place")], ids=["kept", "extract"]
+)
+def test_a_failed_summary_is_said_and_shows_no_key(history: list[Any], instead: str) -> None:
+    """S10, O2, C3: nothing is lost, but a summarizer that is down must not go unnoticed."""
+    key = "sk-" + "a1B2c3D4e5F6" * 4
+    bus = Bus()
+    middleware = made(summarizer(repeat(raises(RuntimeError(f"bad key {key}")))), bus=bus)
+    with bus.collect() as seen:
+        run(history, middleware)
+    (event,) = [event for event in seen if isinstance(event, SummaryFailed)]
+    assert "RuntimeError" in event.reason
+    assert key not in line_of(event)
+    assert event.instead == instead

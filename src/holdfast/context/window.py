@@ -7,11 +7,12 @@ wants done it yields.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
@@ -20,14 +21,27 @@ from holdfast.context.summarizing import SummaryError
 from holdfast.context.triggers import Measure, Size
 from holdfast.context.view import calls_of, role_of, view_of
 from holdfast.errors import BudgetError
-from holdfast.events import Bus, Compacted, CompactionPlanned, SummaryMade, TokenCount, TriggerMet
+from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
+from holdfast.text.secrets import redact
 from holdfast.tokens import Ledger, Message, MessageCounts, TokenCounter
 from holdfast.tokens.messages import mark_of
 
-__all__ = ["Keeper", "Prepared", "Room"]
+__all__ = ["Keeper", "Prepared", "Room", "SummaryFailed"]
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)
 """An estimate may be a little low; each further try aims at this share of the cap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryFailed(Event):
+    """The summarizer gave no summary. Nothing is lost, but somebody should know."""
+
+    component: ClassVar[str] = "SummarizationMiddleware"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "No summary: {reason} ({instead}; next try after {calls} calls)"
+    reason: str
+    instead: str
+    calls: int
 
 
 class Room(NamedTuple):
@@ -167,9 +181,8 @@ class Keeper:
             self._announce(plan)
             try:
                 outcome = yield from self._carried_out(known, plan, messages)
-            except SummaryError:
-                known.failures += 1
-                known.wait = min(64, 2 ** (known.failures + 1))
+            except SummaryError as error:
+                self._failed(known, error.message, "nothing was changed")
                 return None
             after = room.fixed + sum(map(self.counts.count, outcome.messages))
             if after <= room.cap:
@@ -191,14 +204,19 @@ class Keeper:
         settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
         outcome = yield from compact(plan, messages, settings)
         if outcome.why_not_model is not None:
-            known.failures += 1
-            known.wait = min(64, 2 ** (known.failures + 1))
+            self._failed(known, outcome.why_not_model, "an extract takes its place")
         elif outcome.how == "model" and outcome.calls:
             known.failures = known.wait = 0
         if outcome.summary is not None:
             self.bus.emit(SummaryMade(tokens=self.counts.count(outcome.summary)))
         known.memo = (key, outcome)
         return outcome
+
+    def _failed(self, known: _Thread, reason: str, instead: str) -> None:
+        """Say it, and let some calls pass before the next try."""
+        known.failures += 1
+        known.wait = min(64, 2 ** (known.failures + 1))
+        self.bus.emit(SummaryFailed(reason=redact(reason), instead=instead, calls=known.wait))
 
     def _named(self, messages: Sequence[Message]) -> list[Message]:
         """Every message with an id: without one it could not be told apart in the archive."""
