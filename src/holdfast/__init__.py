@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import (
+    AddressRefused,
     BudgetError,
     Cancelled,
     ConfigError,
@@ -33,6 +34,7 @@ from holdfast.errors import (
     StorageError,
     StoreUnavailable,
     SyncFailed,
+    WebError,
     WorkflowChanged,
     WorkflowError,
     WriteFailed,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AddressRefused",
     "Archive",
     "Budget",
     "BudgetError",
@@ -86,6 +89,7 @@ __all__ = [
     "SummarizationMiddleware",
     "SyncFailed",
     "TokenCounter",
+    "WebError",
     "WorkflowChanged",
     "WorkflowError",
     "WriteFailed",

@@ -25,8 +25,10 @@
     │   ├── StageFailed          a stage raised, timed out or used up its retries
     │   ├── WorkflowChanged      the definition is not the one that the session was started with
     │   └── Cancelled            somebody asked it to stop; it can be resumed
-    └── SandboxError             a command or a file tool could not be run as asked
-        └── SandboxUnavailable   there is no safe way to run commands here
+    ├── SandboxError             a command or a file tool could not be run as asked
+    │   └── SandboxUnavailable   there is no safe way to run commands here
+    └── WebError                 a page or a search could not be had
+        └── AddressRefused       the address is not one that may be asked
 
 Each says what happened, where, and what would mend it, and carries those parts as attributes. Secrets never appear in
 them. `exit_code` is what the command line ends with.
@@ -39,6 +41,7 @@ from os import PathLike, fspath
 from typing import ClassVar
 
 __all__ = [
+    "AddressRefused",
     "BudgetError",
     "Cancelled",
     "ConfigError",
@@ -63,6 +66,7 @@ __all__ = [
     "StorageError",
     "StoreUnavailable",
     "SyncFailed",
+    "WebError",
     "WorkflowChanged",
     "WorkflowError",
     "WriteFailed",
@@ -292,3 +296,17 @@ class SandboxError(HoldfastError):
 
 class SandboxUnavailable(SandboxError):
     """There is no safe way to run commands on this machine. Says what to install or allow."""
+
+
+class WebError(HoldfastError):
+    """A page or a search could not be had. `address` is where it was looked for, without passwords and keys."""
+
+    def __init__(self, message: str, *, address: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.address = address
+
+
+class AddressRefused(WebError):
+    """The address is not one that may be asked: another scheme, or not a public host. Nothing was sent to it."""
+
+    exit_code = 2

@@ -1,0 +1,169 @@
+"""What may be asked: http and https, on hosts of the public internet (A10).
+
+A name is resolved here, every address that it resolves to is judged, and the connection then goes to the very address that was judged: a
+name that answers differently a moment later gains nothing. Addresses of the user's own network are refused unless the settings name them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from urllib.parse import SplitResult, urlsplit
+
+from holdfast.errors import AddressRefused, ConfigError, WebError
+
+__all__ = ["Guard", "Resolver", "Target", "is_public", "shown", "system_resolver"]
+
+Address = IPv4Address | IPv6Address
+Resolver = Callable[[str, int], Sequence[str]]
+"""From a host name and a port to the addresses as text. Raises OSError when there is none."""
+
+_PORTS = {"http": 80, "https": 443}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address that was judged: the parts of the URL, and the one IP address to connect to."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    address: str
+
+
+def system_resolver(host: str, port: int) -> Sequence[str]:
+    """What the machine's own resolver says."""
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, looking also at the IPv4 address inside an IPv6 one.
+
+    >>> [is_public(ipaddress.ip_address(a)) for a in ("93.184.215.14", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
+    [True, False, False, False]
+    """
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if inner is None and address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Judges addresses. `allow` names networks (`10.1.0.0/16`) and hosts (`wiki.example.internal`) that may be asked as well."""
+
+    allow: Sequence[str] = ()
+    resolver: Resolver = system_resolver
+    _networks: tuple[IPv4Network | IPv6Network, ...] = field(init=False, repr=False)
+    _hosts: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        networks, hosts = [], set()
+        for entry in self.allow:
+            try:
+                networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                if "/" in entry or not entry.strip("."):
+                    raise ConfigError(
+                        f"{entry!r} is neither a network nor a host name.", key="allow", hint="Write for example 10.1.0.0/16."
+                    ) from None
+                hosts.add(entry.lower().rstrip("."))
+        object.__setattr__(self, "_networks", tuple(networks))
+        object.__setattr__(self, "_hosts", frozenset(hosts))
+
+    def judge(self, url: str) -> Target:
+        """The address to connect to, or AddressRefused, saying why. WebError when the name does not resolve."""
+        parts = _split(url)
+        host, port = _host(parts, url), _port(parts, url)
+        found = self._addresses(host, port, url)
+        if host not in self._hosts:
+            for address in found:
+                if not (is_public(address) or any(address in network for network in self._networks)):
+                    raise AddressRefused(
+                        f"{shown(url)} leads to {address}, which is not a public address.",
+                        address=shown(url),
+                        hint="Name the host or its network under `allow` of the tool, if it is meant to be asked.",
+                    )
+        return Target(url, parts.scheme, host, port, str(found[0]))
+
+    def _addresses(self, host: str, port: int, url: str) -> list[Address]:
+        literal = _literal(host)
+        if literal is not None:
+            return [literal]
+        try:
+            texts = self.resolver(host, port)
+            found = [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
+        except (OSError, ValueError, UnicodeError) as error:
+            raise WebError(f"the host of {shown(url)} is not known: {error}.", address=shown(url)) from error
+        if not found:
+            raise WebError(f"the host of {shown(url)} has no address.", address=shown(url))
+        return found
+
+
+def shown(url: str) -> str:
+    """The address without user, password, query and fragment: what may be said in an error."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "the address"
+    return f"{parts.scheme}://{host}{port}{parts.path}"[:200] if parts.scheme and host else "the address"
+
+
+def _split(url: str) -> SplitResult:
+    if any(c.isspace() or not c.isprintable() or c == "\\" for c in url):  # clients differ in what they make of these
+        raise AddressRefused("the address has a space, a backslash or an invisible character in it.", hint="Percent-encode it.")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise AddressRefused(f"the address cannot be read: {error}.") from error
+    if parts.scheme not in _PORTS:
+        raise AddressRefused(f"{shown(url)} is not an http or https address.", hint="Only those two can be fetched.")
+    if parts.username is not None or parts.password is not None:
+        raise AddressRefused(f"{shown(url)} has a user name or password in it.", address=shown(url), hint="Leave them out.")
+    return parts
+
+
+def _host(parts: SplitResult, url: str) -> str:
+    host = (parts.hostname or "").rstrip(".").lower()
+    if not host:
+        raise AddressRefused("the address names no host.", address=shown(url))
+    if _literal(host) is not None:
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise AddressRefused(f"{shown(url)} has a host name that cannot exist.", address=shown(url)) from error
+
+
+def _port(parts: SplitResult, url: str) -> int:
+    port = parts.port if parts.port is not None else _PORTS[parts.scheme]
+    if port == 0:
+        raise AddressRefused(f"{shown(url)} names the port 0.", address=shown(url))
+    return port
+
+
+def _literal(host: str) -> Address | None:
+    """An address written as a number, in any form that a connection would take: 127.1 and 0x7f000001 are loopback too."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        pass
+    if host and all(c in "0123456789abcdefx." for c in host):
+        try:
+            return IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    return None
