@@ -15,6 +15,7 @@ COMMANDS = (
     Entry("config", "holdfast.app.commands.config", "Check, write and upgrade config.yaml.", "Settings"),
     Entry("doctor", "holdfast.app.commands.doctor", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.takeover", "Take over memory and configuration from another installation.", "Settings"),
+    Entry("backup", "holdfast.app.commands.backup", "Copy all state while everything goes on running.", "Settings"),
     Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
     Entry("memory", "holdfast.app.commands.memory", "See, search, correct and undo what is known about you.", "Memory"),
     Entry("history", "holdfast.app.commands.history", "Read and search what was said in a thread.", "Working memory"),

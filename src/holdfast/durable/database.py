@@ -16,7 +16,7 @@ from holdfast.durable.disk import REAL, Disk, closing, make_folders
 from holdfast.durable.replace import temp_name
 from holdfast.errors import Damaged, DiskFull, HoldfastError, Locked, NotWritable, StorageError, SyncFailed, WriteFailed
 
-__all__ = ["Database", "Migration", "backup", "database_faults", "open_database", "set_aside", "transaction"]
+__all__ = ["Database", "Migration", "backup", "database_faults", "open_database", "open_plain", "set_aside", "transaction"]
 
 Migration = str | Callable[[sqlite3.Connection], None]
 """One step from a schema number to the next: SQL statements, or a function that runs inside the transaction."""
@@ -74,6 +74,14 @@ def open_database(
         connection.close()
         raise
     return connection
+
+
+def open_plain(path: str | PathLike[str]) -> sqlite3.Connection:
+    """A connection for reading a database of whatever schema, as it is: for copies. FileNotFoundError if there is none."""
+    name = REAL.resolve(os.fspath(path))
+    os.stat(name)
+    with database_faults(name, "open"):
+        return sqlite3.connect(_address(name, read_only=True), uri=True)
 
 
 @contextmanager
