@@ -21,6 +21,7 @@ from holdfast.errors import BudgetError
 __all__ = ["Plan", "Policy", "Pressure", "is_doubled", "keep_from", "plan_compaction"]
 
 Pressure = Literal["trigger", "cap", "forced"]
+_ESTIMATE_ERROR = 1.25
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,8 @@ def _further(draft: _Draft, policy: Policy, window: int) -> _Draft:
         return draft
     clipped = replace(draft, clear=draft.clear | set(_stale(draft, policy)), clip=dict(draft.clip))
     _clip_for(clipped, policy, policy.below * min(_token_limits(policy, window), default=float("inf")))
-    worth = is_doubled(draft.tokens, draft.messages, clipped.tokens, clipped.messages)
+    spare = int(draft.tokens * _ESTIMATE_ERROR)  # what references and clipped texts really cost is known only when they are made
+    worth = is_doubled(spare, draft.messages, clipped.tokens, clipped.messages)
     return clipped if worth or _is_quiet(clipped, policy, window) else draft
 
 
