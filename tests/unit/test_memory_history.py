@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import InputError
 from holdfast.memory.changing import Edit
 from holdfast.memory.facts import Fact, Origin, Turn
+from holdfast.memory.history import ChangeLog
 from holdfast.memory.quarantine import Held
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import FileMemoryStorage
@@ -129,7 +130,9 @@ def test_a_damaged_quarantine_is_set_aside(memory: MemoryService, tmp_path: Path
 def test_a_damaged_line_of_the_history_is_named_and_the_rest_is_read(memory: MemoryService) -> None:
     memory.add("Likes tea")
     memory.add("Likes cake")
-    path = Path(memory.store.history().path)
+    log = memory.store.history()
+    assert isinstance(log, ChangeLog)
+    path = Path(log.path)
     path.write_bytes(path.read_bytes().replace(b"Likes tea", b"Likes TEA"))
     assert [change.differences[0].after["content"] for change in memory.history()] == ["Likes cake"]
     assert len(memory.store.history().damage()) == 1

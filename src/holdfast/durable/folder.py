@@ -6,6 +6,8 @@ descriptor of the parent folder, so that it lands in that very folder even if it
 Links that stay inside are followed when reading if the kernel has `openat2`, and refused otherwise. A link is never written
 through: `write` puts a file in its place. Hard links cannot be told from the file itself by any path; `single_links=True` refuses to
 read files that have a second name anywhere.
+
+What is made by the superuser in a folder of somebody else belongs to the owner of that folder: who works there can use it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
 from typing import BinaryIO, Literal
@@ -38,12 +40,17 @@ EntryKind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """Something in a folder: its path relative to the root, what it is, its size and when it was last changed."""
+    """Something in a folder: its path relative to the root, what it is, its size and when it was last changed.
+
+    `links` is how many names it has, and `identity` (device and inode) is the same for all of them.
+    """
 
     path: str
     kind: EntryKind
     size: int
     modified: float
+    links: int = field(default=1, compare=False)
+    identity: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 class Folder:
@@ -184,6 +191,7 @@ class Folder:
             with faults(path, "create"):
                 handle = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC, 0o600, dir_fd=parent)
             try:
+                _hand_over(handle, parent, path)
                 self._fill(handle, data, path, mode if mode is not None else _mode_of(parent, name))
                 with faults(path, "put in place"):
                     os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -206,6 +214,8 @@ class Folder:
             try:
                 facts = os.fstat(handle)
                 _check_file(facts, path, self.single_links)
+                if facts.st_size == 0:
+                    _hand_over(handle, parent, path)
             except BaseException:
                 drop(handle)
                 raise
@@ -280,7 +290,13 @@ class Folder:
                 os.mkdir(parts[-1], mode, dir_fd=above)
             _sync(above, path)
             with faults(path, "open"):
-                return open_beneath(above, parts[-1:], _FOLDER, 0, "walk")  # just made: a link here is an attack
+                made = open_beneath(above, parts[-1:], _FOLDER, 0, "walk")  # just made: a link here is an attack
+            try:
+                _hand_over(made, above, path)
+            except BaseException:
+                drop(made)
+                raise
+            return made
         finally:
             drop(above)
 
@@ -305,6 +321,16 @@ def _mode_of(parent: int, name: str) -> int | None:
     return stat.S_IMODE(facts.st_mode) & 0o777 if stat.S_ISREG(facts.st_mode) else None
 
 
+def _hand_over(made: int, folder: int, path: str) -> None:
+    """Give what the superuser just made to the owner of the folder it is in. Harmless for everybody else."""
+    if getattr(os, "geteuid", lambda: -1)() != 0:
+        return
+    with faults(path, "hand over"):
+        owner = os.fstat(folder)
+        if owner.st_uid != 0:
+            os.fchown(made, owner.st_uid, owner.st_gid)
+
+
 def _sync(folder: int, path: str) -> None:
     with faults(path, "sync folder"):
         flush(folder)
@@ -312,7 +338,8 @@ def _sync(folder: int, path: str) -> None:
 
 def _entry(path: str, facts: os.stat_result) -> FolderEntry:
     kinds: dict[int, EntryKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-    return FolderEntry(path, kinds.get(stat.S_IFMT(facts.st_mode), "other"), facts.st_size, facts.st_mtime)
+    kind = kinds.get(stat.S_IFMT(facts.st_mode), "other")
+    return FolderEntry(path, kind, facts.st_size, facts.st_mtime, facts.st_nlink, (facts.st_dev, facts.st_ino))
 
 
 def _remove_tree(parent: int, name: str) -> None:

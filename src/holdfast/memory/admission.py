@@ -37,10 +37,10 @@ _REMOVAL = re.compile(
 def admit_slots(
     proposal: Proposal, turns: Sequence[Turn], *, injected: str = ""
 ) -> tuple[tuple[SlotUpdate, ...], tuple[tuple[SlotUpdate, str], ...]]:
-    """The new summaries that may be stored, cleaned; and those that may not, each with the reason.
+    """The new summaries that may be stored, cleaned; and what of them may not, each with the reason.
 
     A summary is kept sentence by sentence: a sentence that is an instruction, is in disguise, or that neither the user's words nor the
-    memory of before supports is left out. A summary of which nothing is left changes nothing.
+    memory of before supports is refused. A summary of which nothing is left changes nothing.
     """
     lines = memory_lines(injected)
     admitted: list[SlotUpdate] = []
@@ -48,19 +48,19 @@ def admit_slots(
     clean = [replace(turn, text=redact(turn.text)) for turn in turns]
     for update in proposal.slots:
         if update.slot not in SLOTS:
-            refused.append((update, "is none of the six summaries"))
+            refused.append((replace(update, text=redact(update.text[:LONGEST_SLOT])), "is none of the six summaries"))
             continue
         kept: list[str] = []
+        left: list[str] = []
         why = ""
         for unit in split_sentences(redact(update.text[:LONGEST_SLOT])):
             problem = _slot_problem(unit.text, clean, lines)
             why = why or problem
-            if not problem:
-                kept.append(re.sub(r"\s+", " ", unit.text))
+            (left if problem else kept).append(re.sub(r"\s+", " ", unit.text))
         if kept:
             admitted.append(SlotUpdate(update.slot, " ".join(kept)))
-        if why or not kept:
-            refused.append((update, why or "says nothing"))
+        if left or not kept:
+            refused.append((SlotUpdate(update.slot, " ".join(left)), why or "says nothing"))
     return tuple(admitted), tuple(refused)
 
 

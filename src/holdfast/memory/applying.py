@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.clock import stamp
 from holdfast.memory.document import Document
-from holdfast.memory.facts import Decision, Fact, SlotUpdate
+from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, SlotUpdate, Turn
 from holdfast.memory.quarantine import Held
 
-__all__ = ["Outcome", "apply_decisions", "apply_removals", "apply_slots", "evict_from"]
+__all__ = ["Outcome", "apply_decisions", "apply_removals", "apply_slots", "evict_from", "hold_slots"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,23 @@ def apply_slots(document: Document, updates: Iterable[SlotUpdate], now: datetime
         if update.text.strip() and update.text != document.slot(update.slot).text:
             document = document.with_slot(update.slot, update.text, stamp(now))
     return document
+
+
+def hold_slots(
+    refused: Iterable[tuple[SlotUpdate, str]], turns: Sequence[Turn], *, now: datetime, new_id: Callable[[], str], thread: str | None = None
+) -> tuple[Held, ...]:
+    """What the gate refused of new summaries, to wait for a person with its reason and origin (M10)."""
+    moment = stamp(now)
+    origin = Origin("summary", thread, tuple(turn.id for turn in turns if turn.id))
+    held: list[Held] = []
+    for update, why in refused:
+        if not update.text.strip():
+            continue
+        slot = update.slot if update.slot in SLOTS else None
+        fact = Fact(new_id(), update.text, confidence=0.5, created=moment, source=thread or "unknown", origin=origin, status="provisional")
+        about = f"for the summary {slot}: {why}" if slot else f"a summary that {why}"
+        held.append(Held(fact.id, moment, fact, about, "summary", thread, slot))
+    return tuple(held)
 
 
 def evict_from(document: Document, max_facts: int, now: datetime) -> tuple[Document, dict[str, tuple[str, str]]]:

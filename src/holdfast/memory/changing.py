@@ -25,8 +25,9 @@ from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.document import Document
-from holdfast.memory.history import Author, Change, ChangeLog, differences, from_record, redone, to_record
-from holdfast.memory.quarantine import Held, Quarantine, held_from, held_to_json
+from holdfast.memory.history import Author, Change, ChangeLog, Changes, differences, from_record, redone, to_record
+from holdfast.memory.leavings import leavings, remove_if
+from holdfast.memory.quarantine import Held, Holding, Quarantine, held_from, held_to_json
 from holdfast.memory.scopes import Scopes, check_agent
 
 __all__ = ["Edit", "MemoryDamaged", "StorageState", "Store"]
@@ -148,11 +149,15 @@ class Store(ABC):
                     return change
         raise RevisionConflict(f"{self.where(agent)} is being written by somebody else all the time.", path=self.where(agent))
 
-    def history(self, agent: str | None = None) -> ChangeLog:
+    def all_scopes(self) -> Iterator[str | None]:
+        """The global scope, and every agent that has anything of its own."""
+        return self.scopes.all()
+
+    def history(self, agent: str | None = None) -> Changes:
         """The changes of a scope."""
         return ChangeLog(self.scopes.folder(agent) / "history.jsonl", disk=self.disk)
 
-    def quarantine(self, agent: str | None = None) -> Quarantine:
+    def quarantine(self, agent: str | None = None) -> Holding:
         """What waits for a person in a scope."""
         return Quarantine(self.scopes.folder(agent) / "quarantine.json", disk=self.disk)
 
@@ -163,6 +168,20 @@ class Store(ABC):
         make_folders(self.disk, folder)
         with self.disk.lock(f"{folder}/lock", self._timeout):
             yield
+
+    def set_aside_quarantine(self, agent: str | None, error: Damaged) -> None:
+        """Move a quarantine that cannot be read out of the way. Called under the lock."""
+        self._set_aside(self.scopes.folder(agent) / "quarantine.json", error)
+
+    def remove_leavings(self, agent: str | None, which: Callable[[bytes], bool]) -> int:
+        """Remove older content that is kept beside a scope (set aside as damaged, left by a writer that died) where it fits.
+
+        For forgetting: nothing reads it any more. Called under the lock; says how many pieces are gone.
+        """
+        return sum(1 for path in leavings(self.scopes.file(agent), self.scopes.folder(agent)) if remove_if(path, which))
+
+    def close(self) -> None:  # noqa: B027 - a storage of files holds nothing open
+        """Let go of what the storage holds open. It may still be used afterwards."""
 
     def recover(self, agent: str | None = None) -> None:
         """Finish what a process that died had begun. `change` does it too; here it is done without waiting for a change."""
@@ -223,7 +242,7 @@ class Store(ABC):
                 if released:
                     quarantine.release(released)
             except Damaged as error:
-                self._set_aside(Path(quarantine.path), error)
+                self.set_aside_quarantine(agent, error)
             else:
                 return
 

@@ -160,6 +160,8 @@ class MemoryEditor(MemoryReader):
     def accept(self, id: str, agent: str | None = None) -> Fact:
         """Let a candidate in as it stands: a person has read it."""
         held = self._held(id, agent)
+        if held.slot is not None:
+            return self._accept_slot(held, held.slot, agent)
         fact = replace(held.fact, status="active", confidence=max(held.fact.confidence, self.settings.fact_confidence_threshold))
 
         def edit(document: Document) -> Edit:
@@ -169,6 +171,19 @@ class MemoryEditor(MemoryReader):
 
         self.store.change(agent, edit)
         return fact
+
+    def _accept_slot(self, held: Held, slot: str, agent: str | None) -> Fact:
+        """Sentences for a summary go to the end of what it says by now, whoever wrote that since."""
+
+        def edit(document: Document) -> Edit:
+            said = document.slot(slot).text
+            text = said if held.fact.content in said else f"{said} {held.fact.content}".strip()
+            after = document if text == said else document.with_slot(slot, text, self._now())
+            reasons = {slot: ("accepted from quarantine", held.rule)}
+            return Edit(after, "user", "accepted from quarantine", reasons, thread=held.thread, released=(held.id,))
+
+        self.store.change(agent, edit)
+        return held.fact
 
     def reject(self, id: str, agent: str | None = None) -> Held:
         """Throw a candidate away."""

@@ -6,17 +6,12 @@ by asking again: every step looks for what is still there.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from holdfast.clock import stamp
-from holdfast.durable.aside import set_aside
-from holdfast.durable.replace import is_temp
 from holdfast.errors import Damaged, InputError
 from holdfast.memory.changing import Store
 from holdfast.memory.document import Document, Summary, fact_from, fact_to_json
@@ -118,7 +113,7 @@ def forget_text(store: Store, queue: MemoryQueue | None, text: str) -> Forgotten
     target = _Target(texts=[text], anywhere=True)
     touched = _forget_queued(queue, target, set())  # first, so that no worker brings it back
     facts: list[str] = []
-    for agent in store.scopes.all():
+    for agent in store.all_scopes():
         facts += [fact.id for fact in (store.own(agent) or Document()).facts if target.fact(fact_to_json(fact)) is None]
         touched |= _forget_in(store, agent, target)
     return Forgotten(tuple(facts), touched)
@@ -141,7 +136,7 @@ def _forget_in(store: Store, agent: str | None, target: _Target) -> dict[str, in
             store.put(agent, replace(after, revision=document.revision + 1, updated=moment))
         counts[f"{place}: history"] = store.history(agent).rewrite(lambda change: _without(change, target))
         counts[f"{place}: quarantine"] = _forget_held(store, agent, target)
-        counts[f"{place}: files set aside"] = sum(1 for path in _leavings(store, agent) if _remove_if(path, target))
+        counts[f"{place}: files set aside"] = store.remove_leavings(agent, target.in_bytes)
         if any(counts.values()):
             _note(store, agent, after, document)
     return {name: number for name, number in counts.items() if number}
@@ -199,8 +194,8 @@ def _forget_held(store: Store, agent: str | None, target: _Target) -> int:
                 )
             )
         )
-    except Damaged:
-        set_aside(quarantine.path, disk=store.disk, clock=store.clock)
+    except Damaged as error:
+        store.set_aside_quarantine(agent, error)
         return 0
 
 
@@ -238,32 +233,6 @@ def _ancestry(id: str, versions: Iterable[Fact]) -> set[str]:
             ids.add(parent)
             pending.append(parent)
     return ids
-
-
-def _leavings(store: Store, agent: str | None) -> Iterator[Path]:
-    """Files that hold older content: what was set aside as damaged, and what a writer that died left behind."""
-    file = store.scopes.file(agent)
-    for folder in (file.parent, store.scopes.folder(agent)):
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            ours = path.name.startswith(f"{file.name}.damaged-") or (folder != file.parent and ".damaged-" in path.name)
-            with suppress(OSError):
-                if path.is_file() and (ours or (is_temp(path.name) and time.time() - path.stat().st_mtime > 1.0)):
-                    yield path
-
-
-def _remove_if(path: Path, target: _Target) -> bool:
-    with suppress(OSError):
-        if target.in_bytes(path.read_bytes()):
-            path.unlink()
-            _sync(path.parent)
-            return True
-    return False
-
-
-def _sync(folder: Path) -> None:
-    from holdfast.durable.disk import REAL
-
-    REAL.sync_folder(os.fspath(folder))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 from holdfast.durable.append import AppendLog, Damage, Entry
 from holdfast.durable.disk import REAL, Disk
 from holdfast.errors import Damaged, InputError
 from holdfast.memory.document import BlockText, Document, Summary, fact_from, fact_to_json
 
-__all__ = ["Author", "Change", "ChangeLog", "Difference", "differences", "newest_undoable", "redone", "undone"]
+__all__ = ["Author", "Change", "ChangeLog", "Changes", "Difference", "differences", "newest_undoable", "redone", "undone"]
 
 SCHEMA = 1
 Author = Literal["updater", "user", "agent", "import", "storage", "forget"]
@@ -199,6 +199,31 @@ def _put(document: Document, kind: Kind, id: str, value: Any) -> Document:
 
 
 # The log
+
+
+class Changes(Protocol):
+    """The changes of one scope, wherever they are kept. Who writes holds the scope's lock."""
+
+    def append(self, change: Change) -> None:
+        """Write a change down; durable when the step that it belongs to is done."""
+
+    def changes(self) -> list[Change]:
+        """All changes, oldest first. What is damaged is left out; `damage` names it."""
+
+    def has(self, id: str) -> bool:
+        """Whether the change of this id is written down."""
+
+    def has_item(self, item: str) -> bool:
+        """Whether an update of the queue has been applied."""
+
+    def damage(self) -> list[Damage]:
+        """What does not check out."""
+
+    def rewrite(self, keep: Callable[[Change], Change | None]) -> int:
+        """Put another version of each change in its place, or (None) take it out; says how many are different."""
+
+    def prune(self, before: str) -> int:
+        """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
 
 
 class ChangeLog:

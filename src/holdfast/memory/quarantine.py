@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.replace import read_json, replace_json
 from holdfast.errors import Damaged, StorageError
 from holdfast.memory.document import fact_from, fact_to_json
-from holdfast.memory.facts import Fact
+from holdfast.memory.facts import SLOTS, Fact
 
-__all__ = ["LIMIT", "Held", "Quarantine", "held_from", "held_to_json"]
+__all__ = ["LIMIT", "Held", "Holding", "Quarantine", "held_from", "held_to_json", "is_same"]
 
 SCHEMA = 1
 LIMIT = 500
@@ -22,7 +22,10 @@ LIMIT = 500
 
 @dataclass(frozen=True)
 class Held:
-    """A candidate in quarantine: what would be stored, and why it was not."""
+    """A candidate in quarantine: what would be stored, and why it was not.
+
+    With a `slot` it is no fact, but sentences for that summary.
+    """
 
     id: str
     time: str
@@ -30,11 +33,20 @@ class Held:
     why: str
     rule: str = ""
     thread: str | None = None
+    slot: str | None = None
 
 
 def held_to_json(held: Held) -> dict[str, Any]:
     """As it stands in the file, and in the record of the change that put it there."""
-    value = {"id": held.id, "time": held.time, "why": held.why, "rule": held.rule, "thread": held.thread, "fact": fact_to_json(held.fact)}
+    value = {
+        "id": held.id,
+        "time": held.time,
+        "why": held.why,
+        "rule": held.rule,
+        "thread": held.thread,
+        "slot": held.slot,
+        "fact": fact_to_json(held.fact),
+    }
     return {key: member for key, member in value.items() if member not in (None, "")}
 
 
@@ -48,9 +60,31 @@ def held_from(value: Mapping[str, Any]) -> Held:
             str(value.get("why", "")),
             str(value.get("rule", "")),
             value.get("thread"),
+            value.get("slot") if value.get("slot") in SLOTS else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"this is not a candidate in quarantine ({error!r}).") from error
+
+
+def is_same(one: Held, other: Held) -> bool:
+    """Whether two candidates are one: the same id, or the same words for the same reason."""
+    return one.id == other.id or (one.fact.content, one.rule, one.slot) == (other.fact.content, other.rule, other.slot)
+
+
+class Holding(Protocol):
+    """The candidates held in one scope, wherever they are kept. Who changes them holds the scope's lock."""
+
+    def held(self) -> list[Held]:
+        """All that wait, oldest first. Damaged if one of them cannot be read."""
+
+    def hold(self, new: Iterable[Held]) -> None:
+        """Add candidates. One that is there already is not held twice."""
+
+    def release(self, ids: Iterable[str]) -> list[Held]:
+        """Take candidates out, accepted or rejected, and give them back."""
+
+    def drop(self, which: Callable[[Held], bool]) -> list[Held]:
+        """Take out every candidate that fits, and give them back."""
 
 
 class Quarantine:
@@ -78,7 +112,7 @@ class Quarantine:
         """Add candidates. One that is there already (same id, or the same words for the same reason) is not held twice."""
         held = self.held()
         for one in new:
-            if not any(other.id == one.id or (other.fact.content, other.rule) == (one.fact.content, one.rule) for other in held):
+            if not any(is_same(other, one) for other in held):
                 held.append(one)
         self._write(held[-LIMIT:])
 

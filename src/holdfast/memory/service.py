@@ -108,9 +108,14 @@ class MemoryService(MemoryEditor):
     def close(self, timeout: float = 10.0) -> Flushed:
         """Learn from what waits, for at most `timeout` seconds, and let go of everything. What is left stays on disk."""
         done = self._worker.close(timeout) if self._worker is not None else Flushed()
+        self.let_go()
+        return done
+
+    def let_go(self) -> None:
+        """Let go of everything without learning from what waits."""
         self.queue.close()
         self._close_indexes()
-        return done
+        self.store.close()
 
     # Learning
 
@@ -165,7 +170,7 @@ class MemoryService(MemoryEditor):
 
     def status(self) -> Status:
         """How memory is doing."""
-        scopes = list(self.store.scopes.all())
+        scopes = list(self.store.all_scopes())
         items = self.queue.items() if self.queue.path.exists() else []
         return Status(
             enabled=self.settings.enabled,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.durable.disk import REAL
 from holdfast.durable.replace import read_json, replace_json
-from holdfast.errors import Damaged, RevisionConflict, WriteFailed
+from holdfast.errors import ConfigError, Damaged, InputError, RevisionConflict, StoreUnavailable, WriteFailed
 from holdfast.events import Event
 from holdfast.memory.changing import Edit, StorageState, Store
 from holdfast.memory.document import Document, parse, to_json
@@ -28,9 +28,10 @@ from holdfast.memory.scopes import Scopes, check_agent
 if TYPE_CHECKING:
     from holdfast.config import Config
 
-__all__ = ["FileMemoryStorage", "ForeignStorage", "MemoryStorage", "StorageFallback", "open_storage"]
+__all__ = ["FileMemoryStorage", "ForeignStorage", "MemoryStorage", "StorageFallback", "WholeDocuments", "open_storage"]
 
 _TICK = 10_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
+_POSTGRES = ("postgres", "postgresql", "holdfast.memory.postgres:PostgresMemoryStorage", "holdfast.memory.postgres.PostgresMemoryStorage")
 _FILE = ("file", "holdfast.memory.storage:FileMemoryStorage", "holdfast.memory.storage.FileMemoryStorage")
 
 
@@ -61,27 +62,16 @@ class MemoryStorage(ABC):
         """Keep the document; False if that was not possible."""
 
 
-class FileMemoryStorage(Store, MemoryStorage):
-    """One JSON file for each scope, written durably under a lock that processes share, with a revision that is compared.
-
-    Reads come from a cache that notices any other writer. A damaged file is set aside under another name and reported.
-    """
-
-    def __init__(self, scopes: Scopes | str | Path, **settings: Any) -> None:
-        super().__init__(scopes if isinstance(scopes, Scopes) else Scopes.below(scopes), **settings)
-        self._cache: dict[str | None, tuple[tuple[int, ...], bool, Document]] = {}
-        self._threads = threading.Lock()
-
-    # The contract of M5
+class WholeDocuments(Store, MemoryStorage):
+    """What our own storages have in common: the contract of M5 on top of documents that are changed one step at a time."""
 
     def load(self, agent_name: str | None = None) -> dict[str, Any]:
         """What the agent reads. The dict is the caller's own."""
         return to_json(self.document(agent_name))
 
     def reload(self, agent_name: str | None = None) -> dict[str, Any]:
-        """The same, read from the file again."""
-        with self._threads:
-            self._cache.clear()
+        """The same, past the cache."""
+        self.forget_cached()
         return self.load(agent_name)
 
     def save(self, memory_data: dict[str, Any], agent_name: str | None = None) -> bool:
@@ -93,7 +83,7 @@ class FileMemoryStorage(Store, MemoryStorage):
         agent = check_agent(agent_name)
 
         def edit(current: Document) -> Edit:
-            inherited = agent is not None and not self.scopes.file(agent).exists()  # what was loaded is the global one
+            inherited = agent is not None and self.own(agent) is None  # what was loaded is the global one
             if wanted.revision != current.revision and not inherited:
                 raise RevisionConflict(
                     f"{self.where(agent)} has revision {current.revision}, and the document to be saved comes from {wanted.revision}.",
@@ -105,6 +95,26 @@ class FileMemoryStorage(Store, MemoryStorage):
 
         self.change(agent, edit)
         return True
+
+    @abstractmethod
+    def forget_cached(self) -> None:
+        """Read everything anew from now on."""
+
+
+class FileMemoryStorage(WholeDocuments):
+    """One JSON file for each scope, written durably under a lock that processes share, with a revision that is compared.
+
+    Reads come from a cache that notices any other writer. A damaged file is set aside under another name and reported.
+    """
+
+    def __init__(self, scopes: Scopes | str | Path, **settings: Any) -> None:
+        super().__init__(scopes if isinstance(scopes, Scopes) else Scopes.below(scopes), **settings)
+        self._cache: dict[str | None, tuple[tuple[int, ...], bool, Document]] = {}
+        self._threads = threading.Lock()
+
+    def forget_cached(self) -> None:
+        with self._threads:
+            self._cache.clear()
 
     # What Store needs
 
@@ -210,25 +220,49 @@ class ForeignStorage(Store):
 
 
 def open_storage(config: Config, **settings: Any) -> Store:
-    """The storage that `memory.storage_class` names, or the file storage: by default, and when that one cannot be loaded.
+    """The storage that the configuration names: PostgreSQL with `memory.dsn`, the class of `memory.storage_class`, else files.
 
-    The fallback is logged as an error and can be seen in `.state`.
+    One that cannot be loaded is logged as an error, files are used instead, and `.state` shows it. An address that cannot be read is a
+    ConfigError; a server that cannot be reached is said when it is used, and nothing goes into files meanwhile.
     """
     scopes = Scopes.of(config, bus=settings.get("bus"))
-    asked = config.memory.storage_class
-    files = FileMemoryStorage(scopes, **settings)
+    asked, dsn = config.memory.storage_class, config.memory.dsn
+    if asked in _POSTGRES or (dsn is not None and asked is None):
+        return _open_postgres(dsn, asked or "memory.dsn", scopes, settings)
     if asked is None or asked in _FILE:
-        return files
+        return FileMemoryStorage(scopes, **settings)
     try:
         found = _load(asked)
         if issubclass(found, FileMemoryStorage):
             return found(scopes, **settings)
         return ForeignStorage(found(), scopes, **settings)
     except Exception as error:  # noqa: BLE001 - code of the user's own may raise anything at import and construction; M5 says what then
-        reason = f"{type(error).__name__}: {error}"
-        files.bus.emit(StorageFallback(asked=asked, reason=reason))
-        files.state = replace(files.state, state="fallback", asked=asked, message=reason)
-        return files
+        return _fallback(asked, f"{type(error).__name__}: {error}", scopes, settings)
+
+
+def _open_postgres(dsn: str | None, asked: str, scopes: Scopes, settings: dict[str, Any]) -> Store:
+    from holdfast.durable.postgres_address import LOCAL, Address, driver
+    from holdfast.memory.postgres import PostgresMemoryStorage
+
+    if dsn is None:
+        raise ConfigError("the PostgreSQL storage needs an address.", key="memory.dsn", hint="Set `memory.dsn`.")
+    try:
+        driver()
+    except StoreUnavailable as error:
+        return _fallback(asked, str(error), scopes, settings)
+    try:
+        if not dsn.startswith(LOCAL):
+            Address.read(dsn)
+    except InputError as error:
+        raise ConfigError(error.message, key="memory.dsn", hint=error.hint) from None
+    return PostgresMemoryStorage(scopes, dsn, **settings)
+
+
+def _fallback(asked: str, reason: str, scopes: Scopes, settings: dict[str, Any]) -> Store:
+    files = FileMemoryStorage(scopes, **settings)
+    files.bus.emit(StorageFallback(asked=asked, reason=reason))
+    files.state = replace(files.state, state="fallback", asked=asked, message=reason)
+    return files
 
 
 def _load(path: str) -> type[MemoryStorage]:

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from holdfast.errors import HoldfastError
 from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted
 from holdfast.ids import IdSource
-from holdfast.memory.applying import apply_decisions, apply_removals, apply_slots, evict_from
+from holdfast.memory.applying import apply_decisions, apply_removals, apply_slots, evict_from, hold_slots
 from holdfast.memory.changing import Edit, Store
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact, Proposal, Turn
@@ -123,7 +123,7 @@ class Updater:
         from holdfast.memory import admission, gate  # their tables of patterns are made when somebody first learns something
 
         injected = self._shown(item.agent)
-        slots, _ = admission.admit_slots(proposal, item.turns, injected=injected)
+        slots, refused = admission.admit_slots(proposal, item.turns, injected=injected)
 
         def edit(document: Document) -> Edit | None:
             if not self.queue.holds(item):
@@ -149,8 +149,9 @@ class Updater:
             after, evicted = evict_from(apply_slots(after, slots, now), self._max_facts, now)
             extracted[:] = outcome.added
             reasons = {**outcome.reasons, **{id: ("the user said that it is over or wrong", "removed") for id in removed}, **evicted}
+            waiting = hold_slots(refused, item.turns, now=now, new_id=lambda: new_fact_id(self.store.ids), thread=item.thread)
             why = f"learned from {len(item.turns)} turns"
-            return Edit(after, "updater", why, reasons, thread=item.thread, item=item.id, held=outcome.held)
+            return Edit(after, "updater", why, reasons, thread=item.thread, item=item.id, held=(*outcome.held, *waiting))
 
         return edit
 

@@ -98,12 +98,34 @@ class Worker:
         seconds = self._exit_seconds if timeout is None else timeout
         thread = self._thread
         if thread is None or not thread.is_alive():
-            return self.flush(seconds)
+            return self._flushed_aside(seconds)
         with self._changed:  # the thread does it: a call that hangs then keeps nobody from leaving
             self._drain, self._stopping = seconds, True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._drained is not None, seconds + 1.0)
         return self._drained or Flushed(left=len(self._updater.queue))
+
+    def _flushed_aside(self, seconds: float) -> Flushed:
+        """Flush in a thread of its own, so that a call that hangs keeps nobody from leaving; what is not done stays queued."""
+        found: list[Flushed | BaseException] = []
+
+        def work() -> None:
+            try:
+                found.append(self.flush(seconds))
+            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+                found.append(error)
+
+        aside = threading.Thread(target=work, name="holdfast-memory-close", daemon=True)
+        try:
+            aside.start()
+        except RuntimeError:  # the interpreter is shutting down and starts no thread any more
+            return self.flush(seconds)
+        aside.join(seconds + 1.0)
+        if not found:
+            return Flushed(left=len(self._updater.queue))
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
 
     def _one(self, *, early: bool = False, besides: set[str] | None = None) -> Learned | None:
         item = self._updater.queue.claim(early=early, besides=besides or ())
@@ -120,7 +142,7 @@ class Worker:
 
     def _recover(self) -> None:
         """Finish the changes that processes which died had begun."""
-        for agent in self._updater.store.scopes.all():
+        for agent in self._updater.store.all_scopes():
             self._updater.store.recover(agent)
 
     def _pause(self) -> float:

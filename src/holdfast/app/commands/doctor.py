@@ -137,16 +137,18 @@ def _stores(config: Config) -> list[Finding]:
 def _memory(config: Config) -> list[Finding]:
     from holdfast.memory.service import MemoryService
 
-    with MemoryService.open(config) as memory:
-        try:
-            status = memory.status()
-        except StorageError as error:
-            return [Finding("memory", "bad", str(error))]
+    try:
+        with MemoryService.open(config) as memory:
+            status, where = memory.status(), memory.store.where()
+    except (StorageError, ConfigError) as error:
+        return [Finding("memory", "bad", str(error))]
     counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
     said = f"facts: {counts}" if counts else "no facts yet"
     said += f"; {status.waiting} conversations wait to be learned from" if status.waiting else ""
     said += f"; {status.held} facts wait for `holdfast memory review`" if status.held else ""
+    said += f"; kept in {where}" if status.storage.kind == "postgres" else ""
     findings = [Finding("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
+    findings += [Finding("memory", "note", f"set aside because it could not be read: {place}") for place in status.storage.set_aside]
     if status.given_up:
         findings.append(Finding("memory", "note", f"{status.given_up} conversations could not be learned from"))
     if status.storage.state != "good":

