@@ -1,0 +1,251 @@
+"""Commands in bubblewrap: their own processes, files and network, no capabilities, and a user who owns nothing else.
+
+Two ways, by who we are. An ordinary user gets a user namespace. The superuser must not: mapped to root outside, a command without any
+capability could still write to `/proc/sys` (and so run a program on the host by way of `core_pattern`), and limits on processes would not
+hold. There bubblewrap sets up the mounts as root and `setpriv` becomes an ordinary user before the command starts; the thread's folders
+are handed over to that user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from holdfast.errors import SandboxUnavailable
+from holdfast.sandbox.commands import CommandLimits
+from holdfast.sandbox.paths import WORKSPACE
+from holdfast.sandbox.running import Program, run_program
+from holdfast.sandbox.seccomp import filter_program
+
+__all__ = ["Bind", "Bubblewrap", "base_environment", "find_bubblewrap", "limited", "unavailable_because"]
+
+_OLDEST = (0, 6)
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SETTINGS = (
+    *("alternatives", "ca-certificates", "debian_version", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic"),
+    *(
+        "mime.types",
+        "nsswitch.conf",
+        "os-release",
+        "pki/ca-trust",
+        "pki/tls/certs",
+        "protocols",
+        "services",
+        "ssl/certs",
+        "ssl/openssl.cnf",
+    ),
+)
+_NETWORK_SETTINGS = ("hosts", "resolv.conf")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+USER = 65534
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A folder of this machine that the command sees at another path."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+def base_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """All that a command finds in its environment: nothing of ours but the path, a home and a language, and what was configured."""
+    return {"PATH": _PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TMPDIR": "/tmp", **(extra or {})}  # noqa: S108 - its own, inside
+
+
+def limited(command: Sequence[str], limits: CommandLimits, *, bash: str, folder: str, processes: bool = True) -> list[str]:
+    """The command below a shell that goes to its folder and gives up, for good, the right to use more than the limits allow.
+
+    Address space is allowed four times the memory: runtimes reserve much that they never touch. What is touched is watched.
+    """
+    asked = [f"ulimit -c 0 -f {limits.file_bytes // 1024} -n {limits.open_files}"]
+    if processes:
+        asked.append(f"ulimit -u {limits.processes}")
+    if limits.memory_bytes is not None:
+        asked.append(f"ulimit -v {limits.memory_bytes * 4 // 1024}")
+    script = "; ".join(f"{one} 2>/dev/null" for one in asked) + '; cd -- "$0" || exit 126; exec "$@"'
+    return [bash, "--noprofile", "--norc", "-c", script, folder, *command]
+
+
+class Bubblewrap:
+    """Builds the command line of one installed bubblewrap."""
+
+    def __init__(self, program: str, *, user: int = USER) -> None:
+        self.program = program
+        self.user = user
+        self.as_superuser = os.geteuid() == 0
+
+    def program_for(
+        self,
+        command: Sequence[str],
+        *,
+        binds: Sequence[Bind],
+        environment: Mapping[str, str],
+        limits: CommandLimits,
+        network: bool = False,
+        folder: str = WORKSPACE,
+    ) -> Program:
+        """What to start. The descriptors in it belong to who runs it."""
+        handles: list[int] = []
+        status, report = os.pipe()
+        handles.append(report)
+        arguments = [self.program, "--json-status-fd", str(report), *self._namespaces(network)]
+        if (rules := filter_program()) is not None:
+            arguments += ["--seccomp", _given(rules, handles)]
+        arguments += _system(network)
+        arguments += self._account(handles)
+        arguments += _scratch(limits)
+        for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
+            arguments += [*_folders_above(bind.target), "--ro-bind" if bind.read_only else "--bind", bind.source, bind.target]
+        arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
+        if self.as_superuser:
+            who = str(self.user)
+            arguments += ["setpriv", "--reuid", who, "--regid", who, "--clear-groups", "--no-new-privs"]
+            arguments += ["--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]
+        arguments += limited(command, limits, bash="bash", folder=folder)
+        return Program(tuple(arguments), environment, "/", tuple(handles), status)
+
+    def _namespaces(self, network: bool) -> list[str]:
+        asked = [
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            "--hostname",
+            "sandbox",
+            "--die-with-parent",
+            "--new-session",
+        ]
+        asked += [] if network else ["--unshare-net"]
+        asked += ["--cap-drop", "ALL"]
+        if self.as_superuser:  # just enough to stop being the superuser
+            return [*asked, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
+        return [*asked, "--unshare-user", "--uid", str(self.user), "--gid", str(self.user), *_no_more_user_namespaces(self.program)]
+
+    def _account(self, handles: list[int]) -> list[str]:
+        people = f"root:x:0:0:root:/:/bin/false\nsandbox:x:{self.user}:{self.user}:sandbox:{WORKSPACE}:/bin/bash\n"
+        groups = f"root:x:0:\nsandbox:x:{self.user}:\n"
+        files = (("/etc/passwd", people), ("/etc/group", groups), ("/etc/hostname", "sandbox\n"))
+        asked: list[str] = []
+        for path, content in files:
+            asked += ["--perms", "0644", "--ro-bind-data", _given(content.encode(), handles), path]
+        return asked
+
+
+def _given(data: bytes, handles: list[int]) -> str:
+    """A descriptor from which the data can be read, as an argument."""
+    reading, writing = os.pipe()
+    handles.append(reading)
+    try:
+        os.write(writing, data)  # a pipe takes 64 KiB without a reader
+    finally:
+        os.close(writing)
+    return str(reading)
+
+
+def _folders_above(target: str) -> list[str]:
+    """Left to itself bubblewrap makes them for their owner only, who is not the one that runs the command."""
+    parts = target.split("/")[1:-1]
+    return [word for depth in range(len(parts)) for word in ("--dir", "/" + "/".join(parts[: depth + 1]))]
+
+
+def _system(network: bool) -> list[str]:
+    """The programs and libraries of the machine, and the few settings that they need, to be read only."""
+    asked = ["--ro-bind", "/usr", "/usr"]
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            asked += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            asked += ["--ro-bind", name, name]
+    for name in (*_SETTINGS, *(_NETWORK_SETTINGS if network else ())):
+        path = Path("/etc") / name
+        if path.exists():
+            asked += [*_folders_above(str(path)), "--ro-bind", str(path.resolve()), str(path)]
+    return asked
+
+
+def _scratch(limits: CommandLimits) -> list[str]:
+    size = str(limits.temp_bytes)
+    shared = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - a mount inside
+    return [*shared, "--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+
+
+@cache
+def _no_more_user_namespaces(program: str) -> tuple[str, ...]:
+    """Where the filter is not known, this bubblewrap may still be able to forbid them."""
+    if filter_program() is not None:
+        return ()
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - a fixed question
+    return ("--disable-userns",) if "--disable-userns" in told.stdout + told.stderr else ()
+
+
+def find_bubblewrap(program: str | None = None) -> Bubblewrap:
+    """A bubblewrap that works here, or SandboxUnavailable that says what is missing."""
+    reason = unavailable_because(program)
+    if reason is not None:
+        raise SandboxUnavailable(f"commands cannot be run safely: {reason}", hint=_hint())
+    return Bubblewrap(program or shutil.which("bwrap") or "bwrap")
+
+
+def _hint() -> str:
+    where = "" if sys.platform.startswith("linux") else "It needs Linux. "
+    return (
+        f"{where}Install the package bubblewrap (`apt install bubblewrap`), or set `sandbox.allow_host_bash: true` to run them without"
+        " any boundary."
+    )
+
+
+def unavailable_because(program: str | None = None) -> str | None:
+    """Why bubblewrap cannot be used here, in a sentence; None if it can. A bubblewrap that works is tried out only once."""
+    if not sys.platform.startswith("linux"):
+        return f"there is no bubblewrap for {sys.platform}."
+    path = program or shutil.which("bwrap")
+    if path is None:
+        return "bubblewrap is not installed."
+    for needed, package in (("bash", "bash"), *((("setpriv", "util-linux"),) if os.geteuid() == 0 else ())):
+        if shutil.which(needed, path=_PATH) is None:
+            return f"{needed} is not installed (package {package})."
+    key = (path, os.geteuid(), _identity(path))
+    if key in _working:
+        return None
+    reason = _try_out(path)
+    if reason is None:
+        _working.add(key)
+    return reason
+
+
+_working: set[tuple[str, int, tuple[int, int]]] = set()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        facts = Path(path).stat()
+    except OSError:
+        return (0, 0)
+    return (facts.st_ino, stat.S_IMODE(facts.st_mode))
+
+
+def _try_out(path: str) -> str | None:
+    try:
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - a fixed question
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not start: {error}."
+    found = re.search(r"(\d+)\.(\d+)", told.stdout)
+    if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+        return f"{path} is {told.stdout.strip() or 'not bubblewrap'}, and {_OLDEST[0]}.{_OLDEST[1]} or newer is needed."
+    limits = CommandLimits(seconds=30.0, kept_bytes=4096)
+    program = Bubblewrap(path).program_for(["true"], binds=(), environment=base_environment(), limits=limits, folder="/")
+    ended = run_program(program, limits)
+    if ended.exit_code == 0:
+        return None
+    return f"bubblewrap does not work here: {ended.capture.text().strip()[-400:] or 'it says nothing'}."

@@ -1,0 +1,203 @@
+"""Finding files by name and text by pattern, beneath the roots of a thread (A10).
+
+Patterns come from a model. One that is not plain text runs in a process of its own with a deadline, because Python cannot stop a regular
+expression that has begun to try every way there is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.durable.beneath import check_path
+from holdfast.durable.patterns import matches
+from holdfast.errors import InputError, OutsideRoot, StorageError
+from holdfast.sandbox.files import Listing, Seen, ThreadFiles, listing, seen_at
+from holdfast.sandbox.matching import Matcher, PatternProcess, PlainMatcher
+from holdfast.sandbox.paths import Place, Root
+from holdfast.sandbox.second_names import SecondNames
+from holdfast.sandbox.text_files import SAMPLE, detect, to_text
+
+__all__ = ["Found", "Line", "SearchLimits", "glob", "grep"]
+
+_LINE_SHOWN = 400
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How far one search goes: files that are looked at, the size of one of them, bytes in all, lines that are found, and seconds."""
+
+    entries: int = 100_000
+    file_bytes: int = 5 * 1024 * 1024
+    bytes: int = 200 * 1024 * 1024
+    lines: int = 200
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that fits, with its number in the file."""
+
+    path: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The lines that fit. `stopped` says why the search ended before its end, `skipped` how many files were not text or too large."""
+
+    lines: tuple[Line, ...]
+    files: int
+    skipped: int = 0
+    stopped: str | None = None
+
+    @property
+    def text(self) -> str:
+        """One line for each, and a last one for what was not looked at."""
+        rows = [f"{line.path}:{line.number}: {line.text}" for line in self.lines] or ["Nothing fits."]
+        if self.stopped:
+            rows.append(f"[The search stopped: {self.stopped}.]")
+        if self.skipped:
+            rows.append(f"[{self.skipped} files were left out: not text, or too large.]")
+        return "\n".join(rows)
+
+
+def glob(files: ThreadFiles, pattern: str, *, path: str = ".", limits: SearchLimits | None = None) -> Listing:
+    """The files and folders below `path` whose path relative to it fits: `*`, `?`, `[abc]`, and `**` for any number of folders.
+
+    An absolute pattern is one whose fixed beginning is the folder. No link is followed.
+    """
+    bounds = limits or SearchLimits()
+    folder, parts = _pattern(pattern, path)
+    found: list[Seen] = []
+    for number, (_, relative, seen) in enumerate(_walk(files, folder)):
+        if number >= bounds.entries:
+            return listing(found, files.limits.list_chars, None)
+        if matches(parts, relative):
+            found.append(seen)
+    return listing(found, files.limits.list_chars)
+
+
+def _pattern(pattern: str, path: str) -> tuple[str, tuple[str, ...]]:
+    """The folder to begin in and the parts of the pattern."""
+    if not isinstance(pattern, str) or not pattern.startswith("/"):
+        return path, check_path(pattern)
+    parts = check_path(pattern.lstrip("/") or ".")
+    fixed = next((number for number, part in enumerate(parts[:-1]) if re.search(r"[*?\[]", part)), len(parts) - 1)
+    return "/" + "/".join(parts[: max(fixed, 0)]), parts[max(fixed, 0) :]
+
+
+def _walk(files: ThreadFiles, path: str) -> Iterator[tuple[Place, tuple[str, ...], Seen]]:
+    """Everything below a folder: the place it is below, its path relative to the folder, and what it is."""
+    virtual = files.paths.below(path)
+    above = tuple(part for part in path.split("/") if part not in ("", "."))
+    starts = [(Place(root, "."), root.parts[len(above) :]) for root in virtual] or [(files.paths.resolve(path), ())]
+    for place, prefix in starts:
+        skip = 0 if place.relative == "." else place.relative.count("/") + 1
+        try:
+            if place.folder.stat(place.relative).kind != "folder":
+                raise InputError(f"{place.path} is not a folder.", hint="Give the folder it is in.")
+            for entry in place.folder.walk(place.relative):
+                yield place, (*prefix, *entry.path.split("/")[skip:]), seen_at(place, entry)
+        except FileNotFoundError:
+            raise InputError(f"there is no {place.path}.", hint="Look with ls what there is.") from None
+
+
+def grep(
+    files: ThreadFiles,
+    pattern: str,
+    *,
+    path: str = ".",
+    include: str | None = None,
+    literal: bool = False,
+    ignore_case: bool = False,
+    limits: SearchLimits | None = None,
+) -> Found:
+    """The lines that fit the pattern, in text files below `path` (or in that one file) whose name fits `include`.
+
+    The pattern is a regular expression, or plain text with `literal`. InputError if it is none, or if it takes too long.
+    """
+    bounds = limits or SearchLimits()
+    if not pattern or len(pattern) > 2000:
+        raise InputError("a pattern has 1 to 2000 characters.", hint="Give what to look for.")
+    with _matcher(pattern, literal=literal, ignore_case=ignore_case, seconds=bounds.seconds) as matcher:
+        return _Search(files, matcher, bounds).run(_candidates(files, path, include))
+
+
+def _matcher(pattern: str, *, literal: bool, ignore_case: bool, seconds: float) -> Matcher:
+    if literal or re.fullmatch(r"[\w\s,:;=/<>\"'!@#%&~`-]+", pattern):
+        return PlainMatcher(pattern, ignore_case=ignore_case)
+    return PatternProcess(pattern, ignore_case=ignore_case, seconds=seconds)
+
+
+def _candidates(files: ThreadFiles, path: str, include: str | None) -> Iterator[tuple[Root, str]]:
+    wanted = check_path(include) if include else None
+    if wanted is not None and len(wanted) == 1:
+        wanted = ("**", *wanted)  # a bare name fits in every folder, as with other tools
+    if not files.paths.below(path) and files.stat(path).kind == "file":
+        place = files.paths.resolve(path)
+        yield place.root, place.relative
+        return
+    for place, relative, seen in _walk(files, path):
+        if seen.kind == "file" and (wanted is None or matches(wanted, relative)):
+            yield place.root, seen.path[len(place.root.virtual) + 1 :]
+
+
+class _Search:
+    """One search under way: what was found, and how much of the limits is used."""
+
+    def __init__(self, files: ThreadFiles, matcher: Matcher, limits: SearchLimits) -> None:
+        self._files, self._matcher, self._limits = files, matcher, limits
+        self._names: dict[str, SecondNames] = {}
+        self._lines: list[Line] = []
+        self._read = self._seen = self._skipped = 0
+
+    def run(self, candidates: Iterator[tuple[Root, str]]) -> Found:
+        deadline = time.monotonic() + self._limits.seconds
+        for root, relative in candidates:
+            stopped = self._stop(deadline)
+            if stopped:
+                return Found(tuple(self._lines), self._seen, self._skipped, stopped)
+            text = self._text(root, relative)
+            if text is not None:
+                self._match(f"{root.virtual}/{relative}", text)
+        full = len(self._lines) >= self._limits.lines
+        stopped = f"there are {self._limits.lines} lines or more" if full else None
+        return Found(tuple(self._lines), self._seen, self._skipped, stopped)
+
+    def _stop(self, deadline: float) -> str | None:
+        if len(self._lines) >= self._limits.lines:
+            return f"there are {self._limits.lines} lines or more"
+        if self._seen >= self._limits.entries:
+            return f"{self._seen} files were looked at"
+        if self._read >= self._limits.bytes:
+            return f"{self._read} bytes were looked at"
+        return "time is up" if time.monotonic() > deadline else None
+
+    def _text(self, root: Root, relative: str) -> str | None:
+        """The content, or None for what is not text, too large, gone, or not ours."""
+        self._seen += 1
+        names = self._names.setdefault(root.virtual, SecondNames(root.folder))
+        try:
+            with root.folder.open(relative) as file:
+                names.check(file, relative)
+                data = file.read(self._limits.file_bytes + 1)
+        except (FileNotFoundError, OutsideRoot, InputError, StorageError):  # swapped, removed or unreadable since it was listed
+            self._skipped += 1
+            return None
+        self._read += len(data)
+        form = detect(data[:SAMPLE]) if len(data) <= self._limits.file_bytes else None
+        if form is None:
+            self._skipped += 1
+            return None
+        return to_text(data, form)
+
+    def _match(self, path: str, text: str) -> None:
+        lines = text.split("\n")
+        for number in self._matcher.numbers(lines):
+            if len(self._lines) < self._limits.lines:
+                shown = lines[number].rstrip("\r")
+                self._lines.append(Line(path, number + 1, shown if len(shown) <= _LINE_SHOWN else shown[:_LINE_SHOWN] + "..."))

@@ -1,0 +1,148 @@
+"""Taking a file into a thread's uploads: a clean name, a number where the name is taken, and a size that is bounded (A9)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.durable import Lock
+from holdfast.errors import InputError
+from holdfast.sandbox.archives import ArchiveLimits, Unpacked, unpack
+from holdfast.sandbox.conversion import Converter, convertible
+from holdfast.sandbox.files import ThreadFiles
+from holdfast.sandbox.paths import UPLOADS
+from holdfast.sandbox.threads import check_thread
+
+__all__ = ["Upload", "Uploads", "clean_name"]
+
+_MOST_BYTES = 52_428_800
+_LONGEST = 180
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\/\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]')
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that was taken in. `markdown` is the path of its text as Markdown, or None; then `problem` may say why."""
+
+    path: str
+    name: str
+    size: int
+    markdown: str | None = None
+    problem: str | None = None
+
+
+def clean_name(name: str) -> str:
+    """A name that is a name and nothing more: no folders, no leading dot, nothing invisible, and not too long.
+
+    >>> clean_name("../../etc/passwd"), clean_name("C:\\\\docs\\\\a report.pdf"), clean_name("..")
+    ('passwd', 'a report.pdf', 'upload')
+    """
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
+    plain = _FORBIDDEN.sub("", last).encode("utf-8", "ignore").decode().strip(" .")
+    if not plain or _RESERVED.fullmatch(plain):
+        plain = f"upload{Path(plain).suffix}" if plain else "upload"
+    stem, suffix = _split(plain)
+    while len((stem + suffix).encode()) > _LONGEST:
+        stem, suffix = (stem[:-1], suffix) if len(stem) > 1 else (stem, suffix[:-1])
+    return stem + suffix
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Name and ending; `.tar.gz` is one ending."""
+    double = re.fullmatch(r"(.+?)(\.tar\.\w{1,4})", name, re.IGNORECASE)
+    if double:
+        return double[1], double[2]
+    path = Path(name)
+    return path.stem, path.suffix
+
+
+class Uploads:
+    """The uploads of one thread. Safe for many threads and processes."""
+
+    def __init__(
+        self,
+        thread: str,
+        files: ThreadFiles,
+        *,
+        base: str | PathLike[str],
+        converter: Converter | None = None,
+        most_bytes: int = _MOST_BYTES,
+        archive_limits: ArchiveLimits | None = None,
+    ) -> None:
+        self._files, self._converter, self._most, self._archive_limits = files, converter, most_bytes, archive_limits
+        self._lock_path = Path(base) / "threads" / check_thread(thread) / "uploads.lock"
+
+    def take(self, name: str, content: bytes | BinaryIO) -> Upload:
+        """Keep the file durably and say under which path. Where there is a converter, its text is put beside it as `NAME.md`.
+
+        InputError if it is larger than allowed; nothing is kept then. A conversion that fails costs nothing but the Markdown.
+        """
+        data = content if isinstance(content, bytes) else content.read(self._most + 1)
+        if len(data) > self._most:
+            raise InputError(
+                f"{clean_name(name)!r} is larger than {self._most} bytes.", hint="Send less, or raise `server.max_upload_bytes`."
+            )
+        with self._alone():
+            free = self._free(clean_name(name))
+            seen = self._files.write(f"{UPLOADS}/{free}", data)
+        markdown, problem = self._convert(free)
+        return Upload(seen.path, free, len(data), markdown, problem)
+
+    def unpack(self, name: str) -> tuple[str, Unpacked]:
+        """Unpack an archive among the uploads into a new folder beside it, within limits. Gives the folder and what came out.
+
+        Nothing is ever unpacked unasked.
+        """
+        place = self._files.paths.resolve(f"{UPLOADS}/{clean_name(name)}")
+        with self._alone():
+            target = self._free(_split(clean_name(name))[0])
+            self._files.make_folder(f"{UPLOADS}/{target}")
+        with self._files.open(place.path) as archive, place.folder.folder(target) as folder:
+            return f"{UPLOADS}/{target}", unpack(archive, folder, limits=self._archive_limits)
+
+    def list(self) -> tuple[Upload, ...]:
+        """The files that are there, by name. Markdown made from another one is shown with it and not by itself."""
+        found = {seen.path.rsplit("/", 1)[-1]: seen for seen in self._files.ls(UPLOADS).entries if seen.kind == "file"}
+        made = {f"{name}.md" for name in found if convertible(name)}
+        return tuple(
+            Upload(seen.path, name, seen.size, f"{seen.path}.md" if convertible(name) and f"{name}.md" in found else None)
+            for name, seen in found.items()
+            if name not in made
+        )
+
+    def remove(self, name: str) -> None:
+        """Remove a file and the Markdown made from it."""
+        if name != clean_name(name):
+            raise InputError(f"{name!r} is not the name of an upload.", hint="Give a name from the list of uploads.")
+        self._files.delete(f"{UPLOADS}/{name}")
+        if convertible(name) and self._files.exists(f"{UPLOADS}/{name}.md"):
+            self._files.delete(f"{UPLOADS}/{name}.md")
+
+    def _free(self, name: str) -> str:
+        stem, suffix = _split(name)
+        taken = {seen.path.rsplit("/", 1)[-1].casefold() for seen in self._files.ls(UPLOADS).entries}
+        number, free = 1, name
+        while free.casefold() in taken:
+            number += 1
+            free = f"{stem}-{number}{suffix}"
+        return free
+
+    def _convert(self, name: str) -> tuple[str | None, str | None]:
+        if self._converter is None or not convertible(name):
+            return None, None
+        text, problem = self._converter.markdown(self._files, f"{UPLOADS}/{name}")
+        if text is None:
+            return None, problem
+        return self._files.write(f"{UPLOADS}/{name}.md", text).path, None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with Lock(self._lock_path, timeout=30.0):
+            yield

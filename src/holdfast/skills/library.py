@@ -1,0 +1,129 @@
+"""Finding skills: `public/` and `custom/` below the folder of the skills, and folders that lie in it directly (A12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.durable import Folder
+from holdfast.errors import HoldfastError, InputError, OutsideRoot, StorageError
+from holdfast.skills.skill_file import Kind, Skill, located, parse_skill
+from holdfast.skills.switches import REFERENCE_FILE, Switches
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+__all__ = ["SkillLibrary", "Skills", "open_skills"]
+
+_FILE = "SKILL.md"
+_MOST_BYTES = 1024 * 1024
+_DEEPEST = 3
+
+
+@dataclass(frozen=True)
+class Skills:
+    """The skills that were found, by name, and what a person should know about them."""
+
+    skills: tuple[Skill, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> tuple[Skill, ...]:
+        """Those that a model may be shown."""
+        return tuple(skill for skill in self.skills if skill.enabled and skill.usable)
+
+
+class SkillLibrary:
+    """The skills in a folder. Each call looks anew, so that a skill which was just put there is found.
+
+    Nothing outside of the folder is read, whatever links are in it.
+    """
+
+    def __init__(self, folder: str | PathLike[str] | None, *, shown: str = "/mnt/skills", switches: Switches | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else None
+        self._shown, self._switches = shown, switches
+
+    def all(self) -> Skills:
+        """All skills, sorted by name. Of two with one name the custom one is used, and that is said."""
+        problems: list[str] = []
+        states = self._switches.read() if self._switches is not None else {}
+        chosen: dict[str, Skill] = {}
+        for skill in self._found(problems):
+            other = chosen.get(skill.name)
+            if other is not None:
+                first, second = (other, skill) if (other.kind, skill.kind) == ("custom", "public") else (skill, other)
+                if other.kind == skill.kind:
+                    first, second = other, skill
+                problems.append(f"there are two skills named {skill.name}: {first.folder} is used, {second.folder} is not")
+                skill = first
+            chosen[skill.name] = located(replace(skill, enabled=states.get(skill.name, True)), self._shown)
+        if self._switches is not None:
+            problems.extend(self._switches.problems)
+        return Skills(tuple(chosen[name] for name in sorted(chosen)), tuple(problems))
+
+    def get(self, name: str) -> Skill:
+        """The skill of this name. InputError, naming those that there are."""
+        skills = {skill.name: skill for skill in self.all().skills}
+        if name not in skills:
+            known = ", ".join(skills) or "none"
+            raise InputError(f"there is no skill {name!r}.", hint=f"There are: {known}.")
+        return skills[name]
+
+    def body(self, name: str) -> str:
+        """The whole SKILL.md of a skill."""
+        skill = self.get(name)
+        assert self.folder is not None  # noqa: S101 - a skill was found in it
+        with Folder(self.folder) as folder:
+            return folder.read_bytes(f"{skill.folder}/{_FILE}", limit=_MOST_BYTES).decode("utf-8", "replace")
+
+    def switch(self, name: str, *, enabled: bool) -> Skill:
+        """Switch a skill on or off, durably."""
+        skill = self.get(name)
+        if self._switches is None:
+            raise InputError("the state of skills is not kept here.", hint="Open the library with `open_skills(config)`.")
+        self._switches.set(skill.name, enabled=enabled)
+        return replace(skill, enabled=enabled)
+
+    def _found(self, problems: list[str]) -> Iterator[Skill]:
+        if self.folder is None or not self.folder.is_dir():
+            return
+        with Folder(self.folder) as folder:
+            for path in sorted(_places(folder)):
+                kind: Kind = "public" if path.startswith("public/") else "custom"
+                try:
+                    text = folder.read_bytes(f"{path}/{_FILE}", limit=_MOST_BYTES).decode("utf-8", "replace")
+                except (HoldfastError, FileNotFoundError) as error:
+                    problems.append(f"{path}: its {_FILE} cannot be read: {error}")
+                    continue
+                skill = parse_skill(text, path, kind)
+                problems.extend(f"{path}: {problem}" for problem in skill.problems)
+                yield skill
+
+
+def _places(folder: Folder) -> Iterator[str]:
+    """The folders with a SKILL.md. What is inside of a skill is its own and not looked through."""
+    pending = [(".", 0)]
+    while pending:
+        path, depth = pending.pop()
+        with suppress(FileNotFoundError, OutsideRoot, StorageError):  # removed or swapped meanwhile, or not for us to read
+            entries = folder.list(path)
+            if path != "." and any(entry.path.rsplit("/", 1)[-1] == _FILE for entry in entries):
+                yield path
+            elif depth < _DEEPEST:
+                pending += [(entry.path, depth + 1) for entry in entries if entry.kind == "folder" and not _hidden(entry.path)]
+
+
+def _hidden(path: str) -> bool:
+    return path.rsplit("/", 1)[-1].startswith(".")
+
+
+def open_skills(config: Config) -> SkillLibrary:
+    """The skills of a configuration: below `skills.path`, else `skills/` beside the configuration or in the base directory."""
+    places = [config.beside(config.skills.path)] if config.skills.path else [config.beside("skills"), config.in_base("skills")]
+    folder = next((place for place in places if place.is_dir()), None)
+    switches = Switches(config.in_base("skills.json"), reference=config.beside(REFERENCE_FILE))
+    return SkillLibrary(folder, shown=config.skills.container_path, switches=switches)
