@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         reply,
         structured,
     )
+    from holdfast.testing.sessions import MemorySessionStore
 
 __all__ = [
     "HOSTILE",
@@ -36,6 +37,7 @@ __all__ = [
     "FakeClock",
     "Fault",
     "MemoryArchive",
+    "MemorySessionStore",
     "PowerCut",
     "Request",
     "Script",
@@ -52,7 +54,7 @@ __all__ = [
     "structured",
 ]
 
-_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids", "MemoryArchive": "archive"} | dict.fromkeys(
+_ELSEWHERE = {"FakeClock": "clock", "CountingIds": "ids", "MemoryArchive": "archive", "MemorySessionStore": "sessions"} | dict.fromkeys(
     ("FailingDisk", "Fault", "PowerCut", "ShortWrite", "SimulatedDisk"), "disk"
 )
 

@@ -1,0 +1,91 @@
+"""Editing a session in a person's own editor: on a copy, checked, and never at the cost of what the person typed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Damaged, HoldfastError, InputError, StorageError
+from holdfast.session.holding import locked_by
+from holdfast.session.mending import check_outputs
+from holdfast.session.reading import decode_session
+from holdfast.session.state import Session
+from holdfast.session.writing import SessionWriter
+
+if TYPE_CHECKING:
+    from holdfast.session.store import SessionStore
+
+__all__ = ["edit_session"]
+
+
+def edit_session(store: SessionStore, id: str) -> Session | None:
+    """The session as it was saved in the editor, committed; None if nothing was changed.
+
+    On any error the person's text stays in the file that the message names.
+    """
+    owner = store.owner(id)
+    if owner is not None:
+        raise locked_by(id, None, owner)
+    session, original = _original(store, id)
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-edit-"))
+    copy = folder / f"{id}.json"
+    copy.write_bytes(original)
+    try:
+        _run_editor(copy)
+        edited = copy.read_bytes()
+        done = None if edited == original else _commit(store, id, session, original, edited)
+    except HoldfastError as error:
+        error.hint = f"{error.hint or ''} Your text is kept in {copy}.".strip()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    return done
+
+
+def _original(store: SessionStore, id: str) -> tuple[Session | None, bytes]:
+    """What is edited. A session that cannot be read is edited as the text that it is, where the store has one."""
+    document = getattr(store, "document", None)
+    try:
+        session = store.load(id)
+    except Damaged:
+        if document is None:
+            raise
+        return None, document(id)
+    return session, document(id) if document is not None else SessionWriter().encode(session)
+
+
+def _commit(store: SessionStore, id: str, session: Session | None, original: bytes, edited: bytes) -> Session:
+    wanted = decode_session(edited, "what you saved")
+    problems = check_outputs(wanted)
+    if wanted.workflow_id != id:
+        problems.append(f"workflow_id: must stay {id!r}; `holdfast session fork` makes a session of another id")
+    if problems:
+        raise InputError(f"what you saved does not fit: {'; '.join(problems[:8])}.")
+    with store.hold(id, owner="edit"):
+        if session is not None:
+            return store.commit(replace(wanted, mark=session.mark), expect=session.revision)
+        put = getattr(store, "put_document", None)
+        if put is None:
+            raise StorageError(f"the session {id!r} cannot be replaced in this store.")
+        done: Session = put(wanted, instead_of=original)
+        return done
+
+
+def _run_editor(path: Path) -> None:
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    command = shlex.split(named) if named else [found for found in (shutil.which("nano"), shutil.which("vi")) if found][:1]
+    if not command:
+        raise InputError("there is no editor.", hint="Set EDITOR, for example `export EDITOR=nano`.")
+    try:
+        ended = subprocess.run([*command, str(path)], check=False)  # noqa: S603 - the editor that the person chose
+    except OSError as error:
+        raise InputError(
+            f"the editor {command[0]!r} could not be started: {error.strerror}.", hint="Set EDITOR to one that can."
+        ) from error
+    if ended.returncode != 0:
+        raise InputError(f"the editor ended with code {ended.returncode}, so nothing was changed.")

@@ -1,0 +1,110 @@
+"""A session as one HTML file that needs nothing else: no script, no network, every text of the session escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable
+from importlib.resources import files
+from string import Template
+
+from holdfast.app.session_story import Chapter, Story, raw_text, visible
+from holdfast.session.output import StageOutput
+
+__all__ = ["story_page"]
+
+
+def story_page(story: Story) -> str:
+    """The page."""
+    template = Template((files("holdfast.app") / "session_page.html").read_text("utf-8"))
+    total = len(story.chapters)
+    return template.substitute(
+        title=_text(story.session.workflow_id),
+        status=_text(story.status),
+        headline=_text(story.headline.partition(": ")[2]),
+        percent=round(100 * len(story.session.completed_stages) / total) if total else 0,
+        task=_text(story.session.task),
+        facts="".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in story.facts),
+        trouble=_trouble(story),
+        chapters="\n".join(_chapter(chapter) for chapter in story.chapters),
+        retrieved=_retrieved(story),
+        checkpoints=_checkpoints(story),
+        next_steps=_next_steps(story),
+    )
+
+
+def _chapter(chapter: Chapter) -> str:
+    head = (
+        f"<header><h2>{chapter.number}. {_text(chapter.name)}</h2>"
+        f'<span class="badge {_text(chapter.status)}">{_text(chapter.status)}</span>'
+        f'<span class="facts">{_text(" · ".join(chapter.facts))}</span></header>'
+    )
+    body = _output(chapter.output) if chapter.output is not None else ""
+    left_out, failed = _folded("Left out of its context", chapter.evicted), _folded("Tries that failed", chapter.failures)
+    return f"<section>{head}{body}{left_out}{failed}</section>"
+
+
+def _output(output: StageOutput) -> str:
+    parts = [f'<p class="summary">{_text(output.summary)}</p>']
+    if output.key_findings:
+        doubt = '<span class="doubt"> not found in its source</span>'
+        parts.append(
+            _list(
+                f'{_text(one.fact)} <span class="source">{_text(one.source)}</span>{doubt if one.grounded is False else ""}'
+                for one in output.key_findings
+            )
+        )
+    if output.next_stage_recommendations:
+        parts.append("<p>Recommended next</p>" + _list(_text(text) for text in output.next_stage_recommendations))
+    if output.data is not None:
+        shown = json.dumps(output.data, ensure_ascii=False, indent=2, default=str)
+        parts.append(f"<details><summary>Data</summary><pre>{_text(shown)}</pre></details>")
+    if output.raw_data_refs:
+        parts.append('<p class="source">Raw data: ' + ", ".join(f"<code>{_text(ref)}</code>" for ref in output.raw_data_refs) + "</p>")
+    return "".join(parts)
+
+
+def _trouble(story: Story) -> str:
+    error = story.error
+    if error is None:
+        return ""
+    raw = "" if error.raw_output is None else f"<p>What it wrote:</p><pre>{_text(raw_text(error.raw_output))}</pre>"
+    problems = _list(_text(problem) for problem in error.problems) if error.problems else ""
+    where = f"Stopped at {error.stage}" if error.stage else "Stopped"
+    hint = f"<p>{_text(error.hint)}</p>" if error.hint else ""
+    head = f"<h2>{_text(where)} ({_text(error.kind)})</h2><p>{_text(error.message)}</p>"
+    return f'<section class="trouble">{head}{problems}{raw}{hint}</section>'
+
+
+def _retrieved(story: Story) -> str:
+    texts = [str(one.get("text", json.dumps(dict(one), ensure_ascii=False, default=str))) for one in story.session.retrieved]
+    return f"<section><h2>Retrieved memories</h2>{_list(_text(text) for text in texts)}</section>" if texts else ""
+
+
+def _checkpoints(story: Story) -> str:
+    if not story.checkpoints:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_text(one.name)}</td><td>{_text(one.at[:16].replace('T', ' '))}</td><td>{one.completed}</td><td>{one.revision}</td></tr>"
+        for one in story.checkpoints
+    )
+    head = "<tr><th>name</th><th>time</th><th>stages</th><th>revision</th></tr>"
+    return f"<section><h2>Recovery points</h2><table>{head}{rows}</table></section>"
+
+
+def _next_steps(story: Story) -> str:
+    steps = [f"<code>{_text(step)}</code>" for step in story.next_steps]
+    return f"<section><h2>Next</h2>{_list(steps)}</section>" if steps else ""
+
+
+def _folded(title: str, lines: Iterable[str]) -> str:
+    items = [_text(line) for line in lines]
+    return f"<details><summary>{title} ({len(items)})</summary>{_list(items)}</details>" if items else ""
+
+
+def _list(items: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+
+
+def _text(value: str) -> str:
+    return html.escape(visible(value))

@@ -1,0 +1,289 @@
+"""A session told as a story: the task, how far it came, every stage with what it found, and what to do next (O1).
+
+`tell` makes a value out of the session; the terminal, Markdown and the page (`session_page.py`) are three ways to show it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.session.output import StageOutput
+from holdfast.session.state import Session, SessionError, StageRecord
+from holdfast.session.store import CheckpointBrief, Owner
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Chapter", "Story", "draw_story", "raw_text", "story_markdown", "tell", "visible"]
+
+_COLOURS = {
+    **{"completed": "green", "running": "cyan", "failed": "red", "halted": "red", "interrupted": "yellow", "rejected": "red"},
+    **{"waiting": "yellow", "paused": "yellow", "skipped": "yellow", "cancelled": "yellow"},
+}
+_SIGNS = {"completed": "✓", "running": "▶", "failed": "✗", "skipped": "–", "waiting": "?", "rejected": "✗", "pending": "·"}
+_RAW_LINES = 40
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One stage: its place, its state, what it cost, and its output where there is one."""
+
+    number: int
+    name: str
+    status: str
+    facts: tuple[str, ...]
+    output: StageOutput | None
+    record: StageRecord
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """What was left out of its context, each with its size."""
+        return tuple(f"{one.get('name', '?')} ({_number(one.get('tokens'))} tokens)" for one in self.record.evicted)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The tries that failed, each in a line."""
+        return tuple(
+            f"{_moment(str(one.get('at', '')))} {one.get('kind', 'error')}: {one.get('message', '')}" for one in self.record.errors
+        )
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything that is told of a session."""
+
+    session: Session
+    status: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    chapters: tuple[Chapter, ...]
+    error: SessionError | None
+    next_steps: tuple[str, ...]
+    checkpoints: tuple[CheckpointBrief, ...] = ()
+
+
+def tell(session: Session, *, owner: Owner | None = None, checkpoints: Sequence[CheckpointBrief] = (), place: str | None = None) -> Story:
+    """The story of a session. `owner` is who runs it now, `place` where it is kept."""
+    status = "interrupted" if session.status == "running" and owner is None else session.status
+    names = session.stage_names()
+    chapters = tuple(_chapter(session, number, name) for number, name in enumerate(names, 1))
+    done, total = len(session.completed_stages), len(names)
+    progress = f"{done} of {total} stages" if session.workflow.get("stages") else f"{_stages(done)} completed"
+    headline = f"{status}: {progress}" + (f", now at {session.current_stage}" if session.current_stage and done < total else "")
+    facts = [
+        ("Topic", session.topic_tag),
+        ("Started", _moment(session.created_at)),
+        ("Last change", _moment(session.updated_at)),
+        ("Used", _usage(session)),
+        ("Run by", str(owner) if owner is not None else ""),
+        ("Comes from", _lineage(session.lineage)),
+        ("Retrieved memories", str(len(session.retrieved) or "")),
+        ("Revision", str(session.revision)),
+        ("File", place or ""),
+    ]
+    told = tuple((name, value) for name, value in facts if value)
+    return Story(session, status, headline, told, chapters, session.error, tuple(_next_steps(session, status)), tuple(checkpoints))
+
+
+def _chapter(session: Session, number: int, name: str) -> Chapter:
+    record = session.stages.get(name, StageRecord())
+    output = session.stage_outputs.get(name)
+    status = "completed" if name in session.completed_stages else record.status
+    facts = [
+        f"confidence {output.confidence}" if output is not None and not output.legacy else "",
+        "kept from an older file" if output is not None and output.legacy else "",
+        "provisional" if record.provisional else "",
+        f"{record.seconds:.1f} s" if record.seconds is not None else "",
+        f"{_number(record.tokens)} tokens" if record.tokens is not None else "",
+        f"cost {record.cost:.4f}" if record.cost else "",
+        record.model or "",
+        f"{record.attempts} attempts" if record.attempts > 1 else "",
+        f"{record.repairs} repairs" if record.repairs else "",
+        f"added by {record.added_by}" if record.added_by else "",
+        "fixed by hand" if "fixed_at" in record.extra else "",
+    ]
+    return Chapter(number, name, status, tuple(fact for fact in facts if fact), output, record)
+
+
+def _next_steps(session: Session, status: str) -> list[str]:
+    """What a person can do now."""
+    name = session.workflow_id
+    stage = (session.error.stage if session.error is not None else None) or session.current_stage or "STAGE"
+    steps: dict[str, list[str]] = {
+        "ready": [f"holdfast resume {name}"],
+        "interrupted": [f"holdfast resume {name}"],
+        "cancelled": [f"holdfast resume {name}"],
+        "running": [f"holdfast cancel {name}"],
+        "paused": [f"holdfast approve {name}", f'holdfast reject {name} --why "..."'],
+        "completed": [f"holdfast session export {name} --markdown"],
+        "halted": [f"holdfast resume {name}", f"holdfast session edit {name}"],
+    }
+    if status == "halted" and session.error is not None and session.error.kind == "malformed_output":
+        return [f"holdfast session fix {name} {stage} --file output.json", f"holdfast resume {name}"]
+    return steps.get(status, [])
+
+
+def _usage(session: Session) -> str:
+    tokens = session.usage.get("tokens") or sum(record.tokens or 0 for record in session.stages.values())
+    seconds = sum(record.seconds or 0 for record in session.stages.values())
+    cost = session.usage.get("cost") or sum(record.cost or 0 for record in session.stages.values())
+    parts = [f"{seconds:.1f} s" if seconds else "", f"{_number(tokens)} tokens" if tokens else "", f"cost {cost:.4f}" if cost else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _lineage(lineage: Mapping[str, Any] | None) -> str:
+    if lineage is None:
+        return ""
+    point = lineage.get("checkpoint")
+    return f"{lineage.get('from', '?')}" + (f", recovery point {point}" if point else f", revision {lineage.get('revision', '?')}")
+
+
+# On a terminal
+
+
+def draw_story(console: Console, story: Story) -> None:
+    """Tell it on a terminal."""
+    from rich.text import Text
+
+    from holdfast.app.memory_tables import plain
+
+    def line(*parts: Any, indent: int = 0) -> None:
+        text = Text(" " * indent)
+        for part in parts:
+            text.append_text(part if isinstance(part, Text) else plain(str(part).replace("\n", "\n" + " " * indent)))
+        console.print(text, soft_wrap=True)
+
+    line(plain(story.session.workflow_id, "bold"), "  ", plain(story.headline, _COLOURS.get(story.status, "")))
+    if story.session.task:
+        line(story.session.task)
+    for name, value in story.facts:
+        line(plain(f"{name}: ", "dim"), value)
+    for chapter in story.chapters:
+        console.print()
+        head = f"{_SIGNS.get(chapter.status, '·')} {chapter.number}. {chapter.name}"
+        aside = ", ".join([chapter.status if chapter.status != "completed" else "", *chapter.facts]).strip(", ")
+        line(plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()), plain(f"  {aside}" if aside else "", "dim"))
+        for mark, text in _chapter_lines(chapter):
+            line(plain(mark, "dim"), text, indent=3)
+    if story.error is not None:
+        console.print()
+        line(plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red"), story.error.message)
+        for text in _error_lines(story.error):
+            line(text, indent=3)
+    if story.checkpoints:
+        console.print()
+        names = ", ".join(f"{point.name} ({_stages(point.completed)})" for point in story.checkpoints[-8:])
+        line(plain("Recovery points: ", "dim"), names)
+    if story.next_steps:
+        console.print()
+        line(plain("Next: ", "bold"), "   or   ".join(story.next_steps))
+
+
+def _chapter_lines(chapter: Chapter) -> list[tuple[str, str]]:
+    """What is said of a stage, line by line, each with its mark."""
+    lines: list[tuple[str, str]] = []
+    output = chapter.output
+    if output is not None:
+        lines.append(("", output.summary))
+        for finding in output.key_findings:
+            doubt = {True: "", False: "  NOT FOUND IN ITS SOURCE", None: ""}[finding.grounded]
+            lines.append(("• ", f"{finding.fact}  [{finding.source}]{doubt}"))
+        lines += [("→ ", text) for text in output.next_stage_recommendations]
+        if output.data is not None:
+            lines.append(("data ", _clipped(json.dumps(output.data, ensure_ascii=False, default=str), 600)))
+        if output.raw_data_refs:
+            lines.append(("raw ", ", ".join(output.raw_data_refs)))
+    lines += [("left out ", text) for text in chapter.evicted]
+    lines += [("failed ", text) for text in chapter.failures]
+    return lines
+
+
+def _error_lines(error: SessionError) -> list[str]:
+    lines = [f"- {problem}" for problem in error.problems]
+    if error.raw_output is not None:
+        raw = raw_text(error.raw_output).splitlines()
+        lines += ["What it wrote:", *(f"| {text}" for text in raw[:_RAW_LINES])]
+        lines += [f"| ... {len(raw) - _RAW_LINES} more lines"] if len(raw) > _RAW_LINES else []
+    return [*lines, *([error.hint] if error.hint else [])]
+
+
+def raw_text(value: Any) -> str:
+    """The raw output of a stage as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+# As Markdown
+
+
+def story_markdown(story: Story) -> str:
+    """The same as a Markdown document."""
+    session = story.session
+    parts = [
+        f"# {session.workflow_id}",
+        session.task,
+        f"**{story.headline}**",
+        "\n".join(f"- {name}: {value}" for name, value in story.facts),
+    ]
+    for chapter in story.chapters:
+        aside = ", ".join([chapter.status, *chapter.facts])
+        parts.append(f"## {chapter.number}. {chapter.name}\n\n*{aside}*")
+        if chapter.output is not None:
+            parts += _output_markdown(chapter.output)
+        if chapter.evicted:
+            parts.append("Left out of its context:\n\n" + "\n".join(f"- {text}" for text in chapter.evicted))
+        if chapter.failures:
+            parts.append("Tries that failed:\n\n" + "\n".join(f"- {text}" for text in chapter.failures))
+    if story.error is not None:
+        parts.append(f"## Stopped: {story.error.kind}\n\n{story.error.message}")
+        parts.append("\n".join(f"- {problem}" for problem in story.error.problems))
+        if story.error.raw_output is not None:
+            parts.append(_fenced(raw_text(story.error.raw_output)))
+    return visible("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def visible(text: str) -> str:
+    """The text without characters that command a terminal or steer a reader's eye."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+def _output_markdown(output: StageOutput) -> list[str]:
+    parts = ["\n".join(f"\\{text}" if text.startswith("#") else text for text in output.summary.splitlines())]
+    if output.key_findings:
+        parts.append("\n".join(f"- {_one_line(finding.fact)} [{_one_line(finding.source)}]" for finding in output.key_findings))
+    if output.next_stage_recommendations:
+        parts.append("Recommended next:\n\n" + "\n".join(f"- {_one_line(text)}" for text in output.next_stage_recommendations))
+    if output.data is not None:
+        parts.append(_fenced(json.dumps(output.data, ensure_ascii=False, indent=2, default=str), "json"))
+    if output.raw_data_refs:
+        parts.append("Raw data: " + ", ".join(f"`{ref}`" for ref in output.raw_data_refs))
+    return parts
+
+
+def _fenced(text: str, language: str = "") -> str:
+    fence = "```"
+    while fence in text:  # what is inside cannot end the block
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def _stages(count: int) -> str:
+    return "1 stage" if count == 1 else f"{count} stages"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value if value is not None else "?")
+
+
+def _moment(time: str) -> str:
+    return time[:16].replace("T", " ")

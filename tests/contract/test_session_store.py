@@ -1,0 +1,707 @@
+"""One suite over every session store: files, memory, PostgreSQL (W2-W7, W10, W15, W16, O7, C3, M14)."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.session_stores import STORES, Bench, bench_of
+
+from holdfast.errors import Damaged, HoldfastError, InputError, Locked, RevisionConflict, StorageError
+from holdfast.session.output import Finding, StageOutput
+from holdfast.session.state import Session, SessionError, StageRecord
+from holdfast.session.store import SessionStore
+
+ID = "research-2026-04-19-001"
+
+
+@pytest.fixture(params=list(STORES))
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    yield from bench_of(request, tmp_path)
+
+
+@pytest.fixture
+def store(bench: Bench) -> SessionStore:
+    return bench.open()
+
+
+def output(stage: str, summary: str = "Two stores answer in 20 ms.", **more: Any) -> StageOutput:
+    findings = (Finding("Cold start takes 2.4 s", "https://example.org/report", True), Finding("The index is in memory", "doc-12"))
+    return StageOutput(stage, summary, findings, "high", ("Check it twice",), ("raw:sha256-3f1c",), **more)
+
+
+def session(workflow_id: str = ID, **more: Any) -> Session:
+    settings: dict[str, Any] = {
+        "task": "Measure p50 latency. Compare the limits.",
+        "topic_tag": "latency",
+        "workflow": {"id": "research", "stages": [{"name": "plan"}, {"name": "search"}]},
+        "workflow_hash": "abc",
+    }
+    return Session(workflow_id, **(settings | more))
+
+
+def after_plan(of: Session) -> Session:
+    return replace(
+        of,
+        current_stage="search",
+        completed_stages=("plan",),
+        stage_outputs={"plan": output("plan", data={"steps": [1, 2]})},
+        stages={"plan": StageRecord("completed", attempts=1, seconds=1.5, tokens=120)},
+        memory_snapshots=({"stage": "plan", "summary": "Planned."},),
+    )
+
+
+def with_summary(data: bytes, summary: str) -> bytes:
+    value = json.loads(data)
+    value["stage_outputs"]["plan"]["summary"] = summary
+    return json.dumps(value, indent=2).encode()
+
+
+# Keeping
+
+
+def test_what_was_created_is_loaded_by_another_store(bench: Bench) -> None:
+    made = bench.open().create(session())
+    assert made.revision == 1
+    assert made.created_at
+    assert made.updated_at
+    assert bench.open().load(ID) == made
+
+
+def test_an_id_is_given_once(store: SessionStore) -> None:
+    store.create(session())
+    with pytest.raises(InputError, match="exists already"):
+        store.create(session(task="another"))
+    assert store.load(ID).task == session().task
+
+
+def test_a_commit_is_there_with_the_next_revision(bench: Bench) -> None:
+    store = bench.open()
+    made = store.create(session())
+    done = store.commit(after_plan(made), expect=1)
+    assert done.revision == 2
+    found = bench.open().load(ID)
+    assert found == done
+    assert found.stage_outputs["plan"] == output("plan", data={"steps": [1, 2]})
+    assert found.stages["plan"].tokens == 120
+
+
+def test_everything_that_a_session_can_hold_comes_back(bench: Bench) -> None:
+    whole = replace(
+        after_plan(session()),
+        status="halted",
+        next_stage="search",
+        error=SessionError("search", "malformed_output", "does not fit", ("summary: is missing",), '{"x": "Zürich\\n"}', "2026", "fix it"),
+        retrieved=({"id": "k1", "text": "known", "score": 0.5},),
+        configuration={"max_tokens": 100},
+        usage={"tokens": 9},
+        extra={"note of mine": [1, {"a": None}]},
+    )
+    made = bench.open().create(whole)
+    assert bench.open().load(ID) == made
+    assert replace(made, created_at="", updated_at="", revision=0) == whole
+
+
+def test_a_session_that_is_not_there_is_named_with_its_neighbours(store: SessionStore) -> None:
+    store.create(session())
+    for wrong in (
+        lambda: store.load("research-2026-04-19-002"),
+        lambda: store.commit(session("research-2026-04-19-002"), expect=1),
+        lambda: store.request_cancel("research-2026-04-19-002"),
+        lambda: store.checkpoints("research-2026-04-19-002"),
+        lambda: store.raw_get("research-2026-04-19-002", "raw:sha256-00"),
+        lambda: store.remove("research-2026-04-19-002"),
+        lambda: store.fork("research-2026-04-19-002", "x"),
+    ):
+        with pytest.raises(InputError, match=ID):
+            wrong()
+
+
+@pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "a b", "a\n", "x" * 129, "x.json", "é", "-rf", "a\0b"])
+def test_an_id_that_could_be_a_path_is_refused_everywhere(store: SessionStore, bad: str) -> None:
+    for wrong in (
+        lambda: store.create(session(bad)),
+        lambda: store.load(bad),
+        lambda: store.commit(session(bad), expect=1),
+        lambda: store.hold(bad).__enter__(),
+        lambda: store.raw_put(bad, b"x"),
+        lambda: store.cancel_requested(bad),
+        lambda: store.write_stage_files(bad, 1, "plan", context="x"),
+    ):
+        with pytest.raises(InputError, match="not a usable id"):
+            wrong()
+    assert store.list() == []
+
+
+# Two writers, and a person with an editor
+
+
+def test_the_second_of_two_writers_is_told(bench: Bench) -> None:
+    first, second = bench.open(), bench.open()
+    first.create(session())
+    one, two = first.load(ID), second.load(ID)
+    first.commit(replace(one, task="first"), expect=one.revision)
+    with pytest.raises(RevisionConflict) as caught:
+        second.commit(replace(two, task="second"), expect=two.revision)
+    assert (caught.value.expected, caught.value.found) == (1, 2)
+    assert second.load(ID).task == "first"
+
+
+def test_a_revision_that_never_was_is_refused(store: SessionStore) -> None:
+    made = store.create(session())
+    for expect in (0, 2, 7):
+        with pytest.raises(RevisionConflict):
+            store.commit(made, expect=expect)
+    assert store.load(ID) == made
+
+
+def test_an_edit_by_hand_is_never_overwritten(bench: Bench) -> None:
+    """W4: the person's editor leaves the revision as it is, so the number alone would not tell."""
+    store = bench.open()
+    done = store.commit(after_plan(store.create(session())), expect=1)
+    bench.edit(ID, lambda data: with_summary(data, "My own words."))
+    with pytest.raises(RevisionConflict, match="edited"):
+        store.commit(replace(done, status="running"), expect=done.revision)
+    found = store.load(ID)
+    assert found.stage_outputs["plan"].summary == "My own words."
+    assert store.commit(replace(found, status="running"), expect=found.revision).revision == 3
+
+
+def test_an_edit_of_the_same_length_is_noticed(bench: Bench) -> None:
+    store = bench.open()
+    done = store.commit(after_plan(store.create(session())), expect=1)
+    bench.edit(ID, lambda data: data.replace(b"20 ms", b"99 ms"))
+    with pytest.raises(RevisionConflict):
+        store.commit(done, expect=2)
+    assert "99 ms" in store.load(ID).stage_outputs["plan"].summary
+
+
+def test_of_many_threads_exactly_one_wins_each_revision(bench: Bench) -> None:
+    stores = [bench.open() for _ in range(4)]
+    stores[0].create(session())
+    wins: list[int] = []
+
+    def work(store: SessionStore) -> None:
+        for _ in range(6):
+            found = store.load(ID)
+            try:
+                wins.append(store.commit(replace(found, task=f"{found.task}."), expect=found.revision).revision)
+            except RevisionConflict:
+                continue
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    end = stores[0].load(ID)
+    assert sorted(wins) == list(range(2, end.revision + 1))
+    assert end.task == session().task + "." * len(wins)
+
+
+# What a file may look like
+
+
+def test_an_editor_may_leave_a_byte_order_mark_and_windows_line_ends(bench: Bench) -> None:
+    if bench.name == "postgres":
+        pytest.skip("a text column holds no byte order mark")
+    made = bench.open().create(after_plan(session()))
+    bench.edit(ID, lambda data: b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))
+    assert bench.open().load(ID) == made
+
+
+def test_fields_that_nobody_knows_survive_at_every_level(bench: Bench) -> None:
+    """O7: also through a commit."""
+    bench.open().create(after_plan(session()))
+
+    def strange(data: bytes) -> bytes:
+        value = json.loads(data)
+        value["colour"] = "red"
+        value["stage_outputs"]["plan"]["mood"] = "good"
+        value["stage_outputs"]["plan"]["key_findings"][0]["page"] = 7
+        value["stages"]["plan"]["machine"] = "heron"
+        return json.dumps(value).encode()
+
+    bench.edit(ID, strange)
+    store = bench.open()
+    found = store.load(ID)
+    store.commit(found, expect=found.revision)
+    again = bench.open().load(ID)
+    assert again.extra == {"colour": "red"}
+    assert again.stage_outputs["plan"].extra == {"mood": "good"}
+    assert again.stage_outputs["plan"].key_findings[0].extra == {"page": 7}
+    assert again.stages["plan"].extra == {"machine": "heron"}
+
+
+def test_a_comma_too_many_is_named_by_line_and_column_and_nothing_is_overwritten(bench: Bench) -> None:
+    store = bench.open()
+    made = store.create(session())
+    bench.edit(ID, lambda data: data.replace(b'"topic_tag": "latency",', b'"topic_tag": "latency",,'))
+    with pytest.raises(Damaged, match=r"line 4, column \d+"):
+        store.load(ID)
+    with pytest.raises(StorageError):
+        store.commit(replace(made, task="overwritten"), expect=1)
+    bench.edit(ID, lambda data: data.replace(b",,", b","))
+    assert store.load(ID).task == made.task
+
+
+def test_a_value_that_does_not_fit_is_named_by_its_place(bench: Bench) -> None:
+    bench.open().create(after_plan(session()))
+
+    def wrong(data: bytes) -> bytes:
+        value = json.loads(data)
+        value["status"] = "sleeping"
+        value["stage_outputs"]["plan"]["confidence"] = "very"
+        del value["stage_outputs"]["plan"]["key_findings"][1]["source"]
+        return json.dumps(value).encode()
+
+    bench.edit(ID, wrong)
+    with pytest.raises(Damaged) as caught:
+        bench.open().load(ID)
+    for place in ("status:", "stage_outputs.plan.confidence:", "stage_outputs.plan.key_findings[1].source: is missing"):
+        assert place in caught.value.message
+
+
+def test_a_newer_schema_is_refused(bench: Bench) -> None:
+    bench.open().create(session())
+    bench.edit(ID, lambda data: data.replace(b'"schema_version": 1', b'"schema_version": 99'))
+    with pytest.raises(StorageError, match="newer version"):
+        bench.open().load(ID)
+
+
+def test_secrets_never_reach_what_is_kept(bench: Bench) -> None:
+    """C3."""
+    dsn, key = (
+        "postgresql://ada:hunter2secret@db/x",
+        "sk-ant-" + "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=40)),
+    )
+    bench.open().create(
+        session(
+            configuration={"api_key": key, "dsn": dsn, "models": [{"name": "m", "api_key": key}]},
+            workflow={"id": "w", "stages": [{"name": "plan", "settings": {"password": "pa55word-x"}, "system_prompt": f"use {key}"}]},
+            error=SessionError("plan", "stage_failed", f"cannot reach {dsn}", (f"key {key}",), f"tried {dsn} with {key}"),
+        )
+    )
+    kept = bench.contents()
+    for secret in (b"hunter2secret", key.encode(), b"pa55word-x"):
+        assert secret not in kept
+
+
+# The list
+
+
+def test_the_list_is_newest_first_and_says_how_far(bench: Bench) -> None:
+    store = bench.open()
+    for name in ("a", "b", "c"):
+        store.create(session(name))
+        time.sleep(0.003)  # times are kept to the millisecond
+    found = store.load("a")
+    halted = replace(after_plan(found), status="halted", error=SessionError("search", "timeout", "took\ntoo long"))
+    store.commit(halted, expect=1)
+    listed = bench.open().list()
+    assert listed[0].workflow_id == "a"
+    assert {one.workflow_id for one in listed} == {"a", "b", "c"}
+    first = listed[0]
+    assert (first.status, first.current_stage, first.completed, first.total, first.revision) == ("halted", "search", 1, 2, 2)
+    assert first.error == "took too long"
+    assert first.problem is None
+
+
+def test_a_damaged_session_is_listed_with_its_problem(bench: Bench) -> None:
+    store = bench.open()
+    store.create(session("good"))
+    store.create(session("bad"))
+    bench.edit("bad", lambda data: data[: len(data) // 2])
+    problems = {one.workflow_id: one.problem for one in bench.open().list()}
+    assert problems["good"] is None
+    assert problems["bad"]
+
+
+def test_a_large_session_is_listed_as_a_small_one_is(store: SessionStore) -> None:
+    names = [f"stage{n}" for n in range(300)]
+    big = session(
+        workflow={"id": "w", "stages": [{"name": name} for name in names]},
+        completed_stages=tuple(names[:250]),
+        stage_outputs={name: output(name, '\n  "status": "paused",' * 60) for name in names[:250]},
+        status="halted",
+        error=SessionError("stage250", "timeout", "too long"),
+    )
+    store.create(big)
+    found = store.list()[0]
+    assert (found.status, found.completed, found.total, found.error) == ("halted", 250, 300, "too long")
+
+
+# New ids
+
+
+def test_new_ids_count_up_and_are_never_given_twice(bench: Bench) -> None:
+    """W2."""
+    day = date(2026, 4, 19)
+    store, other = bench.open(), bench.open()
+    assert store.new_session_id("research", day) == "research-2026-04-19-001"
+    assert other.new_session_id("research", day) == "research-2026-04-19-002"
+    store.create(session("research-2026-04-19-007"))
+    assert other.new_session_id("research", day) == "research-2026-04-19-008"
+    assert store.new_session_id("Vector stores!", day) == "Vector-stores-2026-04-19-001"
+    assert store.create(session("research-2026-04-19-001")).revision == 1
+    given: list[str] = []
+    stores = [bench.open() for _ in range(4)]
+    threads = [threading.Thread(target=lambda one=one: given.extend(one.new_session_id("w", day) for _ in range(8))) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(given)) == len(given) == 32
+
+
+# Who runs it
+
+
+def test_two_cannot_run_one_session(bench: Bench) -> None:
+    """W6."""
+    store, other = bench.open(), bench.open()
+    store.create(session())
+    assert other.owner(ID) is None
+    with store.hold(ID, owner="worker-3") as held:
+        assert held.owner.name == "worker-3"
+        assert held.taken_over is None
+        with pytest.raises(Locked, match="worker-3") as caught, other.hold(ID):
+            pass
+        assert caught.value.owner is not None
+        assert "worker-3" in caught.value.owner
+        found = other.owner(ID)
+        assert found is not None
+        assert (found.name, found.pid) == ("worker-3", held.owner.pid)
+        assert found.since
+        assert found.heartbeat >= found.since[:10]
+        store.commit(store.load(ID), expect=1)
+    assert other.owner(ID) is None
+    with other.hold(ID) as again:
+        assert again.taken_over is None
+
+
+def test_a_hold_ends_with_an_error_too(store: SessionStore) -> None:
+    store.create(session())
+    with pytest.raises(ValueError, match="oops"), store.hold(ID):
+        raise ValueError("oops")
+    with store.hold(ID):
+        pass
+
+
+def test_other_sessions_can_be_run_meanwhile_and_one_that_is_not_there_yet(store: SessionStore) -> None:
+    with store.hold("one"), store.hold("two"):
+        assert store.create(session("one")).revision == 1
+
+
+def test_a_request_to_cancel_reaches_who_runs_it(bench: Bench) -> None:
+    """W19."""
+    store, terminal = bench.open(), bench.open()
+    store.create(session())
+    assert not store.cancel_requested(ID)
+    terminal.request_cancel(ID)
+    terminal.request_cancel(ID)
+    assert store.cancel_requested(ID)
+    store.clear_cancel(ID)
+    store.clear_cancel(ID)
+    assert not terminal.cancel_requested(ID)
+
+
+# Recovery points
+
+
+def test_recovery_points_are_listed_in_order_and_loaded_as_they_were(bench: Bench) -> None:
+    """W5."""
+    store = bench.open()
+    first = store.create(session())
+    store.checkpoint(first, "start")
+    second = store.commit(after_plan(first), expect=1)
+    store.checkpoint(second, "after-plan")
+    other = bench.open()
+    assert [(one.name, one.revision, one.completed) for one in other.checkpoints(ID)] == [("start", 1, 0), ("after-plan", 2, 1)]
+    assert other.load_checkpoint(ID, "start") == first
+    assert other.load_checkpoint(ID, "after-plan") == second
+
+
+def test_a_recovery_point_of_the_same_name_is_replaced(bench: Bench) -> None:
+    store = bench.open()
+    first = store.create(session())
+    store.checkpoint(first, "p")
+    store.checkpoint(first, "q")
+    store.checkpoint(replace(first, task="again"), "p")
+    other = bench.open()
+    other.checkpoint(replace(first, task="elsewhere"), "r")
+    assert [one.name for one in store.checkpoints(ID)] == ["q", "p", "r"]
+    assert store.load_checkpoint(ID, "p").task == "again"
+
+
+def test_an_edit_by_hand_does_not_reach_recovery_points(bench: Bench) -> None:
+    store = bench.open()
+    done = store.commit(after_plan(store.create(session())), expect=1)
+    store.checkpoint(done, "after-plan")
+    bench.edit(ID, lambda data: data.replace(b"20 ms", b"99 ms"))
+    assert store.load_checkpoint(ID, "after-plan") == done
+
+
+@pytest.mark.parametrize("bad", ["", "../x", "a/b", "a b", "x" * 129])
+def test_a_name_that_could_be_a_path_is_refused_for_recovery_points(store: SessionStore, bad: str) -> None:
+    made = store.create(session())
+    for wrong in (lambda: store.checkpoint(made, bad), lambda: store.load_checkpoint(ID, bad), lambda: store.restore(ID, bad)):
+        with pytest.raises(InputError, match="recovery point"):
+            wrong()
+
+
+def test_restoring_keeps_the_current_state_as_a_recovery_point(bench: Bench) -> None:
+    store = bench.open()
+    first = store.commit(replace(store.create(session()), status="running"), expect=1)
+    store.checkpoint(first, "start")
+    second = store.commit(after_plan(first), expect=2)
+    back = bench.open().restore(ID, "start")
+    assert back.revision == 4
+    assert back.completed_stages == ()
+    assert back.status == "ready"
+    assert store.load(ID) == back
+    assert store.load_checkpoint(ID, "before-restore-001") == second
+    assert store.restore(ID, "before-restore-001").completed_stages == ("plan",)
+    assert [one.name for one in store.checkpoints(ID)] == ["start", "before-restore-001", "before-restore-002"]
+    with pytest.raises(InputError, match="start"):
+        store.restore(ID, "strat")
+
+
+def test_a_damaged_session_can_be_restored_and_is_set_aside(bench: Bench) -> None:
+    store = bench.open()
+    made = store.create(after_plan(session()))
+    store.checkpoint(made, "good")
+    bench.edit(ID, lambda data: data[:100] + b" my own unfinished words")
+    with pytest.raises(Damaged):
+        store.load(ID)
+    assert bench.open().restore(ID, "good").stage_outputs == made.stage_outputs
+    assert store.load(ID).revision > made.revision
+    assert b"my own unfinished words" in bench.contents()
+
+
+def test_old_recovery_points_are_pruned(bench: Bench) -> None:
+    """O7."""
+    store = bench.open()
+    state = store.create(session())
+    for number in range(5):
+        state = store.commit(replace(state, task=f"task {number}"), expect=state.revision)
+        store.checkpoint(state, f"p{number}")
+    assert store.prune_checkpoints(ID, keep=2) == 3
+    assert store.prune_checkpoints(ID, keep=2) == 0
+    assert [one.name for one in bench.open().checkpoints(ID)] == ["p3", "p4"]
+    assert bench.open().load_checkpoint(ID, "p3").task == "task 3"
+    store.checkpoint(state, "p9")
+    assert bench.open().load_checkpoint(ID, "p9") == state
+
+
+def test_a_recovery_point_is_whole_after_another_process_pruned(bench: Bench) -> None:
+    store, other = bench.open(), bench.open()
+    state = store.create(after_plan(session()))
+    store.checkpoint(state, "p1")
+    assert other.prune_checkpoints(ID, keep=0) == 1
+    store.checkpoint(state, "p2")
+    assert [one.name for one in other.checkpoints(ID)] == ["p2"]
+    assert other.load_checkpoint(ID, "p2") == state
+
+
+# Forks
+
+
+def test_a_fork_knows_where_it_comes_from_and_leads_its_own_life(bench: Bench) -> None:
+    store = bench.open()
+    ref = store.raw_put(ID, b"page", media_type="text/html", source="https://example.org")
+    first = store.create(session())
+    store.checkpoint(first, "start")
+    store.commit(replace(after_plan(first), status="running"), expect=1)
+    store.write_stage_files(ID, 1, "plan", context="given", output="written")
+    early = store.fork(ID, "early", checkpoint="start")
+    late = store.fork(ID, "late")
+    assert (early.workflow_id, early.revision, early.completed_stages) == ("early", 1, ())
+    assert early.lineage is not None
+    assert {key: early.lineage[key] for key in ("from", "checkpoint", "revision")} == {"from": ID, "checkpoint": "start", "revision": 1}
+    assert (late.completed_stages, late.status) == (("plan",), "ready")
+    assert store.checkpoints("late") == []
+    assert bench.stage_file("late", "01-plan/output.md") == "written"
+    again = store.fork("late", "later")
+    assert again.lineage is not None
+    assert again.lineage["earlier"]["from"] == ID
+    store.remove(ID)
+    assert bench.open().raw_get("late", ref).data == b"page"
+    assert store.load("early") == early
+    with pytest.raises(InputError, match="exists already"):
+        store.fork("late", "early")
+
+
+def test_a_removed_session_is_gone_with_everything(bench: Bench) -> None:
+    store = bench.open()
+    made = store.create(session(task="unmistakable words"))
+    store.checkpoint(made, "p")
+    store.raw_put(ID, b"unmistakable bytes")
+    store.write_stage_files(ID, 1, "plan", context="unmistakable context")
+    with store.hold(ID), pytest.raises(Locked):
+        bench.open().remove(ID)
+    store.remove(ID)
+    assert store.list() == []
+    assert b"unmistakable" not in bench.contents()
+    with pytest.raises(InputError):
+        store.load(ID)
+    assert store.create(session()).revision == 1
+    assert store.checkpoints(ID) == []
+    assert store.raw_list(ID) == []
+
+
+# Raw data
+
+
+def test_raw_data_is_kept_once_and_found_by_a_prefix(bench: Bench) -> None:
+    """W10."""
+    store = bench.open()
+    store.create(session())
+    page = "Zürich <b>page</b>\0".encode()
+    ref = store.raw_put(ID, page, media_type="text/html", source="https://ada:secret99@example.org/page")
+    assert ref.startswith("raw:sha256-")
+    assert len(ref) == len("raw:sha256-") + 64
+    assert store.raw_put(ID, page, media_type="text/html", source="https://ada:secret99@example.org/page") == ref
+    store.raw_put(ID, b"")
+    assert len(store.raw_list(ID)) == 2
+    for asked in (ref, ref[:20], ref.removeprefix("raw:"), ref.removeprefix("raw:sha256-")[:8]):
+        found = bench.open().raw_get(ID, asked)
+        assert (found.ref, found.data, found.media_type) == (ref, page, "text/html")
+    assert found.source is not None
+    assert "secret99" not in found.source
+    assert found.text().startswith("Zürich")
+
+
+def test_a_raw_reference_that_is_none_or_many_is_refused(store: SessionStore) -> None:
+    store.create(session())
+    for number in range(40):
+        store.raw_put(ID, b"%d" % number)
+    with pytest.raises(InputError, match="Give more digits"):
+        store.raw_get(ID, "raw:sha256-")
+    for wrong in ("raw:sha256-" + "0" * 64, "zzz", "", "../../etc/passwd"):
+        with pytest.raises(InputError):
+            store.raw_get(ID, wrong)
+
+
+def test_raw_data_belongs_to_its_session(store: SessionStore) -> None:
+    store.create(session("one"))
+    store.create(session("two"))
+    ref = store.raw_put("one", b"mine")
+    with pytest.raises(InputError):
+        store.raw_get("two", ref)
+
+
+# Stage files
+
+
+def test_what_a_stage_was_given_and_wrote_is_kept_as_markdown(bench: Bench) -> None:
+    """W7."""
+    store = bench.open()
+    store.create(session())
+    store.write_stage_files(ID, 1, "plan", context="# given")
+    store.write_stage_files(ID, 1, "plan", output="# written\n")
+    store.write_stage_files(ID, 12, "odd name/../x", context="first")
+    store.write_stage_files(ID, 12, "odd name/../x", context="second")
+    assert bench.stage_file(ID, "01-plan/context.md") == "# given"
+    assert bench.stage_file(ID, "01-plan/output.md") == "# written\n"
+    assert bench.stage_file(ID, "12-odd-name-..-x/context.md") == "second"
+
+
+# Forgetting
+
+
+def filled(store: SessionStore, workflow_id: str, words: str) -> None:
+    """A session that has the words everywhere."""
+    ref = store.raw_put(workflow_id, f"page: {words} and more".encode(), source="https://example.org")
+    store.raw_put(workflow_id, b"harmless page")
+    finding = Finding(f"It is said that {words}", "doc-1")
+    state = session(
+        workflow_id,
+        task=f"Measure it. Remember: {words}. Then stop.",
+        completed_stages=("plan",),
+        stage_outputs={
+            "plan": replace(
+                output("plan", f"All is well. Somebody wrote: {words}."),
+                key_findings=(finding, Finding("The index is in memory", "doc-12")),
+                raw_data_refs=(ref,),
+                data={"deep": [{"note": words.upper()}], words: 1},
+            )
+        },
+        memory_snapshots=({"stage": "plan", "summary": f"{words}!"},),
+        retrieved=({"text": words},),
+        error=SessionError("plan", "x", "halted", (), {"said": words}),
+        extra={"mine": words},
+    )
+    made = store.create(state)
+    store.checkpoint(made, "p1")
+    store.checkpoint(replace(made, task="other"), "p2")
+    store.write_stage_files(workflow_id, 1, "plan", context=f"# Task\n\n- {words}\n- other\n", output=f"Well. {words}")
+
+
+def test_a_text_is_forgotten_everywhere_and_the_rest_stays(bench: Bench) -> None:
+    """M14."""
+    store = bench.open()
+    filled(store, "one", "the Heron of Basel")
+    filled(store, "two", "something else")
+    before = store.load("two")
+    touched = store.forget_text("The  heron of  Basel")
+    assert {one.session for one in touched} == {"one"}
+    assert {one.kind for one in touched} >= {"session", "checkpoint", "raw data", "stage file"}
+    assert all(one.done and one.count >= 1 for one in touched)
+    assert b"heron of basel" not in bench.contents().lower()
+    after = bench.open().load("one")
+    assert after.task.startswith("Measure it.")
+    assert "Then stop." in after.task
+    plan = after.stage_outputs["plan"]
+    assert plan.summary.startswith("All is well.")
+    assert plan.key_findings == (Finding("The index is in memory", "doc-12"),)
+    assert [one.name for one in store.checkpoints("one")] == ["p1", "p2"]
+    assert store.load_checkpoint("one", "p1").completed_stages == ("plan",)
+    assert len(store.raw_list("one")) == 1
+    assert "- other" in bench.stage_file("one", "01-plan/context.md")
+    assert store.load("two") == before
+    assert store.forget_text("The heron of Basel") == []
+
+
+def test_a_session_that_is_run_or_damaged_is_reported_and_not_changed(bench: Bench) -> None:
+    store = bench.open()
+    store.create(session("runs", task="the heron sings"))
+    store.create(session("broken", task="the heron sings"))
+    bench.edit("broken", lambda data: data[:-3])
+    with store.hold("runs", owner="worker-1"):
+        touched = {one.session: one for one in bench.open().forget_text("the heron sings")}
+    assert not touched["runs"].done
+    assert "worker-1" in touched["runs"].why
+    assert not touched["broken"].done
+    assert store.load("runs").task == "the heron sings"
+    assert store.forget_text("THE HERON SINGS")
+    assert "heron" not in store.load("runs").task
+
+
+def test_a_text_that_runs_over_the_end_of_a_sentence_is_forgotten(bench: Bench) -> None:
+    store = bench.open()
+    store.create(session(task="The heron sings. In Basel it rains."))
+    store.forget_text("sings. In Basel")
+    assert b"Basel" not in bench.contents()
+    assert store.load(ID).task
+
+
+def test_forgetting_nothing_is_refused(store: SessionStore) -> None:
+    for nothing in ("", "  \n"):
+        with pytest.raises(InputError, match="empty"):
+            store.forget_text(nothing)
+
+
+def test_every_error_is_one_of_ours(store: SessionStore) -> None:
+    with pytest.raises(HoldfastError):
+        store.create(session(extra={"x": object()}))
+    assert store.list() == []

@@ -1,0 +1,220 @@
+"""What is special about sessions in PostgreSQL: the export, locks whose connection breaks, opening by a configuration (W1, W6, W16, C3)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crash.postgres_server import own_server
+
+from holdfast.config import config_from_values
+from holdfast.durable import REAL
+from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
+from holdfast.session.opening import open_sessions
+from holdfast.session.output import StageOutput
+from holdfast.session.postgres import PostgresSessionStore
+from holdfast.session.state import Session
+from holdfast.testing.failing_disk import FailingDisk, Fault
+
+ID = "research-001"
+
+
+@pytest.fixture
+def store(postgres: str, tmp_path: Path) -> Iterator[PostgresSessionStore]:
+    opened = PostgresSessionStore(postgres, folder=tmp_path / "sessions", path=str(tmp_path / "out" / "{session_id}.json"), beat=0.1)
+    yield opened
+    opened.close()
+
+
+def session(**more: Any) -> Session:
+    return Session(ID, task="Measure the latency.", **more)
+
+
+def terminate(dsn: str, backend: int) -> None:
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", [backend])
+
+
+def backend_of(store: PostgresSessionStore) -> int:
+    row = store.database.one("SELECT backend FROM session_owners WHERE id = %s", [ID])
+    assert row is not None
+    return int(row[0])
+
+
+def test_with_a_path_the_file_is_written_after_each_commit(store: PostgresSessionStore, tmp_path: Path) -> None:
+    file = tmp_path / "out" / f"{ID}.json"
+    made = store.create(session())
+    assert json.loads(file.read_text())["revision"] == 1
+    store.write_stage_files(ID, 1, "plan", context="# given", output="# written")
+    store.checkpoint(made, "start")
+    done = store.commit(replace(made, stage_outputs={"plan": StageOutput("plan", "The heron sings. It is loud.")}), expect=1)
+    assert json.loads(file.read_text())["stage_outputs"]["plan"]["summary"].startswith("The heron")
+    stages = tmp_path / "sessions" / ID / "stages" / "01-plan"
+    assert [path.read_text() for path in sorted(stages.iterdir())] == ["# given", "# written"]
+    file.write_text("{}")  # an export: what counts is in the database
+    assert store.load(ID) == done
+    store.fork(ID, "copy")
+    assert (tmp_path / "sessions" / "copy" / "stages" / "01-plan" / "output.md").read_text() == "# written"
+    store.write_stage_files(ID, 2, "listen", output="The heron sings.\n\nAnd more.")
+    store.forget_text("the heron sings")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "heron" in path.read_text().lower()]
+    store.restore(ID, "start")
+    assert json.loads(file.read_text())["stage_outputs"] == {}
+    store.remove(ID)
+    assert not file.exists()
+    assert not stages.exists()
+
+
+def test_without_a_path_there_are_no_files(postgres: str, tmp_path: Path) -> None:
+    store = PostgresSessionStore(postgres, folder=tmp_path / "sessions")
+    store.create(session())
+    store.write_stage_files(ID, 1, "plan", context="given")
+    store.close()
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_an_export_that_fails_is_said_and_the_commit_stands(postgres: str, tmp_path: Path) -> None:
+    """W15."""
+    disk = FailingDisk(REAL)
+    store = PostgresSessionStore(postgres, folder=tmp_path, path=str(tmp_path / "{session_id}.json"), disk=disk)
+    made = store.create(session())
+    disk.plan = (Fault("write", 1, errno.ENOSPC, persistent=True),)
+    with pytest.raises(DiskFull):
+        store.commit(made, expect=1)
+    assert store.load(ID).revision == 2
+    store.close()
+
+
+def test_a_lock_whose_connection_breaks_is_taken_again_by_its_owner(store: PostgresSessionStore, postgres: str) -> None:
+    made = store.create(session())
+    other = PostgresSessionStore(postgres, beat=0.1)
+    with store.hold(ID, owner="first"):
+        terminate(postgres, backend_of(store))
+        with pytest.raises(Locked, match="first"), other.hold(ID):
+            raise AssertionError("a live owner was taken over")
+        made = store.commit(made, expect=1)
+        owner = other.owner(ID)
+        assert owner is not None
+        assert owner.name == "first"
+    assert other.owner(ID) is None
+    with other.hold(ID) as held:
+        assert held.taken_over is None
+    other.close()
+
+
+def test_one_who_lost_the_session_to_another_cannot_commit(store: PostgresSessionStore, postgres: str) -> None:
+    made = store.create(session())
+    other = PostgresSessionStore(postgres, beat=0.1)
+    import psycopg
+
+    slow = PostgresSessionStore(postgres, beat=60)
+    with slow.hold(ID, owner="sleeper"):
+        with psycopg.connect(postgres, autocommit=True) as connection:  # as if it had been on another machine that went to sleep
+            connection.execute("UPDATE holdfast.session_owners SET host = 'elsewhere', heartbeat = now() - interval '1 day'")
+        terminate(postgres, backend_of(slow))
+        with other.hold(ID, owner="second") as held:
+            assert held.taken_over is not None
+            assert held.taken_over.name == "sleeper"
+            with pytest.raises(Locked, match="second"):
+                slow.commit(made, expect=1)
+            other.commit(made, expect=1)
+        with pytest.raises(Locked):
+            slow.commit(made, expect=1)
+    assert store.load(ID).revision == 2
+    for one in (slow, other):
+        one.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_dead_owner_is_taken_over_at_once(store: PostgresSessionStore) -> None:
+    store.create(session())
+    store.close()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with store.hold(ID, owner="doomed"):
+            os.write(writer, b"held")
+            time.sleep(600)
+        os._exit(0)
+    assert os.read(reader, 4) == b"held"
+    with pytest.raises(Locked, match="doomed"), store.hold(ID):
+        raise AssertionError("two run it")
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    for _ in range(100):
+        if store.owner(ID) is None:
+            break
+        time.sleep(0.02)
+    with store.hold(ID) as held:
+        assert held.taken_over is not None
+        assert (held.taken_over.name, held.taken_over.pid) == ("doomed", child)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path: Path) -> None:
+    """The server forgets all locks; another machine, which cannot see the process, has to wait until the owner had time to come back."""
+    with own_server(tmp_path / "server") as server:
+        owner = PostgresSessionStore(server.dsn, beat=1.0)
+        other = PostgresSessionStore(server.dsn, beat=1.0)
+        made = owner.create(session())
+        with owner.hold(ID, owner="patient"):
+            owner.database.rows("UPDATE session_owners SET host = 'elsewhere' RETURNING 1")
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                other.load(ID)
+            server.start()
+            with pytest.raises(Locked, match="patient"), other.hold(ID):
+                raise AssertionError("a live owner was taken over")
+            assert owner.commit(made, expect=1).revision == 2
+        with other.hold(ID):
+            pass
+        owner.close()
+        other.close()
+
+
+def test_threads_that_commit_at_once_lose_nothing(store: PostgresSessionStore) -> None:
+    from holdfast.errors import RevisionConflict
+
+    store.create(session())
+
+    def work(name: str) -> None:
+        for _ in range(10):
+            while True:
+                current = store.load(ID)
+                try:
+                    store.commit(
+                        replace(current, completed_stages=(*current.completed_stages, f"{name}{current.revision}")), expect=current.revision
+                    )
+                    break
+                except RevisionConflict:
+                    continue
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.load(ID).completed_stages) == 30
+
+
+def test_the_configuration_opens_it(postgres: str, tmp_path: Path) -> None:
+    home = {"HOLDFAST_HOME": str(tmp_path)}
+    values: dict[str, Any] = {"session": {"storage_backend": "postgresql"}}
+    with pytest.raises(ConfigError, match=r"session\.connection"):
+        open_sessions(config_from_values(values, environ=home))
+    values["session"]["vector_store"] = {"provider": "pgvector", "connection": postgres}
+    store = open_sessions(config_from_values(values, environ=home))
+    assert isinstance(store, PostgresSessionStore)
+    assert store.create(session()).revision == 1
+    store.close()

@@ -1,0 +1,102 @@
+"""The power goes at any moment: what a store returned is there, nothing is half there, and it can go on (W5, W6, W10)."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import InputError
+from holdfast.session import FileSessionStore, Session, StageOutput
+from holdfast.testing.disk import PowerCut, SimulatedDisk
+
+if TYPE_CHECKING:
+    from tests.conftest import Effort
+
+# A generator that is thrown away after the cut closes its file on a dead disk; Python reports that, and nobody could act on it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+class Ledger:
+    """What was acknowledged before the power went."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.points: dict[str, Session] = {}
+        self.raw: dict[str, bytes] = {}
+
+
+def work(disk: SimulatedDisk, choose: random.Random, ledger: Ledger) -> None:
+    store = FileSessionStore("/base/sessions", disk=disk)
+    session = store.create(Session("run", task="t" * choose.randrange(2000)))
+    ledger.session = session
+    for number in range(12):
+        output = StageOutput(f"s{number}", f"summary {number} " * choose.randrange(1, 80))
+        session = store.commit(
+            replace(session, stage_outputs={**session.stage_outputs, output.stage_name: output}), expect=session.revision
+        )
+        ledger.session = session
+        if choose.random() < 0.4:
+            store.checkpoint(session, f"p{number}")
+            ledger.points[f"p{number}"] = session
+        if choose.random() < 0.3:
+            data = f"raw {number}".encode() * choose.randrange(1, 200)
+            ledger.raw[store.raw_put("run", data)] = data
+        store.write_stage_files("run", number, "s", context="c" * choose.randrange(900), output="o")
+        if ledger.points and choose.random() < 0.1:
+            name = choose.choice(sorted(ledger.points))
+            session = ledger.session = store.restore("run", name)
+        if choose.random() < 0.1:
+            store.prune_checkpoints("run", keep=len(store.checkpoints("run")))
+
+
+@pytest.mark.prove
+def test_a_cut_at_any_moment_loses_nothing_that_was_acknowledged(effort: Effort) -> None:
+    for run in range(effort(80, 3000)):
+        choose = random.Random(effort.seed * 1009 + run)
+        disk = SimulatedDisk(seed=run, cut_at=choose.randrange(1, 700))
+        ledger = Ledger()
+        with suppress(PowerCut):
+            work(disk, choose, ledger)
+        after = disk.crash() if choose.random() < 0.7 else disk.kill()
+        store = FileSessionStore("/base/sessions", disk=after)
+        if ledger.session is None:
+            with suppress(InputError):
+                assert store.load("run").revision == 1
+            continue
+        found = store.load("run")
+        assert found.revision >= ledger.session.revision, f"run {run}: lost"
+        if found.revision == ledger.session.revision:
+            assert found == ledger.session, f"run {run}: not as it was acknowledged"
+        for name, state in ledger.points.items():
+            assert store.load_checkpoint("run", name) == state, f"run {run}: recovery point {name}"
+        for ref, data in ledger.raw.items():
+            assert store.raw_get("run", ref).data == data, f"run {run}: raw data"
+        again = store.commit(replace(found, task="goes on"), expect=found.revision)
+        store.checkpoint(again, "new")
+        assert store.load_checkpoint("run", "new") == store.load("run") == again
+
+
+@pytest.mark.prove
+def test_a_cut_while_forgetting_leaves_a_session_that_can_be_forgotten_again(effort: Effort) -> None:
+    """M14."""
+    for run in range(effort(40, 1500)):
+        choose = random.Random(effort.seed * 7919 + run)
+        disk = SimulatedDisk(seed=run)
+        store = FileSessionStore("/base/sessions", disk=disk)
+        session = store.create(Session("run", task="Begin. The heron sings. End.", extra={"note": "the heron sings"}))
+        store.checkpoint(session, "p")
+        store.raw_put("run", b"page: the heron sings")
+        disk.cut_at = disk.calls + choose.randrange(1, 160)
+        with suppress(PowerCut):
+            store.forget_text("the heron sings")
+        after = FileSessionStore("/base/sessions", disk=disk.crash())
+        assert after.load("run").task.startswith("Begin.")
+        after.forget_text("the heron sings")
+        assert "heron" not in repr(after.load("run"))
+        assert "heron" not in repr(after.load_checkpoint("run", "p"))
+        assert after.raw_list("run") == []
+        assert after.forget_text("the heron sings") == []

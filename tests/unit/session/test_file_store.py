@@ -1,0 +1,307 @@
+"""What only the file store has: layout, syncs, full disks, lost permissions, signs of life, leftovers (W1, W2, W5, W7, W15, M14, O7)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config import load_config
+from holdfast.errors import ConfigError, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
+from holdfast.session import FileSessionStore, Session, StageOutput, open_sessions
+from holdfast.testing import FailingDisk, FakeClock, Fault, SimulatedDisk
+
+
+def session(id: str = "w-1", **more: Any) -> Session:
+    return Session(id, task="Measure it.", **more)
+
+
+def grown(of: Session, number: int) -> Session:
+    output = StageOutput(f"s{number}", f"summary {number}")
+    return replace(of, completed_stages=(*of.completed_stages, f"s{number}"), stage_outputs={**of.stage_outputs, f"s{number}": output})
+
+
+# Layout
+
+
+def test_files_lie_where_the_documents_say(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path / "sessions")
+    made = store.create(session())
+    store.checkpoint(made, "p")
+    ref = store.raw_put("w-1", b"x")
+    store.write_stage_files("w-1", 2, "web_research", context="c", output="o")
+    base = tmp_path / "sessions"
+    assert json.loads((base / "w-1.json").read_text())["workflow_id"] == "w-1"
+    assert (base / "w-1.json").stat().st_mode & 0o777 == 0o600
+    assert (base / "w-1/stages/02-web_research/context.md").read_text() == "c"
+    assert (base / "w-1/stages/02-web_research/output.md").read_text() == "o"
+    assert (base / "w-1/checkpoints.jsonl").exists()
+    digest = ref.removeprefix("raw:")
+    assert (base / "w-1/raw" / digest[7:9] / digest[9:11] / digest).read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("template", ["files/{session_id}.json", "files/{session_id}/state.json", "files/session-{session_id}.state"])
+def test_a_template_puts_the_file_elsewhere(tmp_path: Path, template: str) -> None:
+    """W1: `memory.session_memory.path`."""
+    store = FileSessionStore(tmp_path / "sessions", path=str(tmp_path / template))
+    made = store.create(session())
+    store.create(session("w-2"))
+    place = tmp_path / template.replace("{session_id}", "w-1")
+    assert json.loads(place.read_text())["workflow_id"] == "w-1"
+    (place.parent / "stranger.txt").write_text("not a session")
+    (tmp_path / "files" / "empty").mkdir()
+    again = FileSessionStore(tmp_path / "sessions", path=str(tmp_path / template))
+    assert {one.workflow_id for one in again.list()} == {"w-1", "w-2"}
+    assert again.commit(again.load("w-1"), expect=1).revision == 2
+    again.checkpoint(made, "p")
+    again.remove("w-1")
+    assert [one.workflow_id for one in again.list()] == ["w-2"]
+
+
+@pytest.mark.parametrize("template", ["sessions.json", "{session_id}/{session_id}.json"])
+def test_a_template_needs_the_id_once(tmp_path: Path, template: str) -> None:
+    with pytest.raises(ConfigError, match="session_id") as caught:
+        FileSessionStore(tmp_path, path=template)
+    assert caught.value.key == "memory.session_memory.path"
+
+
+def test_the_store_that_a_configuration_describes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    file = tmp_path / "config.yaml"
+    file.write_text("session:\n  path: runs\n")
+    open_sessions(load_config(file)).create(session())
+    assert (tmp_path / "home" / "runs" / "w-1.json").exists()
+    file.write_text(f'memory:\n  session_memory:\n    path: "{tmp_path}/{{session_id}}.json"\n')
+    open_sessions(load_config(file)).create(session("w-2"))
+    assert (tmp_path / "w-2.json").exists()
+    file.write_text("session:\n  storage_backend: postgresql\n")
+    with pytest.raises(ConfigError, match="connection"):
+        open_sessions(load_config(file))
+
+
+def test_a_file_that_was_copied_under_another_name_is_told_of(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    store.create(session())
+    (tmp_path / "copy.json").write_bytes((tmp_path / "w-1.json").read_bytes())
+    with pytest.raises(StorageError, match="'w-1'"):
+        store.load("copy")
+    assert {one.workflow_id: bool(one.problem) for one in store.list()} == {"w-1": False, "copy": True}
+
+
+def test_a_file_without_a_session_beside_it_is_no_session(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    assert store.list() == []
+    (tmp_path / ".hidden.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "folder").mkdir()
+    assert store.list() == []
+
+
+# Syncs
+
+
+def test_a_commit_is_one_replace_with_two_syncs_and_a_recovery_point_one_more() -> None:
+    disk = FailingDisk(SimulatedDisk())
+    store = FileSessionStore("/sessions", disk=disk)
+    state = store.create(session())
+    store.checkpoint(state, "p0")
+    for number in range(3):
+        disk.calls.clear()
+        state = store.commit(grown(state, number), expect=state.revision)
+        assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync", "sync_folder"]
+        disk.calls.clear()
+        store.checkpoint(state, f"p{number + 1}")
+        assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync"]
+        disk.calls.clear()
+        store.write_stage_files("w-1", number, "s", context="c", output="o")
+        assert not [call for call in disk.calls if call.operation.startswith("sync")]
+    assert disk.open_handles == 0
+
+
+def test_a_recovery_point_costs_what_is_new(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    state = store.create(session())
+    sizes = []
+    for number in range(30):
+        output = StageOutput(f"s{number}", f"summary {number} " * 100)
+        state = store.commit(replace(state, stage_outputs={**state.stage_outputs, f"s{number}": output}), expect=state.revision)
+        before = (tmp_path / "w-1/checkpoints.jsonl").stat().st_size if number else 0
+        store.checkpoint(state, f"p{number}")
+        sizes.append((tmp_path / "w-1/checkpoints.jsonl").stat().st_size - before)
+    assert sizes[-1] < 2 * sizes[1], "a stage's output is written once"
+    assert store.load_checkpoint("w-1", "p29") == state
+    assert len(store.load_checkpoint("w-1", "p4").stage_outputs) == 5
+
+
+# Disks that fail
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EACCES, NotWritable), (errno.EIO, WriteFailed)])
+@pytest.mark.parametrize("operation", ["create", "write", "rename"])
+def test_a_write_that_fails_says_so_and_leaves_the_old_state(operation: str, number: int, kind: type[StorageError]) -> None:
+    """W15."""
+    disk = SimulatedDisk()
+    made = FileSessionStore("/sessions", disk=disk).create(session())
+    failing = FailingDisk(disk, [Fault(operation, 1, number)])
+    store = FileSessionStore("/sessions", disk=failing)
+    with pytest.raises(kind):
+        store.commit(grown(made, 1), expect=1)
+    assert failing.open_handles == 0
+    assert FileSessionStore("/sessions", disk=disk).load("w-1") == made
+    assert store.commit(grown(made, 1), expect=1).revision == 2, "when there is room again it goes on"
+
+
+@pytest.mark.parametrize("nth", range(1, 40))
+def test_whatever_call_fails_the_old_state_or_the_new_one_is_there(nth: int) -> None:
+    disk = SimulatedDisk()
+    made = FileSessionStore("/sessions", disk=disk).create(session())
+    store = FileSessionStore("/sessions", disk=FailingDisk(disk, [Fault("*", nth, errno.ENOSPC)]))
+    for work in (
+        lambda: store.commit(grown(made, 1), expect=1),
+        lambda: store.checkpoint(made, "p"),
+        lambda: store.raw_put("w-1", b"data"),
+        lambda: store.write_stage_files("w-1", 1, "s", context="c"),
+    ):
+        try:
+            work()
+        except StorageError:
+            break
+    after = FileSessionStore("/sessions", disk=disk)
+    assert after.load("w-1").revision in (1, 2)
+    assert after.commit(after.load("w-1"), expect=after.load("w-1").revision)
+    after.checkpoint(after.load("w-1"), "again")
+    assert after.load_checkpoint("w-1", "again") == after.load("w-1")
+
+
+def test_a_failed_sync_is_told_and_the_next_try_starts_anew() -> None:
+    disk = SimulatedDisk()
+    made = FileSessionStore("/sessions", disk=disk).create(session())
+    FileSessionStore("/sessions", disk=disk).checkpoint(made, "p0")
+    failing = FailingDisk(disk, [Fault("sync", 1, errno.EIO)])
+    store = FileSessionStore("/sessions", disk=failing)
+    with pytest.raises(SyncFailed):
+        store.checkpoint(made, "p1")
+    store.checkpoint(made, "p2")
+    assert failing.synced_again_after_failing() == []
+    assert "p2" in [one.name for one in store.checkpoints("w-1")]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_any_more(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    made = store.create(session())
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(NotWritable):
+            store.commit(made, expect=1)
+    finally:
+        tmp_path.chmod(0o700)
+    assert store.load("w-1") == made
+
+
+# Signs of life
+
+
+def test_who_holds_a_session_gives_signs_of_life(tmp_path: Path) -> None:
+    store, other = FileSessionStore(tmp_path, beat=0.01), FileSessionStore(tmp_path)
+    store.create(session())
+    with store.hold("w-1", owner="me"):
+        note = tmp_path / "w-1/owner.json"
+        os.utime(note, (1, 1))
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and note.stat().st_mtime < 2:
+            time.sleep(0.005)
+        owner = other.owner("w-1")
+        assert owner is not None
+        assert owner.heartbeat > "2020"
+    assert not note.exists()
+
+
+def test_an_owner_that_left_its_note_behind_is_nobody(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    store.create(session())
+    note = {"name": "dead", "host": "h", "pid": 1, "since": "2026-01-01T00:00:00.000Z"}
+    (tmp_path / "w-1/owner.json").write_text(json.dumps(note))
+    assert store.owner("w-1") is None
+    with store.hold("w-1") as held:
+        assert held.taken_over is not None
+        assert held.taken_over.name == "dead"
+
+
+# Time and listing
+
+
+def test_times_come_from_the_clock(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = FileSessionStore(tmp_path, clock=clock)
+    made = store.create(session())
+    clock.advance(60)
+    done = store.commit(made, expect=1)
+    assert done.created_at == made.created_at == made.updated_at
+    assert done.updated_at > done.created_at
+
+
+def test_the_list_notices_every_change_and_what_is_gone(tmp_path: Path) -> None:
+    store, other = FileSessionStore(tmp_path), FileSessionStore(tmp_path)
+    made = store.create(session())
+    time.sleep(0.05)  # older than a tick, so that it is kept
+    assert store.list()[0].status == "ready"
+    other.commit(replace(made, status="halted"), expect=1)
+    assert store.list()[0].status == "halted"
+    (tmp_path / "w-1.json").write_text("{")
+    assert store.list()[0].problem
+    (tmp_path / "w-1.json").unlink()
+    assert store.list() == []
+
+
+# Damage of recovery points, and forgetting
+
+
+def test_a_torn_log_of_recovery_points_gives_what_is_whole(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path)
+    made = store.create(session())
+    store.checkpoint(made, "p1")
+    whole = (tmp_path / "w-1/checkpoints.jsonl").stat().st_size
+    store.checkpoint(grown(made, 1), "p2")
+    log = tmp_path / "w-1/checkpoints.jsonl"
+    log.write_bytes(log.read_bytes()[: whole + 30])
+    again = FileSessionStore(tmp_path)
+    assert [one.name for one in again.checkpoints("w-1")] == ["p1"]
+    again.checkpoint(grown(made, 2), "p3")
+    assert again.load_checkpoint("w-1", "p3") == grown(made, 2)
+    assert again.load_checkpoint("w-1", "p1") == made
+
+
+def test_forgetting_reaches_what_killed_writers_left(tmp_path: Path) -> None:
+    """M14: every file is grepped."""
+    store = FileSessionStore(tmp_path)
+    store.create(session())
+    (tmp_path / ".new-0123456789abcdef.tmp").write_text('{"task": "the heron sings"')
+    (tmp_path / "w-1.json.damaged-20260101T000000Z").write_text("the heron sings")
+    (tmp_path / "w-1/work").mkdir()
+    (tmp_path / "w-1/work/notes.txt").write_text("Well. The heron sings. Good.")
+    (tmp_path / "w-1/work/binary").write_bytes(b"\xff\xfe\x80the heron sings\x80")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/checkpoints.jsonl.damaged-7").write_text("the heron sings")
+    touched = store.forget_text("The heron sings")
+    assert {one.kind for one in touched} == {"leftover", "stage file"}
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and b"heron" in path.read_bytes()]
+    assert found == []
+    assert (tmp_path / "w-1/work/notes.txt").read_text() == "Well. [forgotten] Good."
+
+
+def test_an_id_from_outside_never_leads_out(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path / "sessions")
+    store.create(session())
+    for bad in ("../w-1", "..", "/etc/passwd", "a/../../b"):
+        with pytest.raises(InputError):
+            store.fork("w-1", bad)
+        with pytest.raises(InputError):
+            store.remove(bad)
+    assert [path.name for path in tmp_path.iterdir()] == ["sessions"]

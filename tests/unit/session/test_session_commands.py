@@ -1,0 +1,405 @@
+"""`holdfast sessions` and `holdfast session ...`, for a person and for a program (W4, W5, O1)."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from holdfast.app.commands.session import app as session_app
+from holdfast.app.commands.sessions import app as sessions_app
+from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict
+from holdfast.session import FileSessionStore, Finding, Session, SessionError, StageOutput, StageRecord
+
+REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
+HOSTILE = '<script>alert(1)</script> [bold]x[/bold] \x1b[31m $title "quoted" & more'
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSessionStore:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return FileSessionStore(tmp_path / "home" / "sessions")
+
+
+def stage_output(stage: str, summary: str = "Two stores answer in 20 ms.") -> StageOutput:
+    findings = (Finding("Cold start takes 2.4 s", "doc-12", True), Finding("It is quick", "doc-13", False))
+    return StageOutput(stage, summary, findings, "high", ("Look twice",), ("raw:sha256-3f1c",))
+
+
+@pytest.fixture
+def halted(store: FileSessionStore) -> FileSessionStore:
+    schema = {"type": "object", "required": ["p50"], "properties": {"p50": {"type": "number"}}}
+    made = store.create(
+        Session(
+            "lat-1",
+            task="Which store has the lowest latency?",
+            workflow={"id": "lat", "stages": [{"name": "plan"}, {"name": "search", "output_schema": schema}, {"name": "write"}]},
+        )
+    )
+    evicted = ({"name": "memory: k1", "tokens": 311},)
+    state = store.commit(
+        replace(
+            made,
+            status="running",
+            current_stage="search",
+            completed_stages=("plan",),
+            stage_outputs={"plan": stage_output("plan")},
+            stages={"plan": StageRecord("completed", 1, seconds=2.3, tokens=1520, model="small", evicted=evicted)},
+        ),
+        expect=1,
+    )
+    store.checkpoint(state, "after-plan")
+    error = SessionError(
+        "search", "malformed_output", "does not fit", ("key_findings[0].source: is missing",), f'{{"summary": "{HOSTILE}"}}'
+    )
+    store.commit(replace(state, status="halted", error=error), expect=2)
+    return store
+
+
+def run(app: typer.Typer, *arguments: str, stdin: str | None = None) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False, input=stdin)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def value(app: typer.Typer, *arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(run(app, *arguments, "--json", stdin=stdin))
+
+
+# The list
+
+
+def test_the_list_says_how_far_each_session_came(halted: FileSessionStore) -> None:
+    other = halted.create(Session("alone", task="t", status="running"))
+    output = run(sessions_app)
+    line = next(line for line in output.splitlines() if line.startswith("lat-1"))
+    for part in ("halted", "search", "1/3", "does not fit"):
+        assert part in line
+    assert "interrupted" in output, "it says that it runs, and nobody runs it"
+    with halted.hold("alone"):
+        assert "running" in run(sessions_app)
+    (Path(halted.layout.file("alone"))).write_text("{broken")
+    shown = {row["workflow_id"]: row for row in value(sessions_app)["sessions"]}
+    assert shown["alone"]["status"] == "damaged"
+    assert "line 1" in shown["alone"]["problem"]
+    assert [row["workflow_id"] for row in value(sessions_app, "--status", "halted")["sessions"]] == ["lat-1"]
+    assert len(value(sessions_app, "--last", "1")["sessions"]) == 1
+    assert other.revision == 1
+
+
+def test_an_empty_list_says_how_to_begin(store: FileSessionStore) -> None:
+    assert "holdfast run" in run(sessions_app)
+    assert value(sessions_app) == {"sessions": []}
+    with pytest.raises(InputError, match="not a status"):
+        run(sessions_app, "--status", "odd")
+
+
+# The story
+
+
+def test_a_session_reads_like_a_story(halted: FileSessionStore) -> None:
+    output = run(session_app, "show", "lat-1")
+    for part in (
+        "halted: 1 of 3 stages, now at search",
+        "Which store has the lowest latency?",
+        "1. plan",
+        "Two stores answer in 20 ms.",
+        "Cold start takes 2.4 s  [doc-12]",
+        "It is quick  [doc-13]  NOT FOUND IN ITS SOURCE",
+        "confidence high, 2.3 s, 1,520 tokens, small",
+        "left out memory: k1 (311 tokens)",
+        "3. write  pending",
+        "Stopped at search (malformed_output): does not fit",
+        "- key_findings[0].source: is missing",
+        "Recovery points: after-plan (1 stage)",
+        "Next: holdfast session fix lat-1 search --file output.json",
+    ):
+        assert part in output
+    assert "<script>alert(1)</script> [bold]x[/bold]" in output, "text of the session is never markup"
+    assert "\x1b" not in output, "and never commands the terminal"
+    assert output.index("1. plan") < output.index("2. search") < output.index("3. write")
+
+
+def test_the_story_as_a_value(halted: FileSessionStore) -> None:
+    shown = value(session_app, "show", "lat-1")
+    assert shown["session"]["workflow_id"] == "lat-1"
+    assert shown["status"] == "halted"
+    assert shown["checkpoints"][0]["name"] == "after-plan"
+    assert shown["next"][-1] == "holdfast resume lat-1"
+    assert value(session_app, "show", "lat-1", "--at", "after-plan")["session"]["status"] == "running"
+
+
+def test_the_file_of_the_reference_is_told_too(store: FileSessionStore) -> None:
+    path = Path(store.layout.file("research-2026-04-19-001"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(REFERENCE.read_bytes())
+    output = run(session_app, "show", "research-2026-04-19-001")
+    assert "ready: 2 stages completed, now at web_research" in output
+    assert "Decomposed into 3 subtasks" in output
+    assert "kept from an older file" in output
+    assert path.read_bytes() == REFERENCE.read_bytes(), "looking changes nothing"
+
+
+class _Page(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_the_page_needs_nothing_else_and_escapes_everything(halted: FileSessionStore, tmp_path: Path) -> None:
+    found = halted.load("lat-1")
+    odd = replace(
+        stage_output("plan", HOSTILE), key_findings=(Finding(HOSTILE, HOSTILE),), data={HOSTILE: HOSTILE}, raw_data_refs=(HOSTILE,)
+    )
+    strange = replace(found, task=HOSTILE, topic_tag=HOSTILE, stage_outputs={"plan": odd}, retrieved=({"text": HOSTILE},))
+    halted.commit(replace(strange, error=SessionError(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, hint=HOSTILE)), expect=found.revision)
+    page = tmp_path / "page.html"
+    assert "Wrote" in run(session_app, "show", "lat-1", "--html", str(page))
+    text = page.read_text()
+    parsed = _Page()
+    parsed.feed(text)
+    assert "script" not in parsed.tags
+    assert "b" not in parsed.tags
+    assert not [one for one in parsed.attributes if one[0] in ("src", "href", "onclick", "onload")]
+    assert "url(" not in text
+    assert "@import" not in text
+    assert parsed.words.count("<script>alert(1)</script>") >= 10
+    assert "$title" in parsed.words, "text of the session is not a template"
+    assert "\x1b" not in text
+
+
+def test_the_page_is_drawn_by_a_browser(halted: FileSessionStore, tmp_path: Path, chromium: str) -> None:
+    page = tmp_path / "page.html"
+    run(session_app, "show", "lat-1", "--html", str(page))
+    command = [
+        chromium,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "Which store has the lowest latency?" in ended.stdout
+    assert "Cold start takes 2.4 s" in ended.stdout
+
+
+# Fixing
+
+
+GOOD = {"summary": "Found it.", "key_findings": [{"fact": "a", "source": "b"}], "confidence": "high", "data": {"p50": 3}}
+
+
+def test_a_corrected_output_goes_in_and_the_session_is_ready(halted: FileSessionStore, tmp_path: Path) -> None:
+    """W4."""
+    file = tmp_path / "out.json"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps({"stage_name": "search", **GOOD}).encode())
+    assert "holdfast resume lat-1" in run(session_app, "fix", "lat-1", "search", "--file", str(file))
+    found = halted.load("lat-1")
+    assert (found.status, found.error, found.next_stage) == ("ready", None, "write")
+    assert found.completed_stages == ("plan", "search")
+    assert found.stage_outputs["search"].data == {"p50": 3}
+    assert found.stages["search"].status == "completed"
+    assert found.memory_snapshots[-1]["summary"] == "Found it."
+    assert found.revision == 4
+
+
+def test_standard_input_is_a_file_too(halted: FileSessionStore) -> None:
+    shown = value(session_app, "fix", "lat-1", "search", "--file", "-", stdin=json.dumps(GOOD))
+    assert shown["status"] == "ready"
+    assert shown["output"]["stage_name"] == "search", "which stage it is was said already"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps(GOOD | {"data": {"p50": "3"}}), "data.p50: '3' is not of type 'number'"),
+        (json.dumps({name: member for name, member in GOOD.items() if name != "data"}), "data: is missing"),
+        (json.dumps(GOOD | {"confidence": "sure"}), "confidence"),
+        (json.dumps(GOOD | {"stage_name": "plan"}), "stage_name"),
+        ("not json", "is not JSON"),
+    ],
+)
+def test_an_output_that_does_not_fit_stays_out(halted: FileSessionStore, text: str, said: str) -> None:
+    before = halted.load("lat-1")
+    with pytest.raises(OutputInvalid, match="does not fit") as caught:
+        run(session_app, "fix", "lat-1", "search", "--file", "-", stdin=text)
+    assert said in str(caught.value)
+    assert halted.load("lat-1") == before
+
+
+def test_fixing_what_is_not_there_or_is_being_run_is_refused(halted: FileSessionStore, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="search"):
+        run(session_app, "fix", "lat-1", "serch", "--file", "-", stdin=json.dumps(GOOD))
+    with pytest.raises(InputError, match="lat-1"):
+        run(session_app, "fix", "lat-2", "search", "--file", "-", stdin=json.dumps(GOOD))
+    assert not Path(halted.layout.side("lat-2")).exists()
+    with pytest.raises(InputError, match="could not read"):
+        run(session_app, "fix", "lat-1", "search", "--file", str(tmp_path / "none.json"))
+    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+        run(session_app, "fix", "lat-1", "search", "--file", "-", stdin=json.dumps(GOOD))
+
+
+# Editing
+
+
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    script = tmp_path / "editor.py"
+    script.write_text(f"import sys, pathlib\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text()\n{code}\npath.write_text(text)\n")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+
+
+def kept_text(error: HoldfastError) -> str:
+    return Path(str(error).rpartition("kept in ")[2].rstrip(".")).read_text()
+
+
+def test_an_edit_is_checked_and_committed(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor(tmp_path, monkeypatch, "text = text.replace('20 ms', '21 ms').replace('halted', 'ready')")
+    assert "revision 4" in run(session_app, "edit", "lat-1")
+    found = halted.load("lat-1")
+    assert "21 ms" in found.stage_outputs["plan"].summary
+    assert found.status == "ready"
+    editor(tmp_path, monkeypatch, "pass")
+    assert value(session_app, "edit", "lat-1") == {"session": "lat-1", "changed": False}
+    assert halted.load("lat-1") == found
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("text = text.replace('\"task\":', 'task:')", "line 3"),
+        ("text = text.replace('\"high\"', '\"sure\"')", "stage_outputs.plan.confidence"),
+        ("text = text.replace('lat-1', 'lat-9')", "workflow_id"),
+    ],
+)
+def test_an_edit_that_does_not_fit_changes_nothing_and_keeps_the_text(
+    halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    before = halted.load("lat-1")
+    editor(tmp_path, monkeypatch, code + "\ntext = text.replace('lowest', 'very lowest')")
+    with pytest.raises(HoldfastError) as caught:
+        run(session_app, "edit", "lat-1")
+    assert said in str(caught.value)
+    assert "very lowest" in kept_text(caught.value)
+    assert halted.load("lat-1") == before
+
+
+def test_somebody_who_wrote_meanwhile_is_not_overwritten(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = halted.layout.file("lat-1")
+    meanwhile = f"other = pathlib.Path({file!r}); other.write_text(other.read_text().replace('does not fit', 'does really not fit'))"
+    editor(tmp_path, monkeypatch, f"{meanwhile}\ntext = text.replace('lowest', 'very lowest')")
+    with pytest.raises(RevisionConflict) as caught:
+        run(session_app, "edit", "lat-1")
+    assert "very lowest" in kept_text(caught.value)
+    found = halted.load("lat-1")
+    assert found.error is not None
+    assert found.error.message == "does really not fit"
+
+
+def test_a_damaged_session_is_mended_in_the_editor(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(halted.layout.file("lat-1"))
+    path.write_text(path.read_text().replace('"topic_tag": "general",', '"topic_tag": "general"'))
+    with pytest.raises(Damaged, match="lacks a comma"):
+        run(session_app, "show", "lat-1")
+    editor(tmp_path, monkeypatch, "text = text.replace('\"general\"', '\"general\",')")
+    run(session_app, "edit", "lat-1")
+    assert halted.load("lat-1").revision == 4
+
+
+def test_an_editor_that_fails_or_is_not_there(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Path(halted.layout.file("lat-1")).read_bytes()
+    editor(tmp_path, monkeypatch, "sys.exit(3)")
+    with pytest.raises(InputError, match="code 3"):
+        run(session_app, "edit", "lat-1")
+    monkeypatch.setenv("EDITOR", "no-such-editor-anywhere")
+    with pytest.raises(InputError, match="could not be started"):
+        run(session_app, "edit", "lat-1")
+    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+        run(session_app, "edit", "lat-1")
+    assert Path(halted.layout.file("lat-1")).read_bytes() == before
+
+
+# Recovery points, forks, exports
+
+
+def test_the_difference_between_two_states(halted: FileSessionStore) -> None:
+    output = run(session_app, "diff", "lat-1", "after-plan")
+    assert "status changed" in output
+    assert "- running" in output
+    assert "+ halted" in output
+    shown = value(session_app, "diff", "lat-1", "after-plan", "current")["differences"]
+    assert {"place": "status", "kind": "changed", "before": "running", "after": "halted"} in shown
+    assert value(session_app, "diff", "lat-1", "current", "current")["differences"] == []
+    assert "no difference" in run(session_app, "diff", "lat-1", "after-plan", "after-plan")
+    with pytest.raises(InputError, match="after-plan"):
+        run(session_app, "diff", "lat-1", "after-plann")
+
+
+def test_a_fork_and_a_restore(halted: FileSessionStore) -> None:
+    """W5."""
+    assert value(session_app, "fork", "lat-1")["session"] == "lat-1-fork-001"
+    shown = value(session_app, "fork", "lat-1", "--from", "after-plan", "--as", "again")
+    assert shown["lineage"]["checkpoint"] == "after-plan"
+    assert halted.load("again").status == "ready"
+    assert "lat-1-fork-002" in run(session_app, "fork", "lat-1")
+    assert "before-restore-001" in run(session_app, "restore", "lat-1", "after-plan")
+    assert halted.load("lat-1").error is None
+    assert value(session_app, "restore", "lat-1", "before-restore-001")["status"] == "halted"
+    with pytest.raises(InputError, match="no recovery point"):
+        run(session_app, "restore", "lat-1", "never")
+    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+        run(session_app, "restore", "lat-1", "after-plan")
+
+
+def test_a_session_is_exported_as_json_and_as_markdown(halted: FileSessionStore, tmp_path: Path) -> None:
+    assert json.loads(run(session_app, "export", "lat-1"))["workflow_id"] == "lat-1"
+    run(session_app, "export", "lat-1", "--to", str(tmp_path / "out.json"))
+    assert (tmp_path / "out.json").read_bytes() == Path(halted.layout.file("lat-1")).read_bytes()
+    text = run(session_app, "export", "lat-1", "--markdown")
+    assert text.startswith("# lat-1\n")
+    assert "- Cold start takes 2.4 s [doc-12]" in text
+    run(session_app, "export", "lat-1", "--markdown", "--to", str(tmp_path / "out.md"))
+    assert (tmp_path / "out.md").read_text() == text
+    assert value(session_app, "export", "lat-1")["text"].startswith("{")
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for command in ("show", "fix", "edit", "diff", "fork", "restore", "export"):
+        text = run(session_app, command, "--help")
+        assert "Example" in text
+        assert "--json" in text
+        assert "--config" in text
+    assert "Example" in run(sessions_app, "--help")
+
+
+def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: FileSessionStore) -> None:
+    command = [sys.executable, "-m", "holdfast.app.main"]
+    ended = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert "sessions" in ended.stdout
+    ended = subprocess.run(
+        [*command, "session", "show", "none", "--json"], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
+    assert ended.returncode == 2
+    assert json.loads(ended.stdout)["error"][0]["kind"] == "InputError"
