@@ -43,7 +43,7 @@ IGNORED_SECTIONS = _keys(
 )
 """Top-level keys of the reference that are accepted and have no effect here."""
 
-WORKFLOW_KEYS = _keys("id task topic_tag memory_retrieval_top_k stages")
+WORKFLOW_KEYS = _keys("id task topic_tag memory_retrieval_top_k stages parameters max_added_stages max_parallel")
 """Top-level keys of a workflow file (W1), which may be given where a configuration is expected."""
 
 MODEL_ARGUMENTS = _keys(

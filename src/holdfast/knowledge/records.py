@@ -1,0 +1,292 @@
+"""What a knowledge store keeps and returns: records, hits, and why something was found. No files here.
+
+A `Record` is one thing that was said or noted: a turn of a conversation, a note, a finding, a section of a document. Its id is made from
+its content when none is given, so that adding the same thing twice adds it once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Literal
+
+from holdfast.clock import stamp
+from holdfast.errors import InputError
+
+__all__ = [
+    "SCHEMA",
+    "TRUST_LEVELS",
+    "Hit",
+    "Record",
+    "Role",
+    "Trust",
+    "Why",
+    "content_hash",
+    "from_json",
+    "least_trusted",
+    "merged",
+    "reading_order",
+    "to_json",
+]
+
+SCHEMA = 1
+Role = Literal["person", "assistant"]
+Trust = Literal["low", "medium", "high"]
+TRUST_LEVELS: tuple[Trust, ...] = ("low", "medium", "high")
+"""low: text from outside (pages, tools); medium: an assistant's words, imported data; high: what a person typed or confirmed."""
+
+_LONGEST_ID = 200
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_TEXTS = ("session", "source", "speaker")
+_KNOWN = frozenset(
+    {"schema", "id", "text", "tags", "session", "source", "speaker", "time", "kind", "trust", "position", "role", "extra"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing to be found again. Everything but the text may be left out.
+
+    Making one checks it (InputError) and brings it to the form in which every adapter keeps it: the time is UTC to the millisecond (a time
+    without a zone is refused), tags come once and without blanks around them, and what UTF-8 or a database cannot hold (NUL, half a
+    surrogate pair) is U+FFFD. So a record that comes back from a store equals the one that went in.
+    """
+
+    text: str
+    _: KW_ONLY
+    id: str = ""
+    """Any text of at most 200 characters, or empty: then it is made from the content (`content_hash`)."""
+    tags: tuple[str, ...] = ()
+    session: str | None = None
+    """The conversation it belongs to. Parts are divided by `/`: asking for `trip` also finds `trip/day-1`."""
+    source: str | None = None
+    """Where it comes from: a path with a heading, an address, the id of a stage."""
+    speaker: str | None = None
+    """The name of who said it."""
+    time: datetime | None = None
+    """When it was said or happened, not when it was stored."""
+    kind: str = "note"
+    """`note`, `turn`, `finding`, `document`, `fact`, or a word of the user's own."""
+    trust: Trust = "medium"
+    position: int | None = None
+    """Its place inside its session: the records at the next positions are its neighbours."""
+    role: Role | None = None
+    """Whether a person or an assistant said it. Where a session has both, a person's turn and the answers after it are one round."""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Whatever else belongs to it, as JSON values."""
+
+    def __post_init__(self) -> None:
+        put = _Setter(self)
+        put("text", _clean(self.text, "text"))
+        if not self.text.strip():
+            raise InputError("a record has no text.", hint="Leave it out, or give it some words.")
+        put("kind", _clean(self.kind, "kind").strip() or "note")
+        for name in _TEXTS:
+            value = getattr(self, name)
+            put(name, None if value is None else _clean(value, name).strip() or None)
+        put("tags", _tags(self.tags))
+        put("time", None if self.time is None else _moment(self.time))
+        put("extra", _plain_extra(self.extra) if self.extra else {})
+        if self.trust not in TRUST_LEVELS:
+            raise InputError(f"{self.trust!r} is not a level of trust.", hint=f"Use {', '.join(TRUST_LEVELS)}.")
+        if self.role not in (None, "person", "assistant"):
+            raise InputError(f"{self.role!r} is not a role.", hint="Use person, assistant, or leave it out.")
+        if self.position is not None and (isinstance(self.position, bool) or not isinstance(self.position, int)):
+            raise InputError(f"the position {self.position!r} is not a whole number.")
+        put("id", _clean(self.id, "id").strip() or content_hash(self))
+        if len(self.id) > _LONGEST_ID:
+            raise InputError(f"the id {self.id[:40]!r}... is longer than {_LONGEST_ID} characters.", hint="Leave it out: one is made.")
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a record was found: what each ingredient of the ranking said. None means that the ingredient was not asked.
+
+    Values are as the adapter computed them and are comparable inside one answer only. `str(why)` is one line for a person.
+    """
+
+    words: tuple[str, ...] = ()
+    """The words of the question that it holds, the weightiest first, as stems."""
+    keyword: float | None = None
+    """BM25 over its words and those of its neighbours."""
+    sentence: float | None = None
+    """Likeness in meaning of its best sentence (cosine)."""
+    token: float | None = None
+    """Likeness word by word (late interaction)."""
+    time: float | None = None
+    """How near it is to the time that the question names, 0 to 1."""
+    speaker: float | None = None
+    """1 if the question names who said it."""
+    rerank: float | None = None
+    """What the cross-encoder said."""
+    notes: tuple[str, ...] = ()
+    """Anything else worth saying, in words."""
+
+    def __str__(self) -> str:
+        parts = []
+        if self.words or self.keyword is not None:
+            value = "" if self.keyword is None else f" ({self.keyword:.2f})"
+            parts.append(f"words {', '.join(self.words) or 'none'}{value}")
+        named = (("meaning", self.sentence), ("word by word", self.token), ("time", self.time), ("rerank", self.rerank))
+        parts += [f"{name} {value:.2f}" for name, value in named if value is not None]
+        if self.speaker:
+            parts.append("said by the one who is asked about")
+        return "; ".join([*parts, *self.notes]) or "no reason given"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record that was found, how good it is (higher is better, comparable inside one answer), and why."""
+
+    record: Record
+    score: float
+    why: Why = field(default_factory=Why)
+    unit: tuple[Record, ...] = ()
+    """All records of what was found, in their order: the turns of a round. Empty means the record alone."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What belongs to this hit: the round's turns, or the record alone."""
+        return self.unit or (self.record,)
+
+    @property
+    def text(self) -> str:
+        """The text as it would be shown to a model: each record's own, after the name of its speaker where there is one."""
+        return "\n".join(f"{one.speaker}: {one.text}" if one.speaker else one.text for one in self.records)
+
+
+def content_hash(record: Record) -> str:
+    """The id of a record without one: a hash of what makes it this thing and no other.
+
+    That is its text and where, when and by whom it was said: `Yes.` at two places of a conversation is two records. Tags, trust, role and
+    `extra` are not part of it: the same thing with another tag is still the same thing.
+    """
+    time = None if record.time is None else stamp(record.time)
+    parts = [record.kind, record.text, record.session, record.source, record.speaker, time, record.position]
+    return "k-" + blake2b(json.dumps(parts, ensure_ascii=False).encode(), digest_size=15).hexdigest()
+
+
+def merged(old: Record, new: Record) -> Record:
+    """What a store keeps when `new` is added and `old` has its id: the same thing with the tags of both, or else the new one."""
+    if content_hash(old) != content_hash(new):
+        return new
+    return replace(new, tags=tuple(dict.fromkeys((*old.tags, *new.tags))), extra={**old.extra, **new.extra})
+
+
+def least_trusted(records: Iterable[Record]) -> Trust:
+    """The trust of something made from these: that of the least trusted; `low` if there are none."""
+    return min((record.trust for record in records), key=TRUST_LEVELS.index, default="low")
+
+
+def reading_order(record: Record) -> tuple[str, int, float, str]:
+    """A key to sort by, in which conversations stay together and are in their order."""
+    moment = record.time.timestamp() if record.time else 0.0
+    return (record.session or "", -1 if record.position is None else record.position, moment, record.id)
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A record as one JSON object, with what it does not have left out. `from_json` is the way back."""
+    found: dict[str, Any] = {"schema": SCHEMA, "id": record.id, "kind": record.kind, "text": record.text}
+    if record.tags:
+        found["tags"] = list(record.tags)
+    found |= {name: value for name in _TEXTS if (value := getattr(record, name)) is not None}
+    if record.time is not None:
+        found["time"] = stamp(record.time)
+    found["trust"] = record.trust
+    if record.position is not None:
+        found["position"] = record.position
+    if record.role is not None:
+        found["role"] = record.role
+    if record.extra:
+        found["extra"] = dict(record.extra)
+    return found
+
+
+def from_json(value: Any) -> Record:
+    """The record that a JSON object describes. Members that are not known go into `extra`. InputError says what does not fit."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"a record is a JSON object, not {_sort(value)}.")
+    schema = value.get("schema", SCHEMA)
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema > SCHEMA:
+        raise InputError(f"this record has the schema {schema!r}, which is newer than {SCHEMA}.", hint="Use a newer Holdfast to read it.")
+    if not isinstance(value.get("text"), str):
+        raise InputError("a record needs a member `text` that is text.")
+    tags, extra = value.get("tags") or (), value.get("extra") or {}
+    if isinstance(tags, str):
+        tags = (tags,)
+    if not isinstance(extra, Mapping):
+        raise InputError(f"`extra` is a JSON object, not {_sort(extra)}.")
+    others = {name: member for name, member in value.items() if name not in _KNOWN}
+    given = {name: value[name] for name in ("id", *_TEXTS, "kind", "trust", "position", "role") if value.get(name) is not None}
+    return Record(value["text"], tags=tuple(tags), time=_read_time(value.get("time")), extra={**others, **extra}, **given)
+
+
+class _Setter:
+    """Puts checked values into a frozen record, once, while it is made."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __call__(self, name: str, value: Any) -> None:
+        object.__setattr__(self._record, name, value)
+
+
+def _clean(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"the {name} of a record is text, not {_sort(value)}.")
+    return _UNWRITABLE.sub("\ufffd", value) if _UNWRITABLE.search(value) else value
+
+
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InputError(f"the tags of a record are several: {tags!r} alone is one.", hint=f"Write ({tags!r},).")
+    return tuple(dict.fromkeys(tag for tag in (_clean(tag, "tag").strip() for tag in tags) if tag))
+
+
+def _moment(time: Any) -> datetime:
+    if not isinstance(time, datetime):
+        raise InputError(f"the time of a record is a moment, not {_sort(time)}.")
+    if time.tzinfo is None:
+        raise InputError("the time of a record has no zone.", hint="Give one, for example `tzinfo=datetime.UTC`.")
+    moment = time.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _read_time(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"`time` is a date as text, not {_sort(value)}.")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise InputError(f"{value!r} is not a date of ISO 8601.", hint="Write it like 2024-05-08T13:56:00Z.") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _plain_extra(extra: Any) -> dict[str, Any]:
+    """`extra` as it comes back from JSON."""
+    if not isinstance(extra, Mapping):
+        raise InputError(f"the extra of a record is a mapping, not {_sort(extra)}.")
+    try:
+        written = json.dumps(dict(extra), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the extra of a record has no form in JSON: {error}.") from error
+    plain: dict[str, Any] = _cleaned(json.loads(written))
+    return plain
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return _clean(value, "extra")
+    if isinstance(value, dict):
+        return {_clean(name, "extra"): _cleaned(member) for name, member in value.items()}
+    return [_cleaned(member) for member in value] if isinstance(value, list) else value
+
+
+def _sort(value: Any) -> str:
+    return "nothing" if value is None else f"{type(value).__name__}"

@@ -1,0 +1,254 @@
+"""The contract of a knowledge store, and what all adapters share of it: filters, the checks of a question, what to forget.
+
+Every adapter passes `tests/contract/test_knowledge_store.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+from holdfast.errors import InputError
+from holdfast.knowledge.records import Hit, Record
+from holdfast.text.normalise import normalise
+
+__all__ = ["AddReport", "Filter", "KnowledgeStore", "Needle", "Progress", "Stats", "check_question", "in_session", "summed_up"]
+
+Progress = Callable[[int, int | None], None]
+"""Is told how many records are done, and of how many where that is known."""
+
+_LONGEST_QUESTION = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class AddReport:
+    """What an `add` did. `added` are new, `updated` had the same id and other content, `unchanged` were there already."""
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    embedded: int = 0
+    """Texts for which a vector had to be computed. Nothing is embedded twice."""
+    ids: tuple[str, ...] = ()
+    """The ids of what was given, in its order."""
+
+    def __add__(self, other: AddReport) -> AddReport:
+        return AddReport(
+            self.added + other.added,
+            self.updated + other.updated,
+            self.unchanged + other.unchanged,
+            self.embedded + other.embedded,
+            self.ids + other.ids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a store holds. `bytes` is what it takes on the disk or in the database, None where that cannot be known."""
+
+    adapter: str
+    where: str
+    """The path or address, without any password."""
+    records: int = 0
+    sessions: int = 0
+    vectors: int = 0
+    bytes: int | None = None
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    tags: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    """What is wrong and was worked around, in words: a damaged file, a reranker that is not there."""
+
+
+@runtime_checkable
+class KnowledgeStore(Protocol):
+    """Keeps records and finds them again. Safe for many threads and processes.
+
+    StoreUnavailable means that nothing was written; Damaged names what does not check out. Damage never makes a store overwrite
+    anything that a person could still read.
+    """
+
+    def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
+        """Keep these records durably: what was reported survives a power cut, and is found by every process from then on.
+
+        A record whose id is there already replaces it, or, when it is the same thing, adds its tags (`records.merged`); one that
+        changes nothing is `unchanged`. Records are taken in batches, so an error may leave some of them added, each of them whole;
+        doing it again is right.
+        """
+
+    def search(
+        self,
+        query: str,
+        *,
+        top_k: int = 10,
+        tags: Collection[str] = (),
+        after: datetime | None = None,
+        before: datetime | None = None,
+        session: str | None = None,
+        budget: int | None = None,
+        now: datetime | None = None,
+    ) -> list[Hit]:
+        """What answers the question best, best first, at most `top_k`, each thing once.
+
+        Any text is a question: nothing in it is an operator. An empty one is an InputError; one in which nothing can be looked for finds
+        nothing. `tags` (all of them), `after` (from then on), `before` (earlier than that; a record without a time is in no period) and
+        `session` (that conversation and what is below it: `trip` and `trip/day-1`) leave out what does not fit before anything is
+        ranked. `budget` is how many tokens the texts of all hits may have together: they are packed by value. `now` is the day from
+        which "last week" in the question is counted, today by default; a date in the question raises what fits it and hides nothing.
+
+        Where a session is a conversation between a person and an assistant a hit is a round: a person's turn and what was answered
+        (`Hit.unit`). Everywhere else it is one record.
+        """
+
+    def get(self, id: str) -> Record | None:
+        """The record with this id."""
+
+    def forget(self, ids: Iterable[str]) -> int:
+        """Remove these records for good, out of every file and index, and say how many there were."""
+
+    def forget_text(self, text: str) -> list[str]:
+        """Forget every record that holds this text in any case, style of quotes and spacing; says which. An empty text is an InputError."""
+
+    def stats(self) -> Stats:
+        """What is in the store."""
+
+    def records(
+        self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None
+    ) -> Iterator[Record]:
+        """All records that fit, in no promised order (`records.reading_order` is one to sort by)."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Harmless when done twice; everything else afterwards may fail."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records a question is about, apart from its words."""
+
+    tags: frozenset[str] = frozenset()
+    after: datetime | None = None
+    before: datetime | None = None
+    session: str | None = None
+
+    @classmethod
+    def of(cls, tags: Collection[str], after: datetime | None, before: datetime | None, session: str | None) -> Filter:
+        """The filter that these arguments of `search` or `records` mean. InputError if one of them cannot be."""
+        if isinstance(tags, str):
+            raise InputError(f"tags are several: {tags!r} alone is one.", hint=f"Write [{tags!r}].")
+        wanted = frozenset(tag.strip() for tag in tags)
+        return cls(wanted - {""}, _in_utc(after, "after"), _in_utc(before, "before"), session or None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it lets everything pass."""
+        return not (self.tags or self.after or self.before or self.session)
+
+    def admits(self, record: Record) -> bool:
+        """Whether this record may be found."""
+        if not self.tags.issubset(record.tags):
+            return False
+        if self.session is not None and not in_session(record.session, self.session):
+            return False
+        if self.after is None and self.before is None:
+            return True
+        time = record.time
+        return time is not None and (self.after is None or time >= self.after) and (self.before is None or time < self.before)
+
+
+class Needle:
+    """A text to be forgotten. It is found in any case, style of quotes and spacing, in everything that people wrote into a record."""
+
+    def __init__(self, text: str) -> None:
+        self.normal = normalise(text)
+        if not self.normal:
+            raise InputError("the text to forget is empty.", hint="Give some words of it.")
+
+    def __contains__(self, record: object) -> bool:
+        return isinstance(record, Record) and any(self.normal in normalise(said) for said in _said(record))
+
+    def shows_in(self, data: bytes) -> bool:
+        """Whether bytes that are no sound record any more still show it."""
+        return self.normal in normalise(data.decode("utf-8", "replace"))
+
+
+def check_question(query: str, top_k: int, budget: int | None) -> str:
+    """The question as it is searched for. InputError if it, or how much is wanted, makes no sense."""
+    if not isinstance(query, str) or not query.strip():
+        raise InputError("the question is empty.", hint="Say what to look for; `records` lists everything.")
+    if top_k < 1:
+        raise InputError(f"top_k is {top_k}: at least one result must be wanted.")
+    if budget is not None and budget < 0:
+        raise InputError(f"a budget of {budget} tokens is less than nothing.")
+    return query[:_LONGEST_QUESTION].replace("\0", " ")
+
+
+def summed_up(records: Iterable[Record], adapter: str, where: str, size: int | None, problems: Iterable[str] = ()) -> Stats:
+    """The statistics of a store that has all of its records at hand."""
+    tags: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    sessions: set[str] = set()
+    times: list[datetime] = []
+    for record in records:
+        tags.update(record.tags)
+        kinds[record.kind] += 1
+        if record.session is not None:
+            sessions.add(record.session)
+        if record.time is not None:
+            times.append(record.time)
+    return Stats(
+        adapter,
+        where,
+        kinds.total(),
+        len(sessions),
+        bytes=size,
+        oldest=min(times, default=None),
+        newest=max(times, default=None),
+        tags=dict(tags.most_common()),
+        kinds=dict(kinds.most_common()),
+        problems=tuple(problems),
+    )
+
+
+def in_session(session: str | None, wanted: str) -> bool:
+    """Whether a record's session is the wanted one or below it.
+
+    >>> in_session("trip/day-1", "trip"), in_session("trip-2", "trip")
+    (True, False)
+    """
+    return session is not None and (session == wanted or session.startswith(wanted.rstrip("/") + "/"))
+
+
+def _in_utc(moment: datetime | None, name: str) -> datetime | None:
+    if moment is not None and moment.tzinfo is None:
+        raise InputError(f"`{name}` has no zone.", hint="Give one, for example `tzinfo=datetime.UTC`.")
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def _said(record: Record) -> Iterator[str]:
+    yield record.text
+    for value in (record.id, record.session, record.source, record.speaker, record.kind):
+        if value:
+            yield value
+    yield from record.tags
+    yield from _strings(record.extra)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, member in value.items():
+            yield from _strings(key)
+            yield from _strings(member)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from _strings(member)

@@ -1,0 +1,274 @@
+"""A segment: the index of some records as arrays, kept as one string of bytes and never changed.
+
+Many small segments become one larger one (`joined`); what is forgotten is left out of a new one (`without`). Everything in it can be made
+again from the records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NOTHING", "Entry", "Segment", "build", "joined"]
+
+NOTHING = np.iinfo(np.int64).min
+"""Stands for a position or a time that is not known."""
+
+_FORM = 1
+_TOGETHER, _SHORT = 4, 64  # pieces that share a short vector, and how many numbers it has
+_COLUMNS = {
+    "numbers": "<i8", "session": "<i4", "position": "<i8", "role": "<i1", "moment": "<i8", "speaker": "<i4", "size": "<f4",
+    "meaning": "<i8", "length": "<f4", "piece_starts": "<i8", "scales": "<f4", "words": "<u2", "vectors": "<i1", "term_starts": "<i8",
+    "rows": "<i4", "counts": "<u1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the index knows of one record. `role` is 1 for a person, 2 for an assistant, 0 else; `moment` is in milliseconds."""
+
+    number: int
+    session: str | None
+    position: int | None
+    role: int
+    moment: int | None
+    speaker: str | None
+    counts: Mapping[str, int]
+    language: str
+    meaning: int
+    """The number under which its vectors are kept, 0 for none."""
+    scales: NDArray[np.float32]
+    words: NDArray[np.uint16]
+    vectors: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Columns, one row a record; postings by term; and the vectors of pieces, those of a record together."""
+
+    columns: Mapping[str, NDArray[Any]]
+    sessions: Sequence[str]
+    speakers: Sequence[str]
+    terms: Sequence[str]
+    languages: Mapping[str, int]
+    dimension: int
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.columns["numbers"])
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return self.columns[column]
+
+    @property
+    def term_numbers(self) -> Mapping[str, int]:
+        """Where each term stands in `terms`."""
+        if "terms" not in self._cache:
+            self._cache["terms"] = {term: number for number, term in enumerate(self.terms)}
+        found: Mapping[str, int] = self._cache["terms"]
+        return found
+
+    @property
+    def floats(self) -> NDArray[np.float32]:
+        """The vectors of all pieces as numbers."""
+        if "floats" not in self._cache:
+            self._cache["floats"] = self["vectors"].astype(np.float32) * self["scales"][:, None]
+        found: NDArray[np.float32] = self._cache["floats"]
+        return found
+
+    @property
+    def coarse(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """One short vector for every few pieces of a row, of length 1 or less, and the row of each: enough to see what is worth a look."""
+        if "coarse" not in self._cache:
+            starts = self["piece_starts"]
+            groups = -(-np.diff(starts) // _TOGETHER)
+            rows = np.repeat(np.arange(len(self)), groups)
+            place = np.arange(len(rows)) - np.repeat(np.cumsum(groups) - groups, groups)
+            begins = starts[rows] + _TOGETHER * place
+            short = self["vectors"][:, :_SHORT].astype(np.float32) * self["scales"][:, None]
+            sums = np.add.reduceat(short, begins, axis=0) if len(rows) else short
+            shares = np.minimum(_TOGETHER, starts[rows + 1] - begins) / (starts[rows + 1] - starts[rows])  # of the row's length, about
+            self._cache["coarse"] = (sums / np.maximum(self["length"][rows] * shares, 1e-6)[:, None].astype(np.float32), rows)
+        found: tuple[NDArray[np.float32], NDArray[np.int64]] = self._cache["coarse"]
+        return found
+
+    @property
+    def filled(self) -> NDArray[np.int64]:
+        """The rows that have pieces."""
+        if "filled" not in self._cache:
+            self._cache["filled"] = np.flatnonzero(np.diff(self["piece_starts"]))
+        found: NDArray[np.int64] = self._cache["filled"]
+        return found
+
+    def vectors_of(self, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The vectors of some pieces as numbers."""
+        return np.asarray(self["vectors"][pieces].astype(np.float32) * self["scales"][pieces, None], dtype=np.float32)
+
+    def postings(self, term: str) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
+        """The rows that hold a term, and how often."""
+        number = self.term_numbers.get(term)
+        if number is None:
+            return None
+        part = slice(self["term_starts"][number], self["term_starts"][number + 1])
+        return self["rows"][part], self["counts"][part]
+
+    def to_bytes(self) -> bytes:
+        """One string that holds everything; `from_bytes` is the way back."""
+        names = {"form": _FORM, "sessions": list(self.sessions), "speakers": list(self.speakers), "languages": dict(self.languages)}
+        sizes = {name: len(self[name]) for name in _COLUMNS}
+        head = json.dumps({**names, "sizes": sizes, "dimension": self.dimension}, ensure_ascii=False).encode()
+        words = "\n".join(self.terms).encode()
+        parts = [len(head).to_bytes(8, "little"), head, len(words).to_bytes(8, "little"), words]
+        parts += [np.ascontiguousarray(self[name], dtype=form).tobytes() for name, form in _COLUMNS.items()]
+        return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Segment:
+        """The segment that was written. ValueError if these bytes are none."""
+        at = 8 + int.from_bytes(stored[:8], "little")
+        head = json.loads(stored[8:at])
+        if head["form"] != _FORM:
+            raise ValueError("another form")
+        size = int.from_bytes(stored[at : at + 8], "little")
+        terms = stored[at + 8 : at + 8 + size].decode().split("\n") if size else []
+        at += 8 + size
+        columns: dict[str, NDArray[Any]] = {}
+        for name, form in _COLUMNS.items():
+            count = head["sizes"][name] * (head["dimension"] if name == "vectors" else 1)
+            columns[name] = np.frombuffer(stored, dtype=form, count=count, offset=at)
+            at += columns[name].nbytes
+        columns["vectors"] = columns["vectors"].reshape(head["sizes"]["vectors"], head["dimension"])
+        return cls(columns, head["sessions"], head["speakers"], terms, head["languages"], head["dimension"])
+
+    def without(self, numbers: Iterable[int]) -> Segment:
+        """The same without these records, and without the names and terms that only they had."""
+        keep = ~np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64))
+        return _selected(self, keep)
+
+
+def build(entries: Sequence[Entry], dimension: int) -> Segment:
+    """The segment of these records."""
+    sessions, speakers, terms = _Names(), _Names(), _Names()
+    languages: dict[str, int] = {}
+    rows: list[int] = []
+    numbers: list[int] = []
+    counts: list[int] = []
+    for row, entry in enumerate(entries):
+        languages[entry.language] = languages.get(entry.language, 0) + 1
+        for term, times in entry.counts.items():
+            numbers.append(terms.number(term))
+            rows.append(row)
+            counts.append(min(times, 255))
+    pieces = np.array([len(entry.scales) for entry in entries], dtype=np.int64)
+    columns: dict[str, NDArray[Any]] = {
+        "numbers": np.array([entry.number for entry in entries], np.int64),
+        "session": np.array([-1 if entry.session is None else sessions.number(entry.session) for entry in entries], np.int32),
+        "position": np.array([NOTHING if entry.position is None else entry.position for entry in entries], np.int64),
+        "role": np.array([entry.role for entry in entries], np.int8),
+        "moment": np.array([NOTHING if entry.moment is None else entry.moment for entry in entries], np.int64),
+        "speaker": np.array([-1 if entry.speaker is None else speakers.number(entry.speaker) for entry in entries], np.int32),
+        "size": np.array([sum(entry.counts.values()) for entry in entries], np.float32),
+        "meaning": np.array([entry.meaning for entry in entries], np.int64),
+        "length": np.array([_length(entry) for entry in entries], np.float32),
+        "piece_starts": np.concatenate([[0], np.cumsum(pieces)]),
+        "scales": np.concatenate([*(entry.scales for entry in entries), np.zeros(0, np.float32)]),
+        "words": np.concatenate([*(entry.words for entry in entries), np.zeros(0, np.uint16)]),
+        "vectors": np.concatenate([*(entry.vectors for entry in entries), np.zeros((0, dimension), np.int8)]),
+    }
+    return _with_postings(columns, (sessions.found, speakers.found), terms.found, languages, (numbers, rows, counts))
+
+
+def joined(segments: Sequence[Segment]) -> Segment:
+    """One segment with the records of all."""
+    sessions, speakers, terms = _Names(), _Names(), _Names()
+    languages: dict[str, int] = {}
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    numbers: list[NDArray[Any]] = []
+    base = pieces = 0
+    for one in segments:
+        for code, times in one.languages.items():
+            languages[code] = languages.get(code, 0) + times
+        parts["session"].append(_renamed(one["session"], [sessions.number(name) for name in one.sessions]))
+        parts["speaker"].append(_renamed(one["speaker"], [speakers.number(name) for name in one.speakers]))
+        renumbered = np.array([terms.number(term) for term in one.terms], np.int64)
+        numbers.append(np.repeat(renumbered, np.diff(one["term_starts"])))
+        parts["rows"].append(one["rows"])
+        parts["piece_starts"].append(one["piece_starts"][:-1] + pieces)
+        for name in _COLUMNS.keys() - {"session", "speaker", "rows", "piece_starts", "term_starts"}:
+            parts[name].append(one[name])
+        base += len(one)
+        pieces += len(one["scales"])
+    parts["piece_starts"].append(np.array([pieces], np.int64))
+    columns = {name: np.concatenate(found) for name, found in parts.items() if name != "term_starts"}
+    postings = (np.concatenate(numbers), columns.pop("rows"), columns.pop("counts"))
+    return _with_postings(columns, (sessions.found, speakers.found), terms.found, languages, postings)
+
+
+class _Names:
+    """Names by the order in which they came."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    @property
+    def found(self) -> list[str]:
+        return list(self._numbers)
+
+
+def _with_postings(
+    columns: dict[str, NDArray[Any]],
+    names: tuple[list[str], list[str]],
+    terms: list[str],
+    languages: Mapping[str, int],
+    postings: tuple[Any, Any, Any],
+) -> Segment:
+    """The segment with its postings in the order of its terms, and these sorted."""
+    place = np.argsort(np.array(terms, dtype=object), kind="stable") if terms else np.zeros(0, np.int64)
+    rank = np.empty(len(terms), np.int64)
+    rank[place] = np.arange(len(terms))
+    numbers = rank[np.asarray(postings[0], np.int64)] if terms else np.zeros(0, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    columns["term_starts"] = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=len(terms)))])
+    columns["rows"] = np.asarray(postings[1], np.int32)[order]
+    columns["counts"] = np.asarray(postings[2], np.uint8)[order]
+    return Segment(columns, *names, [terms[number] for number in place], dict(languages), columns["vectors"].shape[1])
+
+
+def _selected(segment: Segment, keep: NDArray[np.bool_]) -> Segment:
+    sessions, speakers, terms = _Names(), _Names(), _Names()
+    rows = np.flatnonzero(keep)
+    pieces = np.repeat(keep, np.diff(segment["piece_starts"]))
+    columns = {name: segment[name][rows] for name in ("numbers", "position", "role", "moment", "size", "meaning", "length")}
+    columns["session"] = _reused(segment["session"][rows], segment.sessions, sessions)
+    columns["speaker"] = _reused(segment["speaker"][rows], segment.speakers, speakers)
+    columns["piece_starts"] = np.concatenate([[0], np.cumsum(np.diff(segment["piece_starts"])[rows])])
+    columns |= {name: segment[name][pieces] for name in ("scales", "words", "vectors")}
+    kept = keep[segment["rows"]]
+    numbers = np.repeat(np.arange(len(segment.terms)), np.diff(segment["term_starts"]))[kept]
+    used = np.unique(numbers)
+    for number in used:
+        terms.number(segment.terms[number])
+    moved = np.cumsum(keep) - 1
+    postings = (np.searchsorted(used, numbers), moved[segment["rows"][kept]], segment["counts"][kept])
+    return _with_postings(columns, (sessions.found, speakers.found), terms.found, segment.languages, postings)
+
+
+def _renamed(codes: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:
+    return np.asarray(np.append(np.array(numbers, np.int32), np.int32(-1))[codes], dtype=np.int32)
+
+
+def _reused(codes: NDArray[Any], old: Sequence[str], names: _Names) -> NDArray[np.int32]:
+    return np.array([-1 if code < 0 else names.number(old[code]) for code in codes.tolist()], np.int32)
+
+
+def _length(entry: Entry) -> float:
+    """How long the sum of a record's vectors is: what its mean is divided by to have length 1."""
+    return float(np.linalg.norm((entry.vectors * entry.scales[:, None]).sum(axis=0))) if len(entry.scales) else 0.0

@@ -1,0 +1,230 @@
+"""What is special about knowledge in PostgreSQL: pgvector, collections, counters that stay true, embedding once (K2, K3, K5, M14)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.durable.postgres import Postgres
+from holdfast.errors import InputError, StorageError, StoreUnavailable
+from holdfast.knowledge.postgres import PostgresStore
+from holdfast.knowledge.records import Record
+from holdfast.search.embedding import Embedding
+
+NOTES = [
+    Record("The staging server is called heron and stands in Frankfurt.", tags=("infra",)),
+    Record("Payments are settled every Friday by the finance team."),
+    Record("The cafeteria closes at three in the afternoon."),
+]
+
+
+class Letters:
+    """An embedder that counts letters: quick, the same everywhere, and it knows what it was asked."""
+
+    name = "letters"
+    dimension = 26
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def embed(self, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
+        self.seen += [] if question else texts
+        return [self._one(text.lower()) for text in texts]
+
+    def _one(self, text: str) -> Embedding:
+        words = tuple(word for word in text.split() if any("a" <= letter <= "z" for letter in word))
+        return Embedding(_unit(text), np.stack([_unit(word) for word in words]) if words else np.zeros((0, 26), np.float32), words)
+
+
+def _unit(text: str) -> Any:
+    found = np.zeros(26, np.float32)
+    for letter in text:
+        if "a" <= letter <= "z":
+            found[ord(letter) - ord("a")] += 1
+    return found / max(float(np.linalg.norm(found)), 1e-6)
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[Postgres]:
+    with Postgres(postgres) as opened:
+        yield opened
+
+
+def opened(database: Postgres, collection: str = "notes", embedder: Any = None) -> PostgresStore:
+    return PostgresStore(database, collection=collection, embedder=embedder)
+
+
+def counters(database: Postgres) -> dict[str, Any]:
+    """The counters as they are kept, and as they would be if counted now."""
+    kept = {term: number for term, number in database.rows("SELECT term, records FROM knowledge_terms")}
+    true: Counter[str] = Counter()
+    for (counts,) in database.rows("SELECT counts FROM knowledge_records"):
+        true.update(counts.keys())
+    languages: dict[str, int] = dict(database.rows("SELECT language, records FROM knowledge_languages"))
+    counted: dict[str, int] = dict(database.rows("SELECT language, count(*) FROM knowledge_records GROUP BY 1"))
+    (records,) = database.rows("SELECT sum(records)::int FROM knowledge_collections")
+    (real,) = database.rows("SELECT count(*)::int FROM knowledge_records")
+    return {"terms": kept == dict(true), "languages": languages == counted, "records": records == real}
+
+
+def test_without_an_embedder_words_alone_find_and_no_pgvector_is_needed(database: Postgres) -> None:
+    store = opened(database)
+    store.add(NOTES)
+    assert store.search("staging servers")[0].record == NOTES[0]
+    assert [hit.record for hit in store.search("payment on friday")] == [NOTES[1]]
+    assert database.one("SELECT 1 FROM pg_extension WHERE extname = 'vector'") is None
+    assert store.stats().vectors == 0
+
+
+def test_a_server_without_pgvector_is_told_what_to_do(database: Postgres) -> None:
+    import psycopg
+
+    role = f"poor_{database.address.parts['dbname']}"
+    with psycopg.connect(autocommit=True, **database.address.parts) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+        admin.execute(f"GRANT CREATE ON DATABASE {database.address.parts['dbname']} TO {role}")
+    try:
+        parts = {**database.address.parts, "user": role}
+        dsn = psycopg.conninfo.make_conninfo("", **{name: str(part) for name, part in parts.items()})
+        with PostgresStore(f"{dsn} options='-c lock_timeout=5s'", embedder=Crippled()) as store, pytest.raises(InputError):
+            store.add(NOTES)  # vectors that no index takes are refused before anything is made
+        with Postgres(dsn) as poor:
+            refusing = opened(poor, embedder=Letters())
+            with poor.transaction() as step:
+                allowed = step.one("SELECT has_database_privilege(current_database(), 'CREATE')")
+            assert allowed == (True,)
+            _forbid_extension(database)
+            with pytest.raises(StoreUnavailable, match="CREATE EXTENSION vector"):
+                refusing.search("anything")
+    finally:
+        with psycopg.connect(autocommit=True, **database.address.parts) as admin:
+            admin.execute(f"DROP OWNED BY {role}")
+            admin.execute(f"REVOKE ALL ON DATABASE {database.address.parts['dbname']} FROM {role}")
+            admin.execute(f"DROP ROLE {role}")
+
+
+class Crippled(Letters):
+    dimension = 5000
+
+
+def _forbid_extension(database: Postgres) -> None:
+    """Make CREATE EXTENSION fail, as on a server where only administrators may do it."""
+    with database.transaction() as step:
+        step.execute(
+            """
+            CREATE FUNCTION public.no_extension() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'not here' USING ERRCODE = '42501'; END $$
+            """
+        )
+        step.execute(
+            "CREATE EVENT TRIGGER no_extension ON ddl_command_start WHEN TAG IN ('CREATE EXTENSION') EXECUTE FUNCTION public.no_extension()"
+        )
+
+
+def test_an_extension_in_another_schema_is_found(database: Postgres) -> None:
+    with database.transaction() as step:
+        step.execute("CREATE SCHEMA extensions")
+        step.execute("CREATE EXTENSION vector SCHEMA extensions")
+    store = opened(database, embedder=Letters())
+    store.add(NOTES)
+    assert store.search("staging server")[0].record == NOTES[0]
+
+
+def test_nothing_is_embedded_twice(database: Postgres) -> None:
+    embedder = Letters()
+    store = opened(database, embedder=embedder)
+    assert store.add(NOTES).embedded == 3
+    assert store.add(NOTES).embedded == 0
+    tagged = store.add([Record(NOTES[0].text, tags=("more",))])
+    assert (tagged.updated, tagged.embedded) == (1, 0)
+    assert opened(database, "other", embedder).add(NOTES).embedded == 0, "another collection has the vectors already"
+    assert len(embedder.seen) == 3
+    assert opened(database, "other", embedder).search("staging server")[0].why.sentence is not None
+
+
+def test_collections_do_not_see_each_other(database: Postgres) -> None:
+    one, other = opened(database, "one", Letters()), opened(database, "o'ne; %s", Letters())
+    one.add(NOTES[:1])
+    other.add(NOTES[1:])
+    assert [hit.record for hit in one.search("the server of the finance team")] == NOTES[:1]
+    assert {record.id for record in other.records()} == {note.id for note in NOTES[1:]}
+    assert other.forget([NOTES[0].id]) == 0
+    assert one.stats().records == 1
+    for name in ("", "  ", "x\0y", "x" * 201):
+        with pytest.raises(InputError):
+            PostgresStore(database, collection=name)
+
+
+def test_records_added_without_an_embedder_get_their_vectors_with_the_next(database: Postgres) -> None:
+    opened(database).add(NOTES)
+    store = opened(database, embedder=Letters())
+    assert store.search("staging server")[0].why.sentence is None
+    assert store.add([Record("One more.")]).embedded == 4
+    assert store.search("staging server")[0].why.sentence is not None
+
+
+def test_forgetting_reaches_every_table(database: Postgres) -> None:
+    store = opened(database, embedder=Letters())
+    store.add([*NOTES, Record("Xylograph quincunx.", speaker="Zebulon", tags=("zz",), time=datetime(1871, 2, 3, tzinfo=UTC))])
+    assert store.forget_text("xylograph QUINCUNX")
+    tables = [
+        name for (name,) in database.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast' AND tablename LIKE 'knowledge%'")
+    ]
+    assert len(tables) == 5
+    kept = " ".join(str(database.rows(f"SELECT * FROM {name}")) for name in tables).lower()  # noqa: S608 - our own names
+    for trace in ("xylograph", "quincunx", "zebulon", "1871", "xylo"):
+        assert trace not in kept
+    assert store.stats().vectors == 3
+    assert counters(database) == {"terms": True, "languages": True, "records": True}
+
+
+def test_a_database_of_a_newer_version_is_refused(database: Postgres) -> None:
+    opened(database).add(NOTES)
+    with database.transaction() as step:
+        step.execute("UPDATE schemas SET number = 99 WHERE component = 'knowledge'")
+    with pytest.raises(StorageError, match="newer version"):
+        opened(database, "other").search("anything")
+
+
+def test_the_index_of_vectors_is_used(database: Postgres) -> None:
+    store = opened(database, embedder=Letters())
+    store.add([Record(f"Note {number} about {chr(97 + number % 26) * 5}") for number in range(600)])
+    with database.transaction() as step:
+        step.execute("SET LOCAL enable_seqscan = off")
+        plan = "\n".join(
+            line
+            for (line,) in step.rows(
+                "EXPLAIN SELECT record FROM knowledge_pieces WHERE dimension = 26 ORDER BY vector::halfvec(26) <=> %s::halfvec(26) LIMIT 5",
+                ["[" + ",".join(["1"] * 26) + "]"],
+            )
+        )
+    assert "knowledge_pieces_26" in plan
+
+
+_TEXTS = st.sampled_from(
+    ["red apple", "red pear", "Der rote Apfel ist reif und süß", "green pear 12", "apple pie recipe", "la pomme est rouge et belle"]
+)
+_ACTS = st.lists(st.tuples(st.sampled_from("afu"), st.integers(0, 5), _TEXTS), max_size=12)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts=_ACTS)
+def test_the_counters_stay_true_whatever_is_added_changed_and_forgotten(database: Postgres, acts: list[tuple[str, int, str]]) -> None:
+    store = opened(database)
+    expected: dict[str, str] = {record.id: record.text for record in store.records()}
+    for act, number, text in acts:
+        if act == "f":
+            assert store.forget([f"r{number}"]) == (f"r{number}" in expected)
+            expected.pop(f"r{number}", None)
+        else:
+            store.add([Record(text, id=f"r{number}", tags=(act,))])
+            expected[f"r{number}"] = text
+    assert {record.id: record.text for record in store.records()} == expected
+    assert counters(database) == {"terms": True, "languages": True, "records": True}

@@ -1,0 +1,107 @@
+"""Which store a configuration, a path or an address means (K2, W1, P1, C3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.config import load_config
+from holdfast.errors import ConfigError, InputError
+from holdfast.knowledge.markdown import MarkdownStore
+from holdfast.knowledge.mcp import McpStore
+from holdfast.knowledge.opening import of_vector_store, open_knowledge, open_section, path_of
+
+
+def config(folder: Path, text: str) -> holdfast.Config:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_a_folder_or_a_path_without_ending_is_markdown(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "new"):
+        store = open_knowledge(path)
+        assert isinstance(store, MarkdownStore)
+        assert store.root == path
+
+
+def test_an_address_is_an_mcp_server() -> None:
+    with open_knowledge("http://user:pass@127.0.0.1:1/mcp?key=sekrit") as store:
+        assert isinstance(store, McpStore)
+
+
+def test_the_configured_adapter_is_opened_below_the_base(tmp_path: Path) -> None:
+    loaded = config(tmp_path, "knowledge: {adapter: markdown}\n")
+    store = open_knowledge(loaded)
+    assert isinstance(store, MarkdownStore)
+    assert store.root == tmp_path / ".holdfast" / "knowledge"
+    given = open_knowledge(loaded, path="elsewhere")
+    assert isinstance(given, MarkdownStore)
+    assert given.root == tmp_path / ".holdfast" / "elsewhere"
+
+
+def test_the_default_is_one_sqlite_file_in_the_base(tmp_path: Path) -> None:
+    loaded = config(tmp_path, "")
+    assert loaded.knowledge.adapter == "sqlite"
+    assert path_of(loaded.knowledge, loaded.base) == tmp_path / ".holdfast" / "knowledge.db"
+
+
+def test_the_harness_has_the_store(tmp_path: Path) -> None:
+    harness = holdfast.build(config(tmp_path, "knowledge: {adapter: markdown}\n"))
+    assert isinstance(harness.knowledge, holdfast.KnowledgeStore)
+    assert harness.knowledge is harness.knowledge
+
+
+@pytest.mark.parametrize(
+    ("written", "adapter", "dsn", "path"),
+    [
+        ("{provider: pgvector, connection: 'postgresql://h/d', collection: c}", "postgres", "postgresql://h/d", None),
+        ("{provider: postgresql}", "postgres", "postgresql://from-knowledge/x", None),
+        ("{provider: sqlite, connection: /data/s.db}", "sqlite", "postgresql://from-knowledge/x", "/data/s.db"),
+        ("{provider: markdown}", "markdown", "postgresql://from-knowledge/x", None),
+    ],
+)
+def test_the_vector_store_of_a_session_is_its_knowledge_store(
+    tmp_path: Path, written: str, adapter: str, dsn: str, path: str | None
+) -> None:
+    loaded = config(tmp_path, f"session:\n  vector_store: {written}\nknowledge: {{dsn: 'postgresql://from-knowledge/x'}}\n")
+    section = of_vector_store(loaded).knowledge
+    assert (section.adapter, section.dsn, section.path) == (adapter, dsn, path)
+    assert loaded.knowledge.adapter == "sqlite"
+    assert of_vector_store(loaded).base == loaded.base
+
+
+def test_without_a_vector_store_nothing_changes(tmp_path: Path) -> None:
+    loaded = config(tmp_path, "")
+    assert of_vector_store(loaded) is loaded
+
+
+def test_a_session_configuration_opens_its_own_store(tmp_path: Path) -> None:
+    loaded = config(tmp_path, f"session:\n  vector_store: {{provider: markdown, connection: {tmp_path}/own}}\n")
+    store = open_knowledge(loaded)
+    assert isinstance(store, MarkdownStore)
+    assert store.root == tmp_path / "own"
+
+
+def test_settings_that_are_not_known_or_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="adapter"):
+        open_knowledge(tmp_path, adaptr="markdown")
+    with pytest.raises(InputError, match="adapter"):
+        open_knowledge(tmp_path, adapter="redis")
+    with pytest.raises(InputError, match="ftp"):
+        open_knowledge("ftp://host/x")
+    with pytest.raises(InputError, match="empty"):
+        open_knowledge("")
+
+
+def test_what_an_adapter_needs_and_lacks_is_named(tmp_path: Path) -> None:
+    from holdfast.config.memory_sections import Knowledge, KnowledgeServer
+
+    with pytest.raises(ConfigError, match=r"knowledge\.dsn"):
+        open_section(Knowledge(adapter="postgres"))
+    with pytest.raises(ConfigError, match=r"knowledge\.server"):
+        open_section(Knowledge(adapter="mcp"))
+    with pytest.raises(ConfigError, match="neither a command nor an address"):
+        open_section(Knowledge(adapter="mcp", server=KnowledgeServer()))

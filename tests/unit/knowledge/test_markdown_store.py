@@ -1,0 +1,256 @@
+"""A Markdown store as a person's own folder: edits, removals, files of other programs, damage, the cache (K2, K5)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StorageError
+from holdfast.events import Bus, Event
+from holdfast.knowledge.markdown import MarkdownStore, RecordUnreadable
+from holdfast.knowledge.records import Record
+from holdfast.knowledge.store import KnowledgeStore
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def store(root: Path) -> MarkdownStore:
+    return MarkdownStore(root)
+
+
+def only(root: Path) -> Path:
+    (path,) = (path for path in root.rglob("*.md"))
+    return path
+
+
+def found(store: KnowledgeStore, query: str) -> list[str]:
+    return [hit.record.text for hit in store.search(query)]
+
+
+def test_a_record_is_a_file_that_a_person_can_read(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The staging server is called heron.", tags=("infra",), source="handbook.md", id="heron")])
+    assert only(root).name.startswith("the-staging-server-is-called-heron-")
+    assert only(root).read_text() == (
+        "---\nschema: 1\nid: heron\nkind: note\n"
+        'tags: ["infra"]\nsource: handbook.md\ntrust: medium\n---\n\nThe staging server is called heron.\n'
+    )
+
+
+def test_turns_lie_in_the_folder_of_their_session_in_order(store: MarkdownStore, root: Path) -> None:
+    store.add([Record(text, session="Trip: Rome/Day 1", position=place, speaker="Ann B.") for place, text in enumerate(("Hello", "Bye"))])
+    paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.md"))
+    assert [path.rpartition("-")[0] for path in paths] == ["trip-rome/day-1/00000-ann-b-hello", "trip-rome/day-1/00001-ann-b-bye"]
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/abs", "..", ".hidden/x", "a\\b", "con", "x" * 400, "é/日本", "-", "a//b"])
+def test_no_name_leads_out_of_the_folder_or_hides_in_it(store: MarkdownStore, root: Path, tmp_path: Path, name: str) -> None:
+    record = Record("Some text.", session=name, speaker=name, id=name[:200], position=1)
+    store.add([record])
+    assert MarkdownStore(root).get(record.id) == record
+    assert only(root).is_relative_to(root)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_an_edit_by_hand_is_noticed(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The code is walnut.", id="code")])
+    path = only(root)
+    path.write_text(path.read_text().replace("walnut", "hazel"))
+    assert found(store, "code") == ["The code is hazel."]
+    before = path.stat()
+    path.write_text(path.read_text().replace("hazel", "maple"))  # the same size, within one tick of the clock
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert found(store, "code") == ["The code is maple."]
+    path.write_text(path.read_text().replace("kind: note", "kind: note\ntags: [doors, keys]"))
+    assert found(store, "code") == ["The code is maple."]
+    changed = store.get("code")
+    assert changed is not None
+    assert changed.tags == ("doors", "keys")
+
+
+def test_a_removal_by_hand_is_noticed(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The code is walnut.", id="code")])
+    only(root).unlink()
+    assert store.get("code") is None
+    assert found(store, "code") == []
+    assert store.stats().records == 0
+
+
+def test_a_file_without_a_head_is_a_record(store: MarkdownStore, root: Path) -> None:
+    (root / "deep").mkdir(parents=True)
+    (root / "deep" / "Printer.md").write_text("The printer is in room 12.\n\n---\n\nIts name is Otto.\n")
+    (hit,) = store.search("where is the printer")
+    assert hit.record == Record("The printer is in room 12.\n\n---\n\nIts name is Otto.", id="deep/Printer.md", source="deep/Printer.md")
+
+
+def test_heads_of_other_programs_are_understood(store: MarkdownStore, root: Path) -> None:
+    root.mkdir()
+    (root / "obsidian.md").write_text(
+        "---\ntitle: Weekly review\ndate: 2026-05-08\ntags:\n  - work\n  - '#review'\naliases: [wr]\nsession: 12\n---\n"
+        "We agreed on the plan.\n"
+    )
+    (root / "hugo.md").write_text('---\r\ntitle: "Trip"\r\ntags: one, two\r\n---\r\nWe went to Oslo.\r\n')
+    (root / "empty-head.md").write_text("---\n---\nJust text.\n")
+    review = store.get("obsidian.md")
+    assert review is not None
+    assert (review.text, review.tags, review.session) == ("We agreed on the plan.", ("work", "review"), "12")
+    assert review.time is not None
+    assert review.time.date().isoformat() == "2026-05-08"
+    assert review.extra == {"title": "Weekly review", "aliases": ["wr"]}
+    assert found(store, "weekly review")[0] == "We agreed on the plan."
+    trip = store.get("hugo.md")
+    assert trip is not None
+    assert trip.tags == ("one", "two")
+    assert store.get("empty-head.md") == Record("Just text.", id="empty-head.md", source="empty-head.md")
+    assert store.stats().problems == ()
+
+
+def test_two_lines_of_dashes_around_a_paragraph_are_no_head(store: MarkdownStore, root: Path) -> None:
+    root.mkdir()
+    (root / "a.md").write_text("---\nA quiet paragraph\n---\nand more.\n")
+    (root / "b.md").write_text("---\nnever closed: yes\nand on it goes\n")
+    assert sorted(record.id for record in store.records()) == ["a.md", "b.md"]
+    assert store.stats().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"---\nid: [unclosed\n---\ntext", "not YAML"),
+        (b"---\nschema: 1\nid: x\ntrust: enormous\n---\n\ntext\n", "trust"),
+        (b"---\nschema: 1\nid: x\ntime: some day\n---\n\ntext\n", "not a date"),
+        (b"---\nschema: 7\nid: x\n---\n\ntext\n", "newer"),
+        (b"plain \xff\xfe bytes", "UTF-8"),
+        (b"---\nschema: 1\nid: x\n---\n\n", "no text"),
+        (b"", "no text"),
+    ],
+)
+def test_a_damaged_file_is_reported_and_left_as_it_is(root: Path, content: bytes, said: str) -> None:
+    events: list[Event] = []
+    bus = Bus()
+    bus.subscribe(events.append)
+    root.mkdir()
+    path = root / "broken.md"
+    path.write_bytes(content)
+    store = MarkdownStore(root, bus=bus)
+    store.add([Record("A sound one.")])
+    assert found(store, "sound") == ["A sound one."]
+    (problem,) = store.stats().problems
+    assert str(path) in problem
+    assert said in problem
+    assert path.read_bytes() == content
+    store.search("again")
+    said_aloud = [event for event in events if isinstance(event, RecordUnreadable)]
+    assert len(said_aloud) == (0 if content == b"" else 1)  # once, not at every look; an empty file is no alarm
+    path.write_text("Mended.")
+    assert found(store, "mended") == ["Mended."]
+    assert store.stats().problems == ()
+
+
+def test_a_damaged_file_in_the_place_of_a_record_is_not_overwritten(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The code is walnut.", id="code")])
+    path = only(root)
+    path.write_text("---\nid: [broken\n---\nThe code is walnut.")
+    store.add([Record("The code is walnut.", id="code")])
+    assert path.read_text().startswith("---\nid: [broken")
+    assert len(list(root.glob("*.md"))) == 2
+    assert found(store, "walnut") == ["The code is walnut."]
+
+
+def test_forgetting_a_text_takes_damaged_files_and_leavings_too(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The word is quincunx.", session="a/b"), Record("Something else.")])
+    (root / "broken.md").write_text("---\nid: [broken\n---\nThe word is Quincunx.")
+    (root / "a" / ".new-0011223344556677.tmp").write_text("The word is quincunx.")
+    assert len(store.forget_text("quincunx")) == 2
+    assert [path for path in root.rglob("*") if path.is_file() and b"uincunx" in path.read_bytes()] == []
+    assert not (root / "a").exists()
+    assert store.stats().records == 1
+
+
+def test_of_two_files_with_one_id_the_first_counts_and_the_other_is_named(store: MarkdownStore, root: Path) -> None:
+    store.add([Record("The code is walnut.", id="code")])
+    path = only(root)
+    copy = root / "zz-copy.md"
+    copy.write_text(path.read_text().replace("walnut", "hazel"))
+    assert found(store, "code") == ["The code is walnut."]
+    assert store.stats().records == 1
+    assert "zz-copy.md" in store.stats().problems[0]
+    path.unlink()
+    assert found(store, "code") == ["The code is hazel."]
+    path.write_text(copy.read_text())
+    assert store.forget(["code"]) == 1
+    assert list(root.glob("*.md")) == []
+
+
+def test_links_are_not_followed(store: MarkdownStore, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("An outside text.")
+    root.mkdir()
+    (root / "link.md").symlink_to(outside / "secret.md")
+    (root / "folder").symlink_to(outside)
+    assert list(store.records()) == []
+    assert store.forget_text("outside text") == []
+    assert (outside / "secret.md").exists()
+
+
+def test_what_was_read_once_is_not_read_again_when_the_store_is_opened(root: Path) -> None:
+    with MarkdownStore(root) as store:
+        store.add([Record(f"Note {number} about the harbour.") for number in range(100)])
+    cache = root / ".index" / "cache.json"
+    value = json.loads(cache.read_text())
+    name = next(iter(value["files"]))
+    value["files"][name][1]["text"] = "Only the cache says this."
+    cache.write_text(json.dumps(value))
+    assert "Only the cache says this." in [record.text for record in MarkdownStore(root).records()]
+    os.utime(root / name)
+    assert "Only the cache says this." not in [record.text for record in MarkdownStore(root).records()]
+
+
+def test_a_cache_of_another_making_is_thrown_away(root: Path) -> None:
+    with MarkdownStore(root) as store:
+        store.add([Record(f"Note {number} about the harbour.") for number in range(100)])
+    cache = root / ".index" / "cache.json"
+    value = json.loads(cache.read_text())
+    for content in (
+        b"",
+        b"[]",
+        b"\xff",
+        json.dumps({**value, "form": "other"}).encode(),
+        json.dumps({**value, "files": {"x": 1}}).encode(),
+    ):
+        cache.write_bytes(content)
+        again = MarkdownStore(root)
+        assert again.stats().records == 100
+        assert len(again.search("harbour")) == 10
+
+
+def test_a_cache_does_not_bring_back_what_another_process_forgot(root: Path) -> None:
+    one, other = MarkdownStore(root), MarkdownStore(root)
+    one.add([Record(f"Note {number} about the harbour.", id=f"n{number}") for number in range(100)])
+    other.forget([f"n{number}" for number in range(50)])
+    one.close()
+    assert b"n10" not in (root / ".index" / "cache.json").read_bytes().replace(b'"n100"', b"")
+    assert MarkdownStore(root).stats().records == 50
+
+
+def test_nothing_is_made_by_looking(store: MarkdownStore, root: Path) -> None:
+    assert store.search("anything") == []
+    assert store.get("x") is None
+    assert store.forget(["x"]) == 0
+    assert store.forget_text("x") == []
+    assert store.stats().records == 0
+    store.close()
+    assert not root.exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_an_error(root: Path) -> None:
+    root.write_text("I am a file.")
+    with pytest.raises(StorageError, match="not a folder"):
+        MarkdownStore(root)

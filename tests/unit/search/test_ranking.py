@@ -1,0 +1,204 @@
+"""Segments, the corpus that they make, and how its units are ranked (K3)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from holdfast.search.corpus import Corpus
+from holdfast.search.meaning import Compact, read_vectors
+from holdfast.search.minilm import MiniLM
+from holdfast.search.pieces import cut_for_meaning
+from holdfast.search.ranking import Asked, Ranked, Weights, rank
+from holdfast.search.segments import Entry, Segment, build, joined
+from holdfast.text.words import terms
+
+Line = tuple[str, str | None, str]
+"""Session, speaker (`assistant` for an answer, `person` for what was asked), text."""
+
+
+class Small:
+    """A corpus of a few lines, with real vectors, in memory."""
+
+    def __init__(self, lines: Sequence[Line], *, days: Sequence[int] = (), cuts: Sequence[int] = ()) -> None:
+        self.model = Compact(MODEL)
+        self.lines = lines
+        self.blobs: dict[int, bytes] = {}
+        places: Counter[str] = Counter()
+        entries = []
+        for number, (session, speaker, text) in enumerate(lines, 1):
+            day = days[number - 1] if days else None
+            entries.append(self._entry(number, session, places[session], speaker, text, day))
+            places[session] += 1
+        bounds = [0, *cuts, len(entries)]
+        parts = [build(entries[start:stop], self.model.dimension) for start, stop in itertools.pairwise(bounds)]
+        self.corpus = Corpus.of([Segment.from_bytes(part.to_bytes()) for part in parts if len(part)])
+
+    def _entry(self, number: int, session: str, place: int, speaker: str | None, text: str, day: int | None) -> Entry:
+        role = {"person": 1, "assistant": 2}.get(speaker or "", 0)
+        name = speaker if role == 0 else None
+        embedded = MODEL.embed([f"{name}: {piece}" if name else piece for piece in cut_for_meaning(text)]) if role != 2 else []
+        kept = self.model.kept(embedded)
+        self.blobs[number] = kept.tokens
+        counts = Counter(terms(f"{name or ''} {text}", "en"))
+        moment = None if day is None else day * 86_400_000
+        vectors = read_vectors(kept.vectors, self.model.dimension)
+        return Entry(number, session or None, place if session else None, role, moment, name, counts, "en", number, *vectors)
+
+    def tokens(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        joined_bytes = b"".join(self.blobs[number] for number in self.corpus.numbers[rows].tolist())
+        return np.frombuffer(joined_bytes, np.int8).reshape(-1, self.model.token_dimension)
+
+    def ask(self, question: str, *, meaning: bool = True, **more: object) -> list[Ranked]:
+        asked = Asked(question, periods=more.pop("periods", ()))  # type: ignore[arg-type]
+        if not meaning:
+            return rank(asked, self.corpus, **more)  # type: ignore[arg-type]
+        (one,) = MODEL.embed([question])
+        vector, tokens = self.model.asked(one)
+        return rank(Asked(question, vector, tokens, one.words, asked.periods), self.corpus, tokens=self.tokens, **more)  # type: ignore[arg-type]
+
+    def texts(self, found: Sequence[Ranked]) -> list[str]:
+        return [self.lines[int(self.corpus.numbers[self.corpus.order[self.corpus.unit_starts[one.unit]]]) - 1][2] for one in found]
+
+
+MODEL = MiniLM()
+TALK: list[Line] = [
+    ("one", "Ann", "Did the parrot get its vaccination?"),
+    ("one", "Bob", "Yes, on Tuesday, and it was quite calm."),
+    ("one", "Ann", "Good to hear."),
+    ("one", "Bob", "Shall we talk about the roof?"),
+    ("one", "Ann", "The tiles arrive next month."),
+    ("two", "Cid", "Yes, on Monday, and it was quite loud."),
+    ("two", "Dora", "The concert hall is new."),
+]
+
+
+def test_a_turn_is_found_by_the_words_of_the_turn_before_it() -> None:
+    small = Small(TALK)
+    assert small.texts(small.ask("on which day was the parrot vaccinated", limit=2))[1] == TALK[1][2]
+
+
+def test_neighbours_end_with_the_session() -> None:
+    small = Small([TALK[0], TALK[5]])
+    first, second = small.corpus.line.tolist()
+    assert first != second
+    assert small.ask("parrot vaccination", meaning=False) != []
+    assert len(small.ask("parrot vaccination", meaning=False)) == 1
+
+
+def test_what_a_person_asked_and_what_was_answered_is_one_unit() -> None:
+    chat: list[Line] = [
+        ("c", "assistant", "Welcome."),
+        ("c", "person", "How do bees survive the winter?"),
+        ("c", "assistant", "They form a cluster."),
+        ("c", "assistant", "Feed them fondant."),
+        ("c", "person", "And wasps?"),
+        ("", None, "A note about bees."),
+    ]
+    corpus = Small(chat).corpus
+    assert np.diff(corpus.unit_starts).tolist() == [1, 3, 1, 1]
+    assert len(set(corpus.line.tolist())) == 4, "rounds and notes have no neighbours"
+
+
+def test_an_answer_is_found_by_its_words() -> None:
+    chat: list[Line] = [
+        ("c", "person", "How do I get them through winter?"),
+        ("c", "assistant", "Insulate the hive with cork."),
+        ("c", "person", "Which paint?"),
+        ("c", "assistant", "An oil stain."),
+    ]
+    small = Small(chat)
+    (best, *_) = small.ask("cork insulation")
+    assert small.texts([best]) == [chat[0][2]]
+    assert "cork" in best.words
+
+
+def test_meaning_finds_what_shares_no_word() -> None:
+    small = Small([("", None, "My puppy was ill last week."), ("", None, "The invoice is due on Friday."), ("", None, "The roof leaks.")])
+    assert small.texts(small.ask("health of the dog", limit=1)) == ["My puppy was ill last week."]
+
+
+def test_a_period_raises_what_was_said_in_it_and_hides_nothing() -> None:
+    day = date(2024, 5, 8).toordinal() - date(1970, 1, 1).toordinal()
+    lines: list[Line] = [("", None, "We swam in the lake.")] * 3
+    small = Small(lines, days=[day - 30, day, day + 30])
+    found = small.ask("when did we swim", periods=[(day, day, 3)])
+    assert small.corpus.numbers[small.corpus.order[found[0].unit]] == 2
+    assert len(found) == 3
+    assert [one.time for one in found] == [1.0, 0.0, 0.0]
+
+
+def test_a_day_written_in_the_question_is_found_in_the_date_of_a_record() -> None:
+    day = date(2023, 3, 14).toordinal() - date(1970, 1, 1).toordinal()
+    lines: list[Line] = [("", None, "We bought a boat."), ("", None, "We sold a boat.")]
+    small = Small(lines, days=[day, day + 200])
+    (best, *_) = small.ask("the boat in March 2023", meaning=False)
+    assert small.texts([best]) == ["We bought a boat."]
+    assert {"march", "2023"} <= set(best.words)
+
+
+def test_the_speaker_who_is_named_comes_first_and_two_names_raise_nobody() -> None:
+    small = Small([("s", "Ann", "I like hiking in the hills."), ("s", "Bob", "I like hiking in the hills.")])
+    assert small.ask("does Bob like hiking?")[0].speaker == 1.0
+    assert small.ask("do Ann and Bob like hiking?")[0].speaker is None
+
+
+def test_only_allowed_units_are_found() -> None:
+    small = Small(TALK)
+    allowed = np.zeros(small.corpus.units, np.bool_)
+    allowed[4:] = True
+    assert {one.unit for one in small.ask("parrot vaccination on Tuesday", allowed=allowed)} <= {4, 5, 6}
+    assert small.ask("parrot", allowed=np.zeros(small.corpus.units, np.bool_)) == []
+
+
+def test_a_scope_gives_the_scores_that_a_store_of_its_own_would_give() -> None:
+    """How rare a word is, is counted inside the scope: other conversations change nothing."""
+    whole, alone = Small(TALK), Small(TALK[:5])
+    allowed = np.arange(whole.corpus.units) < 5
+    question = "was the parrot quite calm on Tuesday?"
+    inside, own = whole.ask(question, allowed=allowed), alone.ask(question)
+    assert [one.unit for one in inside] == [one.unit for one in own]
+    assert [one.score for one in inside] == pytest.approx([one.score for one in own], abs=1e-4)
+
+
+def test_looking_at_few_candidates_does_not_change_their_scores() -> None:
+    small = Small(TALK)
+    few = {one.unit: one.score for one in small.ask("parrot on Tuesday", limit=2)}
+    many = {one.unit: one.score for one in small.ask("parrot on Tuesday", limit=50)}
+    assert few.items() <= many.items()
+
+
+def test_each_ingredient_counts_by_its_weight() -> None:
+    small = Small(TALK)
+    none = Weights(token=0, sentence=0, context=0, keyword=0, time=0, speaker=1)
+    found = small.ask("what did Dora say", weights=none)
+    assert [one.score for one in found][:2] == [1.0, 0.0] or len(found) == 1
+
+
+def test_a_question_without_any_word_finds_nothing_by_words() -> None:
+    assert Small(TALK).ask("?!…", meaning=False) == []
+    assert Small([]).ask("parrot") == []
+
+
+def test_segments_joined_or_cut_are_as_if_built_at_once() -> None:
+    small = Small(TALK)
+    (one,) = small.corpus.segments
+    two = Small(TALK, cuts=[3]).corpus.segments
+    assert joined(two).to_bytes() == joined([one]).to_bytes()
+    assert one.without([6, 7]).terms == Small(TALK[:5]).corpus.segments[0].terms
+    assert "concert" not in one.without([7]).to_bytes().decode("latin-1")
+    assert "Dora" not in one.without([7]).to_bytes().decode("latin-1")
+
+
+def test_bytes_of_another_form_are_no_segment() -> None:
+    (one,) = Small(TALK).corpus.segments
+    with pytest.raises((ValueError, KeyError)):
+        Segment.from_bytes(one.to_bytes()[:40])
+    with pytest.raises((ValueError, KeyError)):
+        Segment.from_bytes(one.to_bytes().replace(b'"form": 1', b'"form": 9'))
