@@ -107,6 +107,23 @@ def show_window(folder: Path) -> None:
     console.print(f'Asked the archive "which animal was the hint?": "{escape(found[0].record.text)}"')
 
 
+def show_workflow(folder: Path) -> None:
+    heading("5. A research workflow over 21 documents, without a model, to a report with sources")
+    program = [str(Path(sys.executable).with_name("holdfast")), "run", str(ROOT / "examples" / "research" / "workflow.yaml")]
+    console.print(f"[dim]{escape(os.path.relpath(program[0]))} run examples/research/workflow.yaml[/]")
+    environment = {**os.environ, "HOLDFAST_HOME": str(folder)}
+    subprocess.run(program, env=environment, check=True, cwd=ROOT)  # noqa: S603 - our own program
+    report = next(folder.rglob("report.md"))
+    console.print("\nThe report begins like this:")
+    for line in report.read_text("utf-8").splitlines()[:24]:
+        console.print(f"  [dim]{escape(line)}[/]", soft_wrap=True)
+    console.print(
+        f"\nAll of it: [bold]{escape(str(report))}[/]\nWith a model behind it: put one under `models:` in config.yaml, or try the small "
+        "local one with `--model smollm2` (its words, our checks).",
+        soft_wrap=True,
+    )
+
+
 def main() -> None:
     console.print("[bold]Holdfast[/]: an agent's memory is one log, one budget and one file that a person can read.")
     show_model()
@@ -114,9 +131,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         show_durability(Path(folder))
         show_window(Path(folder) / "home")
-    heading("5. Look further")
+    show_workflow(Path(tempfile.mkdtemp(prefix="holdfast-tour-")))
+    heading("6. Look further")
     binary = os.path.relpath(Path(sys.executable).with_name("holdfast"))
-    for command in ("doctor", "budget --window 8000", "config init", "models list", "--help"):
+    for command in ("chat", "doctor", "sessions", "knowledge --help", "budget --window 8000", "config init", "models list", "--help"):
         console.print(f"  {binary} {command}")
 
 

@@ -1,0 +1,237 @@
+"""What a stage is given: the task, the outputs it may see and the memories, within the tokens that are allowed (W7, W8).
+
+Nothing else gets in: no conversation of another stage, no raw data, only references to it. What does not fit is left out in the order of
+the policy, and named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from holdfast.errors import BudgetError
+from holdfast.session.output import StageOutput
+from holdfast.tokens import TokenCounter
+from holdfast.workflow.rendering import Piece, block, inert, memory_pieces, one_line, output_pieces
+
+__all__ = ["ContextBuilder", "EvictionPolicy", "Material", "StageContext"]
+
+EvictionPolicy = Literal["oldest_first", "least_relevant"]
+
+_LONGEST_NOTE = 4_000
+_WORTH_CLIPPING = 24
+"""A summary is not cut down to fewer tokens than this: so few say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """All that a stage could be given. Outputs in the order of the workflow, memories best first."""
+
+    stage: str
+    system_prompt: str = ""
+    task: str = ""
+    parameters: Mapping[str, Any] | None = None
+    outputs: tuple[StageOutput, ...] = ()
+    named: frozenset[str] = frozenset()
+    """Those that the stage asked for by name: it is given their `data` as well."""
+    provisional: frozenset[str] = frozenset()
+    skipped: tuple[str, ...] = ()
+    retrieved: tuple[Mapping[str, Any], ...] = ()
+    note: str | None = None
+    """Why the stage is asked again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageContext:
+    """What it is given in the end."""
+
+    prompt: str
+    given: tuple[StageOutput, ...]
+    retrieved: tuple[Mapping[str, Any], ...]
+    evicted: tuple[Mapping[str, Any], ...] = ()
+
+
+class ContextBuilder:
+    """Builds contexts for the stages of one run. Remembers how outputs look, so that a long workflow does not render them over and over."""
+
+    def __init__(
+        self, counter: Callable[[], TokenCounter], *, max_tokens: int | None = None, policy: EvictionPolicy = "oldest_first"
+    ) -> None:
+        self.max_tokens = max_tokens
+        self._open_counter = counter
+        self._policy = policy
+        self._seen: dict[tuple[str, bool, bool], tuple[StageOutput, tuple[Piece, ...], str]] = {}
+
+    @cached_property
+    def _counter(self) -> TokenCounter:
+        """Opened when something has to be counted: a vocabulary takes longer to load than most contexts to build."""
+        return self._open_counter()
+
+    def build(self, material: Material) -> StageContext:
+        """The context. Raises BudgetError, saying what needs how much, when not even system prompt and task fit."""
+        blocks = [self._block(output, material) for output in material.outputs]
+        memories = memory_pieces(material.retrieved)
+        prompt = _prompt(material, [text for _, text in blocks], memories)
+        if self._fits(material.system_prompt, prompt):
+            return StageContext(prompt=prompt, given=material.outputs, retrieved=material.retrieved)
+        return self._evicted(material, [piece for pieces, _ in blocks for piece in pieces], memories)
+
+    def _block(self, output: StageOutput, material: Material) -> tuple[tuple[Piece, ...], str]:
+        key = (output.stage_name, output.stage_name in material.named, output.stage_name in material.provisional)
+        seen = self._seen.get(key)
+        if seen is None or seen[0] is not output:
+            pieces = output_pieces(output, with_data=key[1])
+            seen = self._seen[key] = (output, pieces, block(output, pieces, provisional=key[2]))
+        return seen[1], seen[2]
+
+    def _fits(self, system_prompt: str, prompt: str) -> bool:
+        limit = self.max_tokens
+        if limit is None or len(system_prompt.encode("utf-8", "replace")) + len(prompt.encode("utf-8", "replace")) <= limit:
+            return True  # a token is at least a byte
+        return self._count(system_prompt, prompt) <= limit
+
+    def _count(self, *texts: str) -> int:
+        return sum(self._counter.count_text(text) for text in texts)
+
+    def _evicted(self, material: Material, pieces: list[Piece], memories: tuple[Piece, ...]) -> StageContext:
+        limit = self.max_tokens or 0
+        everything = [*memories, *pieces]
+        leaving = self._leaving_order(material, pieces, memories)
+        tokens = {id(piece): self._counter.count_text(piece.text) + 1 for piece in everything}
+        gone: list[Piece] = []
+        while True:
+            outputs, kept = _left(material, everything, gone)
+            prompt = _prompt(material, [text for _, text in outputs], kept)
+            over = self._count(material.system_prompt, prompt) - limit
+            if over <= 0:
+                break
+            if not leaving:
+                raise self._too_small(material)
+            while leaving and over > 0:
+                gone.append(leaving.pop(0))
+                over -= tokens[id(gone[-1])]
+        given = tuple(output for output, _ in outputs)
+        names = [{"name": piece.name, "tokens": tokens[id(piece)]} for piece in gone]
+        clipped = self._clipped(material, given, kept, limit)
+        if clipped is not None:
+            given, prompt = clipped
+            names[-1] = {**names[-1], "name": f"{names[-1]['name']}, in part"}
+        numbers = {piece.number for piece in kept}
+        retrieved = tuple(memory for number, memory in enumerate(material.retrieved) if number in numbers)
+        return StageContext(prompt=prompt, given=given, retrieved=retrieved, evicted=_merged(names))
+
+    def _leaving_order(self, material: Material, pieces: list[Piece], memories: tuple[Piece, ...]) -> list[Piece]:
+        """What leaves first, first. Of one output the summary leaves last."""
+        by_age: list[Piece] = [*reversed(memories)]
+        for output in material.outputs:
+            own = [piece for piece in pieces if piece.owner == output.stage_name]
+            by_age += [*reversed(own[1:]), own[0]]
+        if self._policy == "oldest_first":
+            return by_age
+        scores = _relevance(f"{material.task} {material.system_prompt}", by_age)
+        return [by_age[number] for number in sorted(range(len(by_age)), key=lambda number: scores[number])]
+
+    def _clipped(
+        self, material: Material, given: tuple[StageOutput, ...], memories: Sequence[Piece], limit: int
+    ) -> tuple[tuple[StageOutput, ...], str] | None:
+        """When every output had to go, the beginning of the newest summary, so that the stage is not left with nothing."""
+        if given or not material.outputs:
+            return None
+        newest = material.outputs[-1]
+        provisional = newest.stage_name in material.provisional
+        bare = _prompt(material, [block(newest, (), provisional=provisional)], memories)
+        room = limit - self._count(material.system_prompt, bare) - 4  # joining texts may cost a few tokens
+        while room >= _WORTH_CLIPPING:
+            text = self._counter.clip(inert(newest.summary), room)
+            prompt = _prompt(
+                material, [block(newest, [Piece(newest.stage_name, "summary", text + " ...")], provisional=provisional)], memories
+            )
+            if self._count(material.system_prompt, prompt) <= limit:
+                return (replace(newest, summary=text + " ...", key_findings=(), next_stage_recommendations=()),), prompt
+            room -= 8
+        return None
+
+    def _too_small(self, material: Material) -> BudgetError:
+        fixed = replace(material, outputs=(), retrieved=(), note=None)
+        needs = {"system prompt": self._count(material.system_prompt), "task": self._count(_prompt(fixed, [], ()))}
+        if material.note:
+            needs["note"] = self._count(material.note[:_LONGEST_NOTE])
+        limit = self.max_tokens or 0
+        said = ", ".join(f"{name} {count}" for name, count in needs.items())
+        return BudgetError(
+            f"stage {material.stage!r} may be given {limit} tokens, and what it must be given takes more: {said}.",
+            window=limit,
+            needs=needs,
+            hint="Raise `memory.working_memory.max_tokens`, or shorten the prompt.",
+        )
+
+
+def _prompt(material: Material, blocks: Sequence[str], memories: Sequence[Piece]) -> str:
+    parts = ["# Task", inert(material.task) or "(none)"]
+    if material.parameters:
+        parts += [
+            "# Parameters",
+            "\n".join(f"- {one_line(str(key))}: {one_line(str(value))}" for key, value in material.parameters.items()),
+        ]
+    if blocks:
+        parts += ["# What earlier stages found", *blocks]
+    if material.skipped:
+        parts.append("Without a result, because they failed: " + ", ".join(material.skipped))
+    if memories:
+        parts += ["# From memory", "\n".join(piece.text for piece in memories)]
+    if material.note:
+        parts += ["# Note", inert(material.note[:_LONGEST_NOTE])]
+    return "\n\n".join(parts)
+
+
+def _left(material: Material, everything: Sequence[Piece], gone: Sequence[Piece]) -> tuple[list[tuple[StageOutput, str]], list[Piece]]:
+    """The outputs of which something is left, with their text, and the memories that are left."""
+    out = {id(piece) for piece in gone}
+    left = [piece for piece in everything if id(piece) not in out]
+    outputs = []
+    for output in material.outputs:
+        own = [piece for piece in left if piece.owner == output.stage_name and piece.kind != "memory"]
+        if own:
+            text = block(output, own, provisional=output.stage_name in material.provisional)
+            outputs.append((_reduced(output, own), text))
+    return outputs, [piece for piece in left if piece.kind == "memory"]
+
+
+def _reduced(output: StageOutput, own: Sequence[Piece]) -> StageOutput:
+    kinds = {piece.kind for piece in own}
+    numbers = {piece.number for piece in own if piece.kind == "finding"}
+    return replace(
+        output,
+        summary=output.summary if "summary" in kinds else "(left out)",
+        key_findings=tuple(finding for number, finding in enumerate(output.key_findings) if number in numbers),
+        next_stage_recommendations=output.next_stage_recommendations if "recommendations" in kinds else (),
+    )
+
+
+def _merged(names: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """One line for all findings of a stage that were left out, with their number."""
+    counts: Counter[str] = Counter(one["name"] for one in names)
+    tokens: Counter[str] = Counter()
+    for one in names:
+        tokens[one["name"]] += one["tokens"]
+    return tuple(
+        {"name": f"{name}s ({counts[name]})" if name.endswith(": finding") and counts[name] > 1 else name, "tokens": tokens[name]}
+        for name in counts
+    )
+
+
+def _relevance(question: str, pieces: Sequence[Piece]) -> list[float]:
+    """How much each piece has to do with the question, by the words they share, rare words first."""
+    from holdfast.text.words import terms
+
+    asked = set(terms(question))
+    found = [Counter(terms(piece.text)) for piece in pieces]
+    spread: Counter[str] = Counter(term for words in found for term in words)
+    return [
+        sum(math.log(1 + len(pieces) / spread[term]) for term in words.keys() & asked) / (1 + math.log(1 + sum(words.values())))
+        for words in found
+    ]

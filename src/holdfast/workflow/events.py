@@ -1,0 +1,196 @@
+"""What happens in a workflow, as events (O2). The progress display, the log and the server all listen to these."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.events import Event
+
+__all__ = [
+    "CheckpointWritten",
+    "ContextEvicted",
+    "FindingsStored",
+    "MemoriesRetrieved",
+    "OutputRejected",
+    "SessionEnded",
+    "SessionResumed",
+    "SessionStarted",
+    "StageCompleted",
+    "StageFailure",
+    "StageRetried",
+    "StageSaid",
+    "StageSkipped",
+    "StageStarted",
+    "StageWaiting",
+    "StagesAdded",
+    "WorkflowEvent",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowEvent(Event):
+    """Something that happened in a session."""
+
+    component: ClassVar[str] = "WorkflowRunner"
+    session: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionStarted(WorkflowEvent):
+    """A session is on disk and begins."""
+
+    text: ClassVar[str] = "Session {session} started: {stages} stages"
+    stages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionResumed(WorkflowEvent):
+    """A session goes on."""
+
+    text: ClassVar[str] = "Session {session} resumed: {completed} of {stages} stages are done"
+    completed: int
+    stages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoriesRetrieved(WorkflowEvent):
+    """Long-term memory was searched for the task."""
+
+    text: ClassVar[str] = "Retrieved {count} memories (tag: {tag})"
+    count: int
+    tag: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStarted(WorkflowEvent):
+    """A stage begins."""
+
+    text: ClassVar[str] = "Stage {number}/{stages} {stage} started ({agent})"
+    stage: str
+    number: int
+    stages: int
+    agent: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextEvicted(WorkflowEvent):
+    """Not everything fitted into what a stage may be given."""
+
+    text: ClassVar[str] = "Stage {stage}: left out {evicted} to fit {limit} tokens"
+    stage: str
+    evicted: tuple[str, ...]
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSaid(WorkflowEvent):
+    """An agent says what it is doing."""
+
+    level: ClassVar[int] = logging.DEBUG
+    text: ClassVar[str] = "Stage {stage}: {line}"
+    stage: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputRejected(WorkflowEvent):
+    """What a stage returned does not fit, and it is asked again."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Stage {stage}: the output does not fit ({problem}); asking again, {left} repairs left"
+    stage: str
+    problem: str
+    left: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRetried(WorkflowEvent):
+    """A stage failed and is tried again."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Stage {stage}: {message}; trying again in {seconds}s, {left} retries left"
+    stage: str
+    message: str
+    seconds: float
+    left: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCompleted(WorkflowEvent):
+    """A stage's output is on disk."""
+
+    text: ClassVar[str] = "Stage {number}/{stages} {stage} completed in {seconds}s ({tokens} tokens, confidence: {confidence})"
+    stage: str
+    number: int
+    stages: int
+    seconds: float
+    tokens: int
+    confidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesAdded(WorkflowEvent):
+    """A stage added others."""
+
+    text: ClassVar[str] = "Stage {stage} added {added}"
+    stage: str
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageFailure(WorkflowEvent):
+    """A stage failed for good."""
+
+    level: ClassVar[int] = logging.ERROR
+    text: ClassVar[str] = "Stage {stage} failed ({failure}): {message}"
+    stage: str
+    failure: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSkipped(WorkflowEvent):
+    """A stage failed, and the session goes on without it."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Stage {stage} skipped: {message}"
+    stage: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageWaiting(WorkflowEvent):
+    """A stage's output waits for a person."""
+
+    text: ClassVar[str] = "Stage {stage} waits for approval"
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointWritten(WorkflowEvent):
+    """A recovery point is on disk."""
+
+    level: ClassVar[int] = logging.DEBUG
+    text: ClassVar[str] = "Checkpoint {name} written"
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingsStored(WorkflowEvent):
+    """The findings are in long-term memory."""
+
+    text: ClassVar[str] = "Stored {added} new findings of {count} (tag: {tag})"
+    added: int
+    count: int
+    tag: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionEnded(WorkflowEvent):
+    """The run is over: completed, paused, halted or cancelled."""
+
+    text: ClassVar[str] = "Session {session} {status} after {seconds}s"
+    status: str
+    seconds: float

@@ -1,0 +1,100 @@
+"""Checking a stage's output by program: each source resolves, and each fact is in its source. For outputs of models and of agents alike.
+
+What is not grounded is marked so and never removed: a person may know better. Each figure and each stretch in quotation
+marks of a fact has to be in the source word for word, however alike the rest is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from holdfast.extract.grounding import ground
+from holdfast.extract.passages import Source
+from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
+from holdfast.text.normalise import normalise
+
+__all__ = ["GroundingReport", "Resolve", "Verdict", "ground_finding", "ground_output", "lowered"]
+
+Resolve = Callable[[str], str | None]
+"""The text that a source stands for, or None if there is no such source."""
+Kind = Literal["exact", "normalised", "near", "absent", "other figure", "other quote", "no source"]
+
+_FIGURE = re.compile(r"(?<![\w.])[-−]?\d+(?:[.,:]\d+)*(?![\w]*[A-Za-z_]\d)")
+_QUOTED = re.compile(r"[“„«\"]([^“”„«»\"]{8,}?)[”“»\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the check of one finding found: whether it stands, how it is in its source, and why not, in words."""
+
+    finding: Finding
+    grounded: bool
+    kind: Kind
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroundingReport:
+    """The verdicts on all findings of one output."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ungrounded(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if not verdict.grounded)
+
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        total, bad = len(self.verdicts), len(self.ungrounded)
+        return f"{total - bad} of {total} findings are in their sources." if total else "There are no findings to check."
+
+
+def ground_output(output: StageOutput, resolve: Resolve) -> tuple[StageOutput, GroundingReport]:
+    """The output with `grounded` set on each finding, and the verdicts. One that is not grounded lowers the confidence by one step."""
+    verdicts = tuple(ground_finding(finding, resolve) for finding in output.key_findings)
+    marked = tuple(replace(verdict.finding, grounded=verdict.grounded) for verdict in verdicts)
+    report = GroundingReport(verdicts)
+    confidence = lowered(output.confidence) if report.ungrounded else output.confidence
+    return replace(output, key_findings=marked, confidence=confidence), report
+
+
+def ground_finding(finding: Finding, resolve: Resolve) -> Verdict:
+    """Whether one fact is in the source that it names."""
+    text = resolve(finding.source)
+    if text is None:
+        return Verdict(finding, False, "no source", f"there is no source {finding.source!r}")
+    found = ground(finding.fact, [Source(finding.source, text)])
+    if found.kind in ("exact", "normalised"):
+        return Verdict(finding, True, found.kind)
+    missing = _missing_figure(finding.fact, text)
+    if missing:
+        return Verdict(finding, False, "other figure", f"the figure {missing} is not in {finding.source}")
+    quote = next((quoted for quoted in _QUOTED.findall(finding.fact) if normalise(quoted).strip(" .,;:") not in normalise(text)), None)
+    if quote is not None:
+        return Verdict(finding, False, "other quote", f"the words “{quote[:80]}” are not in {finding.source}")
+    if found.kind == "near":
+        return Verdict(finding, True, "near")
+    return Verdict(finding, False, "absent", f"{finding.source} does not say so")
+
+
+def _missing_figure(fact: str, text: str) -> str | None:
+    """A figure of the fact that the source does not have, thousands separators aside."""
+    there = {_plain(figure) for figure in _FIGURE.findall(normalise(text))}
+    return next((figure for figure in _FIGURE.findall(normalise(fact)) if _plain(figure) not in there), None)
+
+
+def _plain(figure: str) -> str:
+    return re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", figure).replace(",", ".").rstrip(".:")
+
+
+def lowered(confidence: Confidence) -> Confidence:
+    """One step less sure.
+
+    >>> lowered("high"), lowered("low")
+    ('medium', 'low')
+    """
+    return CONFIDENCES[min(CONFIDENCES.index(confidence) + 1, len(CONFIDENCES) - 1)]

@@ -1,0 +1,180 @@
+"""What to do with what an agent returned or raised: accept, ask again, try again, or fail. Pure (W4, W11, W19)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.errors import (
+    BudgetError,
+    Cancelled,
+    ConfigError,
+    DiskFull,
+    HoldfastError,
+    InputError,
+    LimitExceeded,
+    ModelNotConfigured,
+    ModelTooWeak,
+    NotWritable,
+    OutputInvalid,
+    RevisionConflict,
+    SyncFailed,
+    WriteFailed,
+)
+from holdfast.session.output import StageOutput, parse_output
+from holdfast.session.state import SessionError
+from holdfast.workflow.agent import StageResult
+from holdfast.workflow.definition import Stage
+
+__all__ = ["Accept", "Ask", "Fail", "Retry", "TimedOut", "Tries", "Verdict", "judge", "stops_the_run"]
+
+LONGEST_PAUSE = 60.0
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_HOPELESS = (ConfigError, InputError, BudgetError, ModelNotConfigured, ModelTooWeak, Cancelled)
+"""Trying again would fail in the same way."""
+_LONGEST_RAW = 200_000
+
+
+class TimedOut(Exception):
+    """A stage took longer than its `timeout_seconds`."""
+
+
+@dataclass(frozen=True)
+class Tries:
+    """What a stage may still do: retries after failures, repairs of its output, one second look."""
+
+    retries: int
+    repairs: int
+    failures: int = 0
+    looked_again: bool = False
+
+    @classmethod
+    def of(cls, stage: Stage) -> Tries:
+        return cls(stage.retries, stage.max_repairs)
+
+
+@dataclass(frozen=True)
+class Accept:
+    """The output is good. `provisional` when its confidence is low."""
+
+    output: StageOutput
+    provisional: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask the agent again at once, with this note: a repair, or a second look."""
+
+    note: str
+    tries: Tries
+    problem: OutputInvalid | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Wait, then try the same again."""
+
+    seconds: float
+    tries: Tries
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Give up. `output` is there when it fits and only its confidence is too low."""
+
+    error: SessionError
+    output: StageOutput | None = None
+
+
+Verdict = Accept | Ask | Retry | Fail
+
+
+def stops_the_run(error: BaseException | None) -> BaseException | None:
+    """The error with which the whole run stops at once, if this is one: a write that failed, or a limit that is reached (W15, T5)."""
+    if isinstance(error, WriteFailed | SyncFailed | RevisionConflict | LimitExceeded):
+        return error
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return DiskFull(f"there is no space left: {error}.", path=error.filename, operation="write", hint="Free some space, then resume.")
+    if isinstance(error, OSError) and error.errno == errno.EROFS:
+        return NotWritable(f"the file system cannot be written: {error}.", path=error.filename, operation="write")
+    return None
+
+
+def judge(stage: Stage, tries: Tries, result: StageResult | None, error: BaseException | None) -> Verdict:
+    """The verdict on one attempt: exactly one of `result` and `error` is given."""
+    if error is None and result is not None:
+        try:
+            return _weighed(stage, tries, parse_output(_named(result.output, stage.name), stage=stage.name, schema=stage.output_schema))
+        except OutputInvalid as invalid:
+            error = invalid
+    if isinstance(error, OutputInvalid):
+        return _malformed(stage, tries, error)
+    return _failed(stage, tries, error or RuntimeError("the agent returned nothing"))
+
+
+def _named(output: object, stage: str) -> object:
+    """A mapping that does not say whose output it is belongs to the stage that was asked."""
+    return {"stage_name": stage, **output} if isinstance(output, Mapping) and "stage_name" not in output else output
+
+
+def _weighed(stage: Stage, tries: Tries, output: StageOutput) -> Verdict:
+    if output.confidence != "low" or stage.on_low_confidence == "continue":
+        return Accept(output, provisional=output.confidence == "low")
+    if stage.on_low_confidence == "recheck":
+        if tries.looked_again:
+            return Accept(output, provisional=True)
+        note = f"Your last answer had a low confidence. Look again, check it, and answer anew. It said: {output.summary}"
+        return Ask(note, replace(tries, looked_again=True))
+    error = SessionError(
+        stage.name,
+        "low_confidence",
+        f"the stage {stage.name!r} has a low confidence in its result, and `on_low_confidence: halt` is set.",
+        hint="Look at its output in this file. `holdfast resume` goes on with it, `holdfast session fix` puts a better one in.",
+    )
+    return Fail(error, output)
+
+
+def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
+    if tries.repairs > 0:
+        listed = "\n".join(f"- {problem}" for problem in error.problems) or f"- {error.message}"
+        note = f"Your last answer was not accepted. Answer again in the form that is asked for. What was wrong:\n{listed}"
+        return Ask(note, replace(tries, repairs=tries.repairs - 1), error)
+    hint = "`holdfast session fix` puts a corrected output in; editing this file works as well. Then `holdfast resume`."
+    raw = error.raw if not isinstance(error.raw, str) else error.raw[:_LONGEST_RAW]
+    return Fail(SessionError(stage.name, "malformed_output", error.message, tuple(error.problems), _plain(raw), hint=hint))
+
+
+def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
+    kind = "timeout" if isinstance(error, TimedOut) else "stage_failed"
+    text = str(error).strip()
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if text and isinstance(error, TimedOut | HoldfastError):
+        message = text
+    hopeless = isinstance(error, _HOPELESS) or getattr(error, "retryable", None) is False
+    if tries.retries > 0 and not hopeless:
+        pause = _pause(stage, tries.failures, error)
+        return Retry(pause, replace(tries, retries=tries.retries - 1, failures=tries.failures + 1), kind, message)
+    after = f" after {tries.failures + 1} tries" if tries.failures else ""
+    hint = "Mend the cause, then `holdfast resume` runs the stage again."
+    return Fail(SessionError(stage.name, kind, f"the stage {stage.name!r} failed{after}: {message}", hint=hint))
+
+
+def _pause(stage: Stage, failures: int, error: BaseException) -> float:
+    """Twice as long each time; longer if the other side said how long, as a rate limit does."""
+    asked = getattr(error, "retry_after", None)
+    wanted = float(asked) if isinstance(asked, int | float) and not isinstance(asked, bool) and asked > 0 else 0.0
+    return min(LONGEST_PAUSE, max(stage.retry_seconds * 2.0 ** min(failures, 16), wanted))
+
+
+def _plain(value: object) -> object:
+    """The raw output as JSON can hold it."""
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return repr(value)[:_LONGEST_RAW]

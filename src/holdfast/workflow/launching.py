@@ -1,0 +1,327 @@
+"""`run_workflow` and `resume`: from a file, a mapping or an id to a session that runs (P1, P2).
+
+Both work without any configuration; everything that they open themselves can be given instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.config import Config, config_from_values, load_config
+from holdfast.durable import REAL, Disk
+from holdfast.errors import ConfigError, InputError, WorkflowChanged
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
+from holdfast.ids import IdSource, RandomIds
+from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
+from holdfast.tokens import Accounts, TokenCounter, open_counter
+from holdfast.workflow import events
+from holdfast.workflow.bench import Bench
+from holdfast.workflow.context import ContextBuilder
+from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
+from holdfast.workflow.endings import failure_of
+from holdfast.workflow.planning import Finish, next_step, placed
+from holdfast.workflow.registry import Agents, find_agents
+from holdfast.workflow.reopening import check_unchanged, reopened, stored_workflow, with_added_stages
+from holdfast.workflow.runner import Runner
+from holdfast.workflow.settings import RunSettings, settings_of, workflow_config
+from holdfast.workflow.stores import open_memories, open_store, session_file
+
+if TYPE_CHECKING:
+    from holdfast.knowledge.store import KnowledgeStore
+
+__all__ = ["Launcher", "resume", "run_workflow"]
+
+WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
+ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
+_WORKFLOW_FILE = "workflow_file"
+_PARAMETERS = "parameters"
+
+
+def run_workflow(
+    workflow: WorkflowSource,
+    *,
+    task: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    session_id: str | None = None,
+    check: bool = False,
+    **parts: Any,
+) -> Session:
+    """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
+
+    `parts` are those of `Launcher`: `config`, `session_config`, `store`, `agents`, `knowledge`, `model`, `clock`, `bus`, `stop` and more.
+    With `check` a session that does not complete raises what stopped it. LimitExceeded and StorageError are always raised; what was
+    done is on disk then, and `resume` goes on.
+    """
+    session = Launcher(**parts).run(workflow, task=task, parameters=parameters, session_id=session_id)
+    return _checked(session) if check else session
+
+
+def resume(
+    session_id: str,
+    *,
+    workflow: WorkflowSource | None = None,
+    accept_changes: bool = False,
+    as_started: bool = False,
+    check: bool = False,
+    **parts: Any,
+) -> Session:
+    """Go on with a session: completed stages do not run again, the interrupted one starts from its beginning (W6).
+
+    The workflow is the one given, else the file that it was started from, else the one that the session keeps. One that has changed
+    since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
+    """
+    session = Launcher(**parts).resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
+    return _checked(session) if check else session
+
+
+def _checked(session: Session) -> Session:
+    error = failure_of(session)
+    if error is not None:
+        raise error
+    return session
+
+
+@dataclass
+class Launcher:
+    """Starts and resumes sessions with the same parts. All of them have a working default."""
+
+    config: ConfigSource = None
+    """A configuration, a path of one, values of one; None is what `load_config` finds, which may be nothing."""
+    session_config: ConfigSource = None
+    """Settings of this session alone, in the same form. They win."""
+    store: SessionStore | None = None
+    agents: Agents | None = None
+    knowledge: KnowledgeStore | None = None
+    """Long-term memory. None is the one that the settings ask for by name, else none, or the usual one with `remember`."""
+    remember: bool = False
+    model: str | None = None
+    folder: str | PathLike[str] | None = None
+    """Where agents may write files. None is beside the session's own."""
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=RandomIds)
+    disk: Disk = REAL
+    bus: Bus = process_bus
+    counter: TokenCounter | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set it, from any thread or a signal handler, and the run stops cleanly."""
+    owner: str | None = None
+    started: Callable[[Session, Workflow, Path | None], None] | None = None
+    """Is told the session and its file, once it is on disk and before a stage starts."""
+
+    def run(
+        self,
+        workflow: WorkflowSource,
+        *,
+        task: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """A new session, from its start."""
+        definition = _definition(workflow)
+        find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
+        configs = [self._config, workflow_config(definition), self._session_config]
+        settings = self._settings(definition, configs)
+        goal = (task if task is not None else definition.task) or ""
+        if not goal.strip():
+            raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
+        values = {**definition.parameters, **(parameters or {})}
+        with self._stores(settings, configs) as (store, knowledge):
+            name = session_id or settings.session_id or store.new_session_id(definition.id, self.clock.now().date())
+            with store.hold(name, owner=self.owner):
+                session = store.create(_new_session(name, definition, goal, settings, values))
+                store.clear_cancel(name)
+                self.bus.emit(events.SessionStarted(session=name, stages=len(definition.stages)))
+                ended = self._run(definition, session, settings, store, knowledge, values)
+            return _kept_or_not(ended, store, settings)
+
+    def resume(
+        self, session_id: str, *, workflow: WorkflowSource | None = None, accept_changes: bool = False, as_started: bool = False
+    ) -> Session:
+        """A session that is there, from where it stands."""
+        given = _definition(workflow) if workflow is not None else None
+        configs = [self._config, workflow_config(given) if given is not None else None, self._session_config]
+        with self._stores(settings_of(configs), configs) as (store, knowledge):
+            store.load(session_id)  # a name that nobody has is told before anything is made for it
+            with store.hold(session_id, owner=self.owner):
+                session = store.load(session_id)
+                definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
+                whole = with_added_stages(definition, session)
+                find_agents(whole, self.agents)
+                if session.status == "completed" and next_step(whole, session) == Finish():
+                    return session
+                session = reopened(session, whole, accept_changes=accept_changes)
+                settings = self._settings(definition, configs, session.configuration)
+                values = _mapping(session.configuration.get(_PARAMETERS))
+                session = _adopted(session, definition, _configuration(settings, values))
+                store.clear_cancel(session_id)
+                done = len(session.completed_stages)
+                self.bus.emit(events.SessionResumed(session=session_id, completed=done, stages=len(whole.stages)))
+                ended = self._run(whole, session, settings, store, knowledge, values)
+            return _kept_or_not(ended, store, settings)
+
+    def _workflow_of(self, session: Session, given: Workflow | None, *, accept_changes: bool, as_started: bool) -> Workflow:
+        if as_started:
+            kept = stored_workflow(session)
+            check_unchanged(session, kept)
+            return kept
+        found = given if given is not None else _from_file(session)
+        found = found if found is not None else stored_workflow(session)
+        if not accept_changes:
+            check_unchanged(session, found)
+        return found
+
+    def _run(
+        self,
+        workflow: Workflow,
+        session: Session,
+        settings: RunSettings,
+        store: SessionStore,
+        knowledge: KnowledgeStore | None,
+        parameters: Mapping[str, Any],
+    ) -> Session:
+        prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
+        accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
+        if session.usage:
+            accounts.restore(session.usage)
+        counter = self.counter
+        bench = Bench(
+            store=store,
+            settings=settings,
+            contexts=ContextBuilder(
+                lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
+            ),
+            accounts=accounts,
+            clock=self.clock,
+            bus=self.bus,
+            folder=self._work_folder(store),
+            agents=self.agents,
+            knowledge=knowledge,
+            parameters=parameters,
+            stop=self.stop,
+            session_id=session.workflow_id,
+            run_id=self.ids.new("run"),
+        )
+        if self.started is not None:
+            self.started(session, workflow, session_file(store, session.workflow_id))
+        return Runner(workflow, placed(workflow, session), bench).run()
+
+    def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
+        settings = settings_of(configs, kept)
+        if workflow.memory_retrieval_top_k is not None:
+            settings = replace(settings, top_k=workflow.memory_retrieval_top_k)
+        return replace(settings, model=self.model) if self.model else settings
+
+    @property
+    def _config(self) -> Config:
+        if not isinstance(self.config, Config):
+            self.config = config_from_values(self.config) if isinstance(self.config, Mapping) else load_config(self.config)
+        return self.config
+
+    @property
+    def _session_config(self) -> Config | None:
+        if self.session_config is not None and not isinstance(self.session_config, Config):
+            said = self.session_config
+            self.session_config = config_from_values(said) if isinstance(said, Mapping) else load_config(said)
+        return self.session_config
+
+    @contextmanager
+    def _stores(self, settings: RunSettings, configs: list[Config | None]) -> Iterator[tuple[SessionStore, KnowledgeStore | None]]:
+        """The stores that were given, or those of the settings, which are closed again."""
+        store = self.store or open_store(settings, self._config, disk=self.disk, clock=self.clock)
+        opened = (
+            None if self.knowledge is not None else open_memories(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
+        )
+        try:
+            yield store, self.knowledge or opened
+        finally:
+            if opened is not None:
+                opened.close()
+            if self.store is None and hasattr(store, "close"):
+                store.close()
+
+    def _work_folder(self, store: SessionStore) -> Callable[[str, str], Path]:
+        layout = getattr(store, "layout", None)
+        base = Path(self.folder) if self.folder is not None else None
+
+        def folder(session: str, stage: str) -> Path:
+            if base is not None:
+                found = base / session / stage
+            elif layout is not None:
+                found = Path(layout.side(session, "files", stage))
+            else:
+                found = self._config.base / "sessions" / session / "files" / stage
+            found.mkdir(parents=True, exist_ok=True)
+            return found
+
+        return folder
+
+
+def _definition(source: WorkflowSource) -> Workflow:
+    if isinstance(source, Workflow):
+        return source
+    return parse_workflow(source) if isinstance(source, Mapping) else load_workflow(source)
+
+
+def _from_file(session: Session) -> Workflow | None:
+    """The workflow as its file is now; None when there is no such file any more."""
+    name = session.extra.get(_WORKFLOW_FILE)
+    if not isinstance(name, str) or not Path(name).is_file():
+        return None
+    try:
+        return load_workflow(name)
+    except ConfigError as error:
+        raise WorkflowChanged(
+            f"the workflow file of session {session.workflow_id} cannot be read any more: {error}",
+            session=session.workflow_id,
+            hint="Mend it, or go on with the definition that the session keeps: `--as-started`.",
+        ) from error
+
+
+def _new_session(name: str, workflow: Workflow, task: str, settings: RunSettings, parameters: Mapping[str, Any]) -> Session:
+    file = {_WORKFLOW_FILE: str(Path(workflow.file).absolute())} if workflow.file is not None else {}
+    session = Session(
+        workflow_id=name,
+        task=task.strip(),
+        topic_tag=workflow.topic_tag,
+        workflow=workflow.document(),
+        workflow_hash=workflow.hash,
+        configuration=_configuration(settings, parameters),
+        extra=file,
+    )
+    return placed(workflow, session)
+
+
+def _configuration(settings: RunSettings, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {**settings.kept(), **({_PARAMETERS: dict(parameters)} if parameters else {})}
+
+
+def _adopted(session: Session, workflow: Workflow, configuration: Mapping[str, Any]) -> Session:
+    """The session with the workflow and the settings that it goes on with."""
+    same = session.workflow_hash == workflow.hash
+    return replace(
+        session,
+        task=session.task or workflow.task or "",
+        workflow=session.workflow if same else workflow.document(),
+        workflow_hash=workflow.hash,
+        configuration=configuration,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _kept_or_not(session: Session, store: SessionStore, settings: RunSettings) -> Session:
+    """With `session_memory.persist: false` nothing is left of a session that is completed."""
+    if session.status == "completed" and not settings.persist and settings.backend == "file":
+        store.remove(session.workflow_id)
+    return session

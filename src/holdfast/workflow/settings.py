@@ -1,0 +1,169 @@
+"""The settings of one session, gathered from where they may be said (W1): `config.yaml`, the workflow file, a session configuration.
+
+What is said nearer to the session wins, key by key. A session keeps the settings that it was started with, without secrets, and a resumed
+one goes by them unless it is given others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+from holdfast.config import Config, config_from_values, read_config
+from holdfast.config.redaction import redact
+from holdfast.errors import ConfigError
+from holdfast.tokens import Limits
+from holdfast.workflow.context import EvictionPolicy
+from holdfast.workflow.definition import Workflow
+
+__all__ = ["RunSettings", "VectorStore", "settings_of", "workflow_config"]
+
+
+_NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class VectorStore:
+    """The knowledge store that a session asks for (W1)."""
+
+    provider: str
+    connection: str | None
+    collection: str
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run goes by."""
+
+    session_id: str | None = None
+    backend: Literal["file", "postgresql"] = "file"
+    connection: str | None = None
+    folder: str | None = None
+    """Where the files of sessions are, when not in `sessions/` of the base directory."""
+    path: str | None = None
+    """The template of the session file, with `{session_id}`."""
+    persist: bool = True
+    checkpoint_interval: int | None = None
+    max_tokens: int | None = None
+    eviction_policy: EvictionPolicy = "oldest_first"
+    top_k: int = 10
+    rerank: bool = False
+    rerank_model: str | None = None
+    short_max_stages: int | None = None
+    vector_store: VectorStore | None = None
+    session_limits: Limits = _NO_LIMITS
+    run_limits: Limits = _NO_LIMITS
+    model: str | None = None
+
+    def kept(self) -> dict[str, Any]:
+        """As the session file keeps it, in the form of a session configuration and without secrets."""
+        store = {"vector_store": asdict(self.vector_store)} if self.vector_store else {}
+        said = {
+            "session": {
+                "storage_backend": self.backend,
+                "checkpoint_interval": self.checkpoint_interval,
+                "short": {"max_stages": self.short_max_stages} if self.short_max_stages else None,
+                **store,
+            },
+            "memory": {
+                "working_memory": {"max_tokens": self.max_tokens, "eviction_policy": self.eviction_policy},
+                "session_memory": {"persist": self.persist, "path": self.path},
+                "long_term_memory": {"retrieval_top_k": self.top_k, "rerank": self.rerank, "rerank_model": self.rerank_model},
+            },
+            "limits": {"run": _limit(self.run_limits), "session": _limit(self.session_limits)},
+            "model": self.model,
+        }
+        clean: dict[str, Any] = redact(_without_nothing(said))
+        return clean
+
+    def as_started(self, kept: Mapping[str, Any]) -> RunSettings:
+        """These settings with what a session kept in their place. Where its files are stays as it is now, and so do secrets."""
+        working, long_term = _at(kept, "memory", "working_memory"), _at(kept, "memory", "long_term_memory")
+        found: dict[str, Any] = {
+            "checkpoint_interval": _whole(_at(kept, "session").get("checkpoint_interval")),
+            "short_max_stages": _whole(_at(kept, "session", "short").get("max_stages")),
+            "max_tokens": _whole(working.get("max_tokens")),
+            "eviction_policy": working.get("eviction_policy") if working.get("eviction_policy") in get_args(EvictionPolicy) else None,
+            "top_k": _whole(long_term.get("retrieval_top_k")),
+            "model": kept.get("model") if isinstance(kept.get("model"), str) else None,
+        }
+        return replace(self, **{name: value for name, value in found.items() if value is not None})
+
+
+def workflow_config(workflow: Workflow) -> Config | None:
+    """The settings that stand in the workflow file, checked; None if there are none. Raises ConfigError with their lines."""
+    if not workflow.sections:
+        return None
+    if workflow.file is not None:
+        try:
+            with open(workflow.file, "rb") as file:  # noqa: PTH123 - read once more, so that errors have their lines
+                return read_config(file.read(), file=workflow.file)
+        except OSError as error:
+            raise ConfigError(f"the workflow file cannot be read: {error.strerror or error}.", file=workflow.file) from None
+    return config_from_values(workflow.sections)
+
+
+def settings_of(configs: Sequence[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
+    """The settings that these say, the later ones winning. `kept` are those of a session that goes on: only the last one wins over them."""
+    settings = RunSettings()
+    for number, config in enumerate(configs):
+        if number == len(configs) - 1 and kept is not None:
+            settings = settings.as_started(kept)
+        if config is not None:
+            settings = replace(settings, **_said(config))
+    return settings
+
+
+def _said(config: Config) -> dict[str, Any]:
+    """What a configuration says itself, without its defaults."""
+    session, memory = config.session, config.memory
+    working, kept, long_term = memory.working_memory, memory.session_memory, memory.long_term_memory
+    found: dict[str, Any] = {}
+    for section, key, name in (
+        (session, "id", "session_id"),
+        (session, "storage_backend", "backend"),
+        (session, "path", "folder"),
+        (session, "checkpoint_interval", "checkpoint_interval"),
+        (session.short, "max_stages", "short_max_stages"),
+        (working, "max_tokens", "max_tokens"),
+        (working, "eviction_policy", "eviction_policy"),
+        (kept, "persist", "persist"),
+        (kept, "path", "path"),
+        (long_term, "retrieval_top_k", "top_k"),
+        (long_term, "rerank", "rerank"),
+        (long_term, "rerank_model", "rerank_model"),
+    ):
+        if key in section.model_fields_set:
+            found[name] = getattr(section, key)
+    if session.vector_store is not None:
+        store = session.vector_store
+        found["vector_store"] = VectorStore(store.provider, store.connection, store.collection)
+    if session.dsn() is not None:
+        found["connection"] = session.dsn()
+    for name, limit in (("run_limits", config.run_limit()), ("session_limits", config.session_limit())):
+        if limit.tokens is not None or limit.cost is not None:
+            found[name] = Limits.read({"tokens": limit.tokens, "cost": limit.cost})
+    return found
+
+
+def _limit(limits: Limits) -> dict[str, Any]:
+    return {"tokens": limits.tokens, "cost": float(limits.cost) if limits.cost is not None else None}
+
+
+def _without_nothing(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    found = {key: _without_nothing(item) for key, item in value.items()}
+    return {key: item for key, item in found.items() if item is not None and item != {}}
+
+
+def _at(value: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    for key in path:
+        inner = value.get(key)
+        value = inner if isinstance(inner, Mapping) else {}
+    return value
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
