@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import Config, load_config
@@ -21,8 +21,13 @@ from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens import Budget, TokenCounter, find_window, open_counter
 
 if TYPE_CHECKING:
+    from holdfast.agents.lead import LeadAgent
     from holdfast.context.archive import FileArchive
+    from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.service import MemoryService
+    from holdfast.session.state import Session
+    from holdfast.session.store import SessionStore
+    from holdfast.workflow.launching import WorkflowSource
 
 __all__ = ["Harness", "build"]
 
@@ -76,6 +81,47 @@ class Harness:
         from holdfast.agents.memory_service import open_memory
 
         return open_memory(self.config, clock=self.clock, ids=self.ids, bus=self.bus, disk=self.disk)
+
+    @cached_property
+    def knowledge(self) -> KnowledgeStore:
+        """Long-term records: the store that the configuration describes, or the one that its session sets (W1)."""
+        from holdfast.knowledge.opening import open_knowledge
+
+        return open_knowledge(self.config, clock=self.clock, bus=self.bus, counter=self.counter)
+
+    @cached_property
+    def sessions(self) -> SessionStore:
+        """The sessions of workflows: files, or the database that the configuration names (W16)."""
+        from holdfast.session.opening import open_sessions
+
+        return open_sessions(self.config, disk=self.disk, clock=self.clock)
+
+    def run_workflow(self, workflow: WorkflowSource, **settings: Any) -> Session:
+        """Run a workflow with the sessions, the long-term memory and the models of this configuration. As `holdfast.run_workflow`."""
+        from holdfast.workflow.launching import run_workflow
+
+        return run_workflow(workflow, **self._parts(settings))
+
+    def resume(self, session_id: str, **settings: Any) -> Session:
+        """Go on with a session. As `holdfast.resume`."""
+        from holdfast.workflow.launching import resume
+
+        return resume(session_id, **self._parts(settings))
+
+    def _parts(self, settings: dict[str, Any]) -> dict[str, Any]:
+        model = settings.get("model")
+        if "agents" not in settings and (self.config.models or model is not None):
+            from holdfast.agents.stages.opening import stage_agents
+
+            settings = {**settings, "agents": stage_agents(self.config, model=model)}
+        own = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus, "remember": True}
+        return {**own, **settings}
+
+    def lead_agent(self, name: str | None = None, **parts: Any) -> LeadAgent:
+        """The agent that a user talks to, by the name of its settings. `parts` as in `make_lead_agent`. Close it when done."""
+        from holdfast.agents.lead import make_lead_agent
+
+        return make_lead_agent(self.config, agent=name, **{"clock": self.clock, "ids": self.ids, "bus": self.bus, **parts})
 
     def window(self, model: str | None = None) -> int:
         """The window of a configured model (the first one by default), in tokens."""

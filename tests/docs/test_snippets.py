@@ -55,11 +55,20 @@ def test_the_python_block_runs(name: str, code: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "code"), [(n, c) for n, k, c in snippets() if k == "sh" and re.search(r"^holdfast ", c, re.MULTILINE)])
 def test_the_holdfast_lines_run(name: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # as in the project's folder
     for line in code.splitlines():
         if not line.startswith("holdfast "):
             continue
         words = shlex.split(line, comments=True)
-        done = subprocess.run(words, cwd=tmp_path, env=clean_environment(tmp_path / "home"), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=clean_environment(tmp_path / "home"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{name}: {line}\n{done.stdout}\n{done.stderr}"
 
 

@@ -60,7 +60,10 @@ def create_chat_model(
 
 
 def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str, str] | None = None) -> ModelConfig:
-    """The settings behind a name. Raises ModelNotConfigured, which says how to get a model when there is none."""
+    """The settings behind a name: of the configuration, or of weights that a package brings. Raises ModelNotConfigured otherwise,
+    which says how to get a model when there is none."""
+    if name is not None and (brought := _brought(name, config)) is not None:
+        return brought
     if name is not None and config.models:
         return config.model(name)
     choice = pick(config, environ)
@@ -71,6 +74,15 @@ def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str
             f"there is no model named {name!r}: none is configured.", model=name, hint=f"Without a name, {choice.name} is used."
         )
     return choice.config
+
+
+def _brought(name: str, config: Config) -> ModelConfig | None:
+    """Weights that are called so (`smollm2`), where the configuration has no model of that name."""
+    from holdfast.agents.weights import KNOWN_WEIGHTS
+
+    if name not in KNOWN_WEIGHTS or any(model.name == name for model in config.models):
+        return None
+    return ModelConfig(name=name, use=LLAMA_CPP, model=name)
 
 
 def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, retries: bool = True) -> BaseChatModel:

@@ -12,14 +12,25 @@ from holdfast.app.lazy import Entry, group_of
 from holdfast.errors import HoldfastError
 
 COMMANDS = (
+    Entry("chat", "holdfast.app.commands.chat", "Talk to the agent; the conversation survives everything.", "Agents"),
+    Entry("run", "holdfast.app.commands.run", "Run a workflow; whatever stops it, it can be resumed.", "Workflows"),
+    Entry("resume", "holdfast.app.commands.resume", "Go on with a session that was stopped, halted or killed.", "Workflows"),
+    Entry("cancel", "holdfast.app.commands.cancel", "Stop a running session at once.", "Workflows"),
+    Entry("approve", "holdfast.app.commands.approve", "Agree with a stage that waits, and go on.", "Workflows"),
+    Entry("reject", "holdfast.app.commands.reject", "Refuse what a stage wrote, and say why.", "Workflows"),
+    Entry("sessions", "holdfast.app.commands.sessions", "List the sessions: how far each came, and what keeps it.", "Workflows"),
+    Entry("session", "holdfast.app.commands.session", "Look at a session: fix, edit, compare, fork, restore, export it.", "Workflows"),
     Entry("config", "holdfast.app.commands.config", "Check, write and upgrade config.yaml.", "Settings"),
     Entry("doctor", "holdfast.app.commands.doctor", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.takeover", "Take over memory and configuration from another installation.", "Settings"),
     Entry("backup", "holdfast.app.commands.backup", "Copy all state while everything goes on running.", "Settings"),
     Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
     Entry("memory", "holdfast.app.commands.memory", "See, search, correct and undo what is known about you.", "Memory"),
+    Entry("knowledge", "holdfast.app.commands.knowledge", "Search, add, import and forget records of long-term memory.", "Memory"),
+    Entry("eval", "holdfast.app.commands.evaluate", "Measure recall on your own data.", "Memory"),
     Entry("history", "holdfast.app.commands.history", "Read and search what was said in a thread.", "Working memory"),
     Entry("budget", "holdfast.app.commands.budget", "Show how a model's window is split.", "Working memory"),
+    Entry("compact", "holdfast.app.commands.compact", "Shorten a conversation now, losing nothing.", "Working memory"),
 )
 
 app = typer.Typer(

@@ -39,7 +39,7 @@ def _memory(config: Path | None) -> Iterator[MemoryService]:
     try:
         yield service
     finally:
-        service.queue.close()
+        service.let_go()
 
 
 @app.command("show", epilog="Examples: holdfast memory show | holdfast memory show fact_1a2b3c4d | holdfast memory show --injected")
@@ -146,7 +146,7 @@ def forget(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget for good: from memory, its history, queue and quarantine; with --text also from the archived conversations."""
+    """Forget for good: from memory, its history, queue and quarantine; with --text from everything."""
     if bool(facts) == bool(text):
         raise InputError("say what to forget.", hint="Give the ids of facts, or --text with some words.")
     what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
@@ -154,21 +154,37 @@ def forget(
         typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
     touched: dict[str, int] = {}
     forgotten: list[str] = []
+    left: list[str] = []
     with _memory(config) as memory:
         for fact in facts or ():
             _collect(memory.forget(fact, agent), forgotten, touched)
         if text:
+            elsewhere, left = _forget_elsewhere(config, text)  # first: if it cannot be reached nothing is forgotten, and that is said
+            touched |= elsewhere
             _collect(memory.forget_text(text), forgotten, touched)
             touched |= _forget_archived(memory.store.scopes.base, text)
-    places = [f"  {place}: {number}" for place, number in touched.items()]
+    places = [f"  {place}: {number}" for place, number in touched.items()] + [f"  not forgotten: {one}" for one in left]
     lines = [f"Forgotten: {what}.", *places] if touched else [f"Nothing holds {what}."]
-    _say({"facts": forgotten, "touched": touched}, "\n".join(lines), as_json=as_json)
+    _say({"facts": forgotten, "touched": touched, "left": left}, "\n".join(lines), as_json=as_json)
+    if left:
+        raise typer.Exit(1)
 
 
 def _collect(done: Any, forgotten: list[str], touched: dict[str, int]) -> None:
     forgotten.extend(done.facts)
     for place, number in done.touched.items():
         touched[place] = touched.get(place, 0) + number
+
+
+def _forget_elsewhere(config: Path | None, text: str) -> tuple[dict[str, int], list[str]]:
+    """In knowledge, sessions and checkpoints: what was touched, and what could not be taken out."""
+    from holdfast.app.logs import open_config
+    from holdfast.app.oblivion import forget_in_checkpoints, forget_in_knowledge, forget_in_sessions
+
+    loaded = open_config(config)
+    touched = forget_in_knowledge(loaded, text)
+    sessions, left = forget_in_sessions(loaded, text)
+    return {**touched, **sessions, **forget_in_checkpoints(loaded, text)}, left
 
 
 def _forget_archived(base: Path, text: str) -> dict[str, int]:

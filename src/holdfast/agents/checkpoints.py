@@ -1,0 +1,220 @@
+"""Checkpoints of conversations in one SQLite file that stays small: `{base}/checkpoints.db` (A14).
+
+LangGraph's saver with what it lacks for long conversations: every commit survives a power cut, sync and async callers share one
+connection, nothing in it can name code to run, and a checkpoint that no newer one needs is removed, since the archive holds the past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command, Interrupt, Overwrite, Send
+
+from holdfast.durable.database import Database, open_database, transaction
+from holdfast.errors import Locked
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
+
+__all__ = ["FORGOTTEN", "Checkpoints", "open_checkpoints"]
+
+FORGOTTEN = "(forgotten)"
+"""What stands where a forgotten text stood."""
+
+_KEEP = 12
+_LOG_PAGES = 200  # the write-ahead log is taken in after this many pages of 4 kB, so that it stays small as well
+_LOOSE_PAGES = 64  # free pages at the end that are not worth a rewrite of the file
+
+
+def open_checkpoints(base: str | PathLike[str], *, keep: int = _KEEP) -> Checkpoints:
+    """The checkpoints of a base directory; the file is made if need be. Close it when done."""
+    return Checkpoints(Path(base) / "checkpoints.db", keep=keep)
+
+
+class Checkpoints(SqliteSaver):
+    """A saver for `create_agent(checkpointer=...)`, sync and async. Safe for many threads and processes.
+
+    Of each thread at least the newest `keep` checkpoints stay, with all that is needed to read them. Use `durability="sync"`: then a step
+    that was reported is on disk.
+    """
+
+    conn: Database
+
+    def __init__(self, path: str | PathLike[str] = ":memory:", *, keep: int = _KEEP) -> None:
+        connection = open_database(path, migrations=[_sql("001_checkpoints.sql")], threads=True)
+        connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit={_LOG_PAGES * 4096}")
+        connection.execute("PRAGMA secure_delete=ON")  # what was deleted is not left readable in free pages
+        super().__init__(
+            connection, serde=JsonPlusSerializer(pickle_fallback=False, allowed_json_modules=None, allowed_msgpack_modules=None)
+        )
+        self.is_setup = True  # the tables are made by our migration
+        self._keep = max(1, keep)
+        self._oldest_needed = _sql("prune_checkpoints.sql")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self.lock:
+            self.conn.close()
+
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
+        """A cursor whose changes are all made, durably, or none. Storage errors are ours."""
+        with self.lock:
+            cursor = self.conn.cursor()
+            try:
+                if not transaction:
+                    yield cursor
+                else:
+                    with _transaction(self.conn):
+                        yield cursor
+            finally:
+                cursor.close()
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """Save a checkpoint; one that needs none before it lets older ones go."""
+        saved = super().put(config, checkpoint, metadata, new_versions)
+        if not metadata.get("counters_since_delta_snapshot"):
+            self._prune(str(config["configurable"]["thread_id"]), str(config["configurable"].get("checkpoint_ns", "")))
+        return saved
+
+    def _prune(self, thread: str, ns: str) -> None:
+        with self.cursor() as cursor:
+            found = cursor.execute(self._oldest_needed, {"thread": thread, "ns": ns, "keep": self._keep}).fetchone()
+            if found is None:
+                return
+            older = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND rowid < ?"
+            where = (thread, ns, found[0])
+            cursor.execute(
+                f"DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id IN ({older})",  # noqa: S608 - our own text
+                (thread, ns, *where),
+            )
+            cursor.execute("DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND rowid < ?", where)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and give the space back."""
+        super().delete_thread(thread_id)
+        with self.cursor() as cursor:
+            cursor.execute("DELETE FROM threads WHERE id = ?", (thread_id,))
+        self.shrink()
+
+    def threads(self) -> list[str]:
+        """The threads that have a checkpoint."""
+        with self.cursor(transaction=False) as cursor:
+            return [thread for (thread,) in cursor.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")]
+
+    def rows(self, thread: str) -> int:
+        """How many checkpoints of a thread are kept now."""
+        with self.cursor(transaction=False) as cursor:
+            (count,) = cursor.execute("SELECT count(*) FROM checkpoints WHERE thread_id = ?", (thread,)).fetchone()
+            return int(count)
+
+    def shrink(self) -> None:
+        """Give free pages back to the file system, if there are many and nobody else is writing."""
+        with self.lock, suppress(sqlite3.OperationalError, Locked):  # somebody else is at it: the pages are used again anyway
+            (loose,) = self.conn.execute("PRAGMA freelist_count").fetchone()
+            if loose > _LOOSE_PAGES:
+                self.conn.execute("VACUUM")
+            self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def forget_text(self, text: str) -> list[str]:
+        """Take a text out of every checkpoint, wherever it stands. Says which threads held it; on return the file does not."""
+        if not text:
+            return []
+        touched: set[str] = set()
+        with self.cursor() as cursor:
+            for table, column in (("checkpoints", "checkpoint"), ("writes", "value")):
+                for row, thread, kind, blob in _holding(cursor, table, column, text):
+                    new = self.serde.dumps_typed(_scrubbed(self.serde.loads_typed((kind, blob)), text))
+                    cursor.execute(f"UPDATE {table} SET type = ?, {column} = ? WHERE rowid = ?", (*new, row))  # noqa: S608 - our own names
+                    touched.add(thread)
+            for (thread,) in cursor.execute("SELECT id FROM threads WHERE instr(title, ?)", (text,)).fetchall():
+                cursor.execute("UPDATE threads SET title = ? WHERE id = ?", (FORGOTTEN, thread))
+                touched.add(thread)
+        with self.lock, suppress(sqlite3.OperationalError, Locked):
+            self.conn.execute("VACUUM")
+            self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return sorted(touched)
+
+    # the same for async callers: SQLite is asked in a thread, so that the loop goes on
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        for found in await asyncio.to_thread(lambda: [*self.list(config, filter=filter, before=before, limit=limit)]):
+            yield found
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        return await asyncio.to_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+
+_transaction = transaction  # the method above has a parameter of this name
+
+
+def _sql(name: str) -> str:
+    return resources.files("holdfast.agents").joinpath("sql", name).read_text(encoding="utf-8")
+
+
+def _holding(cursor: sqlite3.Cursor, table: str, column: str, text: str) -> list[tuple[int, str, str, bytes]]:
+    """The rows whose bytes hold the text: MessagePack keeps texts as they are."""
+    found: list[tuple[int, str, str, bytes]] = cursor.execute(
+        f"SELECT rowid, thread_id, type, {column} FROM {table} WHERE instr({column}, CAST(? AS BLOB))",  # noqa: S608 - our own names
+        (text.encode(),),
+    ).fetchall()
+    return found
+
+
+def _scrubbed(value: Any, text: str) -> Any:
+    """The value with `FORGOTTEN` for every text in it that holds the one to forget."""
+    if isinstance(value, str):
+        return FORGOTTEN if text in value else value
+    if isinstance(value, Mapping):
+        return {key: _scrubbed(item, text) for key, item in value.items()}
+    if isinstance(value, BaseMessage):
+        parts = ("content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "artifact")
+        return value.model_copy(update={name: _scrubbed(getattr(value, name), text) for name in parts if hasattr(value, name)})
+    if isinstance(value, Overwrite):
+        return Overwrite(_scrubbed(value.value, text))
+    if isinstance(value, Send):
+        return Send(value.node, _scrubbed(value.arg, text))
+    if isinstance(value, Interrupt):
+        return Interrupt(_scrubbed(value.value, text), id=value.id)
+    if isinstance(value, Command):
+        return Command(graph=value.graph, update=_scrubbed(value.update, text), resume=_scrubbed(value.resume, text), goto=value.goto)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a snapshot of a channel is a named tuple
+        return type(value)(*(_scrubbed(item, text) for item in value))
+    if isinstance(value, list | tuple | set):
+        return type(value)(_scrubbed(item, text) for item in value)
+    return value

@@ -1,0 +1,153 @@
+"""A conversation without any model: what is known is looked up and shown word for word, and the answer says so.
+
+The same surface as `Conversation`, so that `holdfast chat` and the API work on a bare machine. What the user says is kept in the archive
+and learned from by the rules, like in any conversation. Needs no LangChain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.agents.turn_events import Ended, Token, TurnEvent
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.context.archive import FileArchive, check_thread
+from holdfast.context.plain import PlainMessage
+from holdfast.context.records import MessageRecord, records_of
+from holdfast.errors import HoldfastError, InputError
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
+from holdfast.ids import IdSource, RandomIds
+from holdfast.memory.filtering import turns_of
+from holdfast.tokens import open_counter
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.memory.service import MemoryService
+
+__all__ = ["ExtractiveConversation", "Finding"]
+
+_NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
+_NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
+_ROOM = 400
+_OTHERS = 20  # further conversations that are looked through, the newest first
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found, and where."""
+
+    text: str
+    source: str
+    kind: Literal["memory", "history", "knowledge"]
+
+
+class ExtractiveConversation:
+    """One thread, answered by extraction. Deterministic: the same question over the same state gives the same answer."""
+
+    def __init__(
+        self,
+        config: Config,
+        thread: str | None = None,
+        *,
+        agent: str | None = None,
+        memory: MemoryService | None = None,
+        archive: FileArchive | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        from holdfast.memory.service import MemoryService
+
+        self._clock, self._ids, self._bus = clock or SystemClock(), ids or RandomIds(), bus or process_bus
+        self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
+        self._config, self._agent = config, agent
+        self._archive = archive or FileArchive(config.base, clock=self._clock)
+        self._memory = memory or MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus)
+        self._own: list[Any] = [part for part, given in ((self._memory, memory), (self._archive, archive)) if given is None]
+        self._count = open_counter(bus=self._bus).count_text
+
+    def send(self, text: str | Sequence[Mapping[str, Any]]) -> Iterator[TurnEvent]:
+        """Say something; the events are those of a conversation with a model."""
+        said = text if isinstance(text, str) else "\n".join(str(block.get("text", "")) for block in text)
+        if not said.strip():
+            raise InputError("there is nothing in the message.", hint="Write at least one word.")
+        return self._answered(said)
+
+    async def asend(self, text: str | Sequence[Mapping[str, Any]]) -> AsyncIterator[TurnEvent]:
+        """The same for async callers."""
+        for event in self.send(text):
+            yield event
+
+    def ask(self, text: str) -> str:
+        """Say something and get the answer."""
+        return "".join(event.text for event in self.send(text) if isinstance(event, Ended))
+
+    def cancel(self) -> None:
+        """There is nothing to stop: an answer is there at once."""
+
+    def findings(self, question: str) -> list[Finding]:
+        """What is known about a question: facts about the user, what was said before, and records."""
+        facts = [Finding(match.fact.content, "memory", "memory") for match in self._memory.search(question, self._agent, top_k=5)]
+        return [*facts, *self._said(question), *self._records(question)]
+
+    def history(self) -> list[MessageRecord]:
+        """Everything that was said."""
+        return self._archive.messages(self.thread)
+
+    @property
+    def title(self) -> str:
+        """The first words of the conversation."""
+        first = next((record.text for record in self.history() if record.role == "human"), "")
+        words = first.split()
+        return " ".join(words[: self._config.title.max_words])[: self._config.title.max_chars]
+
+    def close(self) -> None:
+        """Learn from what was said, and let go of files."""
+        for part in self._own:
+            part.close()
+
+    def _answered(self, question: str) -> Iterator[TurnEvent]:
+        found = self.findings(question)
+        answer = self._composed(question, found)
+        asked = PlainMessage("human", question, self._ids.new("message"))
+        replied = PlainMessage("ai", answer, self._ids.new("message"), additional_kwargs={"holdfast": {"extracted": True}})
+        self._archive.add(self.thread, records_of([asked, replied]))
+        self._memory.enqueue(self.thread, turns_of([asked], time=stamp(self._clock.now())), self._agent)
+        for line in answer.splitlines(keepends=True):
+            yield Token(line)
+        yield Ended("completed", answer)
+
+    def _composed(self, question: str, found: Sequence[Finding]) -> str:
+        if not found:
+            return f"{_NOTHING}\n{_NOTE}"
+        sources = [Source(str(number), finding.text) for number, finding in enumerate(found)]
+        chosen = select(sources, question=question, budget=_ROOM, count=self._count)
+        lines = [f"- {passage.text.strip()} [{found[int(passage.source)].source}]" for passage in chosen.passages]
+        return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), _NOTE])
+
+    def _said(self, question: str) -> list[Finding]:
+        """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
+        found: list[Finding] = []
+        others = [name for name in self._archive.threads() if name != self.thread and not name.startswith("subagent-")]
+        for thread in [self.thread, *sorted(others, key=lambda name: self._archive.stats(name).last, reverse=True)[:_OTHERS]]:
+            for hit in self._archive.search(thread, question, top_k=3):
+                record = hit.record
+                if record.role in ("human", "ai") and not record.marks.get("extracted") and record.text.strip() != question.strip():
+                    found.append(Finding(record.text, f"{thread} #{record.seq}", "history"))
+        return found[:6]
+
+    def _records(self, question: str) -> list[Finding]:
+        with suppress(HoldfastError, ImportError):  # a store that cannot be opened is no reason not to answer from the rest
+            from holdfast.knowledge import open_knowledge
+
+            store = open_knowledge(self._config, clock=self._clock, bus=self._bus)
+            try:
+                return [Finding(hit.text, hit.record.source or hit.record.id, "knowledge") for hit in store.search(question, top_k=5)]
+            finally:
+                store.close()
+        return []

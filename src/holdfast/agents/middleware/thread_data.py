@@ -1,0 +1,99 @@
+"""What a thread has besides its messages: artifacts, viewed images, a title, and why it ended (A3, A5, S16).
+
+The first middleware of an agent. It adds nothing to a model call; it gives the thread its channels, and the run its account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+
+from langchain.agents.middleware.types import AgentMiddleware
+from langchain_core.messages import AnyMessage, ToolMessage
+from langgraph.channels import DeltaChannel
+from langgraph.types import Command
+
+from holdfast.agents.state import ThreadState, merge_messages
+
+if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+__all__ = ["LeadState", "RunContext", "ThreadDataMiddleware", "files_thread", "merge_artifacts", "merge_images"]
+
+_SNAPSHOT = 25
+"""Updates between two whole copies of the messages: a thread is read from at most so many pieces, and older ones can go."""
+_IMAGES = 50
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """For whom a run works: the account it is charged to, and whose files its tools see."""
+
+    session: str | None = None
+    run: str | None = None
+    subagent: str | None = None
+    files: str | None = None
+    """The thread whose folder the tools work in; a sub-agent works in its parent's."""
+
+
+def files_thread(runtime: Any) -> str | None:
+    """The thread whose files a tool works on: the parent's in a sub-agent, else the one that it runs in."""
+    context = getattr(runtime, "context", None)
+    if isinstance(context, RunContext) and context.files:
+        return context.files
+    settings = (getattr(runtime, "config", None) or {}).get("configurable") or {}
+    thread = settings.get("thread_id") or getattr(getattr(runtime, "execution_info", None), "thread_id", None)  # hooks have no config
+    return str(thread) if thread else None
+
+
+def merge_artifacts(known: Sequence[str] | None, new: Sequence[str] | None) -> list[str]:
+    """All of them in the order in which they came, each once.
+
+    >>> merge_artifacts(["a", "b"], ["b", "c", "c"])
+    ['a', 'b', 'c']
+    """
+    return list(dict.fromkeys([*(known or ()), *(new or ())]))
+
+
+def merge_images(known: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Images by path, the newest look at each, and of the oldest no more than fit."""
+    if new is not None and not new:
+        return {}  # an empty mapping means that they have been seen
+    merged = {**(known or {}), **(new or {})}
+    return dict(list(merged.items())[-_IMAGES:])
+
+
+class LeadState(ThreadState):
+    """The state of a conversation of ours."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(merge_messages, snapshot_frequency=_SNAPSHOT)]
+    artifacts: NotRequired[Annotated[list[str], merge_artifacts]]
+    viewed_images: NotRequired[Annotated[dict[str, Any], merge_images]]
+    title: NotRequired[str]
+
+
+class ThreadDataMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Gives a thread its channels, and takes up the files that a tool made: those in `ToolMessage(..., artifact={"artifacts": [...]})`.
+
+    The messages channel itself is set by `create_agent(state_schema=LeadState)`.
+    """
+
+    state_schema = LeadState
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
+        """Run the tool and note its files."""
+        return _noted(handler(request))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> Any:
+        """The same, awaited."""
+        return _noted(await handler(request))
+
+
+def _noted(result: Any) -> Any:
+    made = result.artifact.get("artifacts") if isinstance(result, ToolMessage) and isinstance(result.artifact, Mapping) else None
+    if not made:
+        return result
+    return Command(update={"messages": [result], "artifacts": [str(path) for path in made]})

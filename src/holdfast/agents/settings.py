@@ -1,0 +1,147 @@
+"""Settings of one agent: `{base}/agents/{name}/config.yaml`, and its own words in `SOUL.md` beside it.
+
+    # agents/coder/config.yaml
+    description: Writes and reviews code.
+    model: gpt-5-mini
+    tools: [bash, read_file, write_file, str_replace]
+
+An agent without a folder is a lead agent with the defaults and a memory of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from holdfast.config.kinds import Text, Texts
+from holdfast.config.known import near_miss
+from holdfast.config.reading import read_yaml
+from holdfast.config.section import Section
+from holdfast.config.wording import plain_words
+from holdfast.durable import Folder
+from holdfast.errors import ConfigError, InputError
+from holdfast.ids import check_name
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+__all__ = ["AgentSettings", "agent_names", "load_agent"]
+
+_FILE, _SOUL = "config.yaml", "SOUL.md"
+_LONGEST = 200_000
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+class _File(Section):
+    """What stands in the file."""
+
+    name: Text | None = None
+    description: Text = ""
+    prompt: Text = ""
+    model: Text | None = None
+    thinking: bool = False
+    tools: Texts | None = None
+    tool_groups: Texts | None = None
+    skills: Texts | None = None
+    memory: bool = True
+    subagents: bool = True
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """How one agent differs from the lead agent. None means: as the configuration says."""
+
+    name: str
+    description: str = ""
+    prompt: str = ""
+    """Its own words: `prompt:` and SOUL.md."""
+    model: str | None = None
+    thinking: bool = False
+    tools: tuple[str, ...] | None = None
+    tool_groups: tuple[str, ...] | None = None
+    skills: tuple[str, ...] | None = None
+    memory: bool = True
+    """Whether it knows and learns about the user."""
+    subagents: bool = True
+
+    def allows(self, tool: str, config: Config) -> bool:
+        """Whether it may use a tool of this name: named in `tools`, or in one of the groups; all if neither is given."""
+        if self.tools is None and self.tool_groups is None:
+            return True
+        group = next((known.group for known in config.tools if known.name == tool), None)
+        return tool in (self.tools or ()) or (group is not None and group in (self.tool_groups or ()))
+
+
+def agent_names(config: Config) -> list[str]:
+    """The agents that have a folder with settings."""
+    folder = config.base / "agents"
+    found = (place for place in folder.iterdir() if (place / _FILE).is_file() or (place / _SOUL).is_file()) if folder.is_dir() else ()
+    return sorted(place.name for place in found if _is_name(place.name))
+
+
+def load_agent(config: Config, name: str) -> AgentSettings:
+    """The settings of an agent. Raises InputError for a name that is not allowed, ConfigError for a file that does not fit."""
+    checked = check_name(name, "agent name")
+    folder = config.base / "agents" / checked
+    if not folder.is_dir():
+        return AgentSettings(checked)
+    with Folder(folder) as place:  # no link in it leads out
+        written = _read(place, _FILE)
+        soul = _COMMENT.sub("", (_read(place, _SOUL) or b"").decode("utf-8", "replace")).strip()
+    said = _parsed(written, folder / _FILE) if written is not None else _File()
+    prompt = "\n\n".join(part for part in (said.prompt.strip(), soul) if part)
+    return AgentSettings(
+        checked,
+        said.description,
+        prompt,
+        said.model,
+        said.thinking,
+        said.tools,
+        said.tool_groups,
+        said.skills,
+        said.memory,
+        said.subagents,
+    )
+
+
+def _read(folder: Folder, name: str) -> bytes | None:
+    try:
+        return folder.read_bytes(name, limit=_LONGEST)
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(source: bytes, file: Path) -> _File:
+    reading = read_yaml(source, file)
+    values: Any = reading.values or {}
+    if not isinstance(values, dict):
+        raise ConfigError("the file must be a mapping, such as `model: name`.", file=file, line=1)
+    known = list(_File.model_fields)
+    for key in values:
+        near = near_miss(str(key), known)
+        if key not in known and near is not None:
+            raise ConfigError(
+                f"there is no setting {key!r}.",
+                file=file,
+                line=reading.line((key,)),
+                key=str(key),
+                nearest=near,
+                hint=f"Did you mean `{near}`?",
+            )
+    try:
+        return _File.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        line = reading.line(tuple(first["loc"]))
+        raise ConfigError(f"{plain_words(first)}.", file=file, line=line, key=".".join(map(str, first["loc"]))) from None
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return check_name(name) == name
+    except InputError:
+        return False

@@ -1,0 +1,110 @@
+"""The stage agents of a run: those that ask the configured model, where there is one that is good enough (W12, W18, A15)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.models import abilities_of, create_chat_model, settings_of
+from holdfast.agents.stages.commands import run_code
+from holdfast.errors import ModelNotConfigured, ModelTooWeak
+from holdfast.workflow.agent import StageAgent
+from holdfast.workflow.extraction.coder import Coder
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    from holdfast.agents.stages.model_stage import Models
+    from holdfast.config import Config
+    from holdfast.sandbox.commands import Sandbox
+
+__all__ = ["coder_without_model", "model_for_stages", "stage_agents"]
+
+
+def stage_agents(
+    config: Config,
+    *,
+    model: str | BaseChatModel | None = None,
+    open_sandbox: Callable[[str], Sandbox] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, StageAgent]:
+    """Agents by type, for `run_workflow(agents=...)`. Only the coder that runs given code when extraction is to do the rest of the work,
+    because no model is good enough.
+
+    A model that is named is asked, whatever its size: its output is held to the contract all the same. Without a name it is the first
+    configured one, if its profile says that it can do such work. ModelNotConfigured and ModelTooWeak are about a named one.
+    """
+    chosen = model if model is None or not isinstance(model, str) else _named(model, config, environ)
+    if chosen is None:
+        name = model_for_stages(config, environ=environ)
+        if name is None:
+            return {"coder": coder_without_model(config, open_sandbox)}
+        chosen = name
+    return _agents(_models(config, chosen), config, open_sandbox)
+
+
+def coder_without_model(config: Config, open_sandbox: Callable[[str], Sandbox] | None = None) -> StageAgent:
+    """The coder that runs given code in the sandbox of the session, and writes none."""
+    return Coder(sandbox=run_code(_sandboxes(config, open_sandbox)))
+
+
+def model_for_stages(config: Config, *, environ: Mapping[str, str] | None = None) -> str | None:
+    """The name of the model that stages use when nobody names one; None when there is none that can extract."""
+    try:
+        settings = settings_of(None, config=config, environ=environ)
+    except ModelNotConfigured:
+        return None
+    return settings.name if abilities_of(settings).can("extraction") else None
+
+
+def _named(name: str, config: Config, environ: Mapping[str, str] | None) -> str:
+    settings = settings_of(name, config=config, environ=environ)
+    if not abilities_of(settings).can("json"):
+        raise ModelTooWeak(
+            f"the model {name} cannot answer in a form.", model=name, hint="Leave `--model` out: extraction does the work then."
+        )
+    return name
+
+
+def _models(config: Config, usual: str | BaseChatModel) -> Models:
+    """Makes each model once, when a stage first asks for it. Stages of a graph may ask at the same time."""
+    made: dict[str, BaseChatModel] = {}
+    lock = threading.Lock()
+
+    def find(name: str | None) -> BaseChatModel:
+        wanted = name if name is not None else usual
+        if not isinstance(wanted, str):
+            return wanted
+        with lock:
+            if wanted not in made:
+                made[wanted] = create_chat_model(wanted, config=config)
+            return made[wanted]
+
+    return find
+
+
+def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None) -> dict[str, StageAgent]:
+    from holdfast.agents.stages.coder import ModelCoder
+    from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
+    from holdfast.agents.stages.researcher import ModelResearcher
+
+    sandboxes = _sandboxes(config, open_one)
+    parts: dict[str, Any] = {
+        "planner": ModelPlanner(models, "planner", add_stages=True),
+        "researcher": ModelResearcher(models, "researcher", config=config),
+        "synthesizer": ModelStage(models, "synthesizer"),
+        "writer": ModelWriter(models, "writer"),
+        "coder": ModelCoder(models, "coder", open_sandbox=sandboxes),
+        "llm": ModelStage(models, "llm"),
+    }
+    return parts
+
+
+def _sandboxes(config: Config, open_one: Callable[[str], Sandbox] | None) -> Callable[[str], Sandbox]:
+    def opened(thread: str) -> Sandbox:
+        from holdfast.sandbox.opening import open_sandbox
+
+        return open_sandbox(config, thread)
+
+    return open_one or opened

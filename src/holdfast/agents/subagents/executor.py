@@ -1,0 +1,259 @@
+"""Runs sub-agents: each in a thread and an empty context of its own, a few at once, with caps that keep the work done so far (A2-A7).
+
+All of them run on one asyncio loop. A sub-agent that waits for its place, runs, times out, is cancelled, fails or uses up its turns or
+tokens ends in the same way: with a `SubagentResult`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.errors import GraphRecursionError
+
+from holdfast.agents.middleware.thread_data import RunContext, merge_artifacts
+from holdfast.agents.subagents.events import Emit, Teller
+from holdfast.agents.subagents.results import NO_RESPONSE, Status, SubagentResult
+from holdfast.agents.threads import SUBAGENT
+from holdfast.clock import Clock, SystemClock
+from holdfast.context.records import records_of
+from holdfast.context.view import marks_of
+from holdfast.events import Bus
+from holdfast.ids import IdSource, RandomIds
+from holdfast.text.secrets import redact
+
+if TYPE_CHECKING:
+    from holdfast.agents.loop import LoopThread
+    from holdfast.agents.middleware.accounting import RunAccounts
+    from holdfast.agents.subagents.registry import SubagentType
+    from holdfast.agents.threads import Threads
+    from holdfast.context.archive import Archive
+
+__all__ = ["Executor", "Running", "Task"]
+
+_STEPS_A_TURN = 2  # model and tools are a step each
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a sub-agent is to do, and for whom."""
+
+    type: SubagentType
+    description: str
+    prompt: str
+    max_turns: int
+    parent: str | None = None
+    run: str | None = None
+    session: str | None = None
+    files: str | None = None
+    call: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A sub-agent that was started. `future` gives its result, and is never cancelled itself."""
+
+    id: str
+    thread: str
+    future: Future[SubagentResult]
+    _cancel: Callable[[], None] = field(repr=False)
+
+    def result(self, timeout: float | None = None) -> SubagentResult:
+        """Wait for it."""
+        return self.future.result(timeout)
+
+    def cancel(self) -> None:
+        """Stop it at once. It still has a result: what it had done by then."""
+        self._cancel()
+
+
+@dataclass
+class _Progress:
+    """What a sub-agent has done so far; this is what a cap keeps."""
+
+    said: str = ""
+    turns: int = 0
+    artifacts: list[str] = field(default_factory=list)
+    fresh: list[BaseMessage] = field(default_factory=list)
+    """Messages that are not in the archive yet."""
+    ended: str | None = None
+
+
+class Executor:
+    """Starts sub-agents, at most `max_concurrent` at once; more wait in line, in the order in which they came."""
+
+    def __init__(
+        self,
+        build: Callable[[SubagentType], Any],
+        loop: LoopThread,
+        *,
+        max_concurrent: int = 3,
+        places: asyncio.Semaphore | None = None,
+        accounts: RunAccounts | None = None,
+        archive: Archive | None = None,
+        threads: Threads | None = None,
+        bus: Bus | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self._build, self._loop = build, loop
+        self._places = places or asyncio.Semaphore(max_concurrent)
+        self._accounts, self._archive, self._threads = accounts, archive, threads
+        self._bus, self._clock, self._ids = bus or Bus(), clock or SystemClock(), ids or RandomIds()
+        self._graphs: dict[str, Any] = {}
+        self._running: dict[str, tuple[str | None, asyncio.Task[SubagentResult]]] = {}  # changed on the loop only
+
+    def start(self, task: Task, emit: Emit | None = None) -> Running:
+        """Start one, or put it in line. `emit` is called with its events, from the loop's thread."""
+        id = self._ids.new()
+        thread = f"{SUBAGENT}{id}"
+        head = {"task_id": id, "thread": thread, "parent": task.parent, "call": task.call, "description": task.description}
+        teller = Teller(self._bus, emit, {**head, "subagent_type": task.type.name})
+        future: Future[SubagentResult] = Future()
+        future.set_running_or_notify_cancel()  # from here on nobody can cancel it; that is what `cancel` is for
+        loop = self._loop.loop
+
+        def ended(done: asyncio.Task[SubagentResult]) -> None:
+            self._running.pop(id, None)
+            if done.cancelled():  # before its first step
+                result = SubagentResult(id, thread, "cancelled")
+                teller.ended(result)
+                future.set_result(result)
+            elif (error := done.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result())
+
+        def begin() -> None:
+            work = loop.create_task(self._run(task, id, thread, teller), context=contextvars.Context())
+            self._running[id] = (task.parent, work)
+            work.add_done_callback(ended)
+
+        loop.call_soon_threadsafe(begin)
+        return Running(id, thread, future, lambda: self.cancel(id))
+
+    def cancel(self, id: str) -> None:
+        """Stop one at once, also while it waits in line. One that has ended stays ended."""
+        self._loop.loop.call_soon_threadsafe(self._stop, id)  # after the start that was asked for before
+
+    def _stop(self, id: str) -> None:
+        if (found := self._running.get(id)) is not None:
+            found[1].cancel()
+
+    def cancel_all(self, parent: str | None = None) -> None:
+        """Stop all of a parent's, or (None) all."""
+        for id, (owner, _) in list(self._running.items()):
+            if parent in (None, owner):
+                self.cancel(id)
+
+    def running(self) -> list[str]:
+        """Those that run or wait in line."""
+        return list(self._running)
+
+    async def _run(self, task: Task, id: str, thread: str, teller: Teller) -> SubagentResult:
+        progress, began = _Progress(), self._clock.monotonic()
+        status: Status
+        reason = ""
+        try:
+            async with self._places:
+                began = self._clock.monotonic()
+                teller.started(task.description, thread, task.max_turns)
+                status, reason = await self._within_time(task, id, thread, progress, teller)
+        except asyncio.CancelledError:  # it is a result like any other; nothing above waits for the cancellation itself
+            status = "cancelled"
+        tokens = self._accounts.settle(id) if self._accounts is not None else 0
+        result = SubagentResult(
+            id,
+            thread,
+            status,
+            progress.said or NO_RESPONSE,
+            tuple(progress.artifacts),
+            progress.turns,
+            tokens,
+            round(self._clock.monotonic() - began, 3),
+            reason,
+        )
+        teller.ended(result)
+        return result
+
+    async def _within_time(self, task: Task, id: str, thread: str, progress: _Progress, teller: Teller) -> tuple[Status, str]:
+        limit = asyncio.timeout(task.type.timeout_seconds)
+        try:
+            async with limit:
+                return await self._work(task, id, thread, progress, teller), ""
+        except GraphRecursionError:
+            return "turn_capped", ""
+        except Exception as error:  # noqa: BLE001 - whatever went wrong in a sub-agent is a result, never an exception in the parent
+            if isinstance(error, TimeoutError) and limit.expired():
+                return "timed_out", ""
+            said = redact(str(error)).strip()
+            return "failed", f"{type(error).__name__}: {said}" if said else type(error).__name__
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._keep, thread, progress))
+
+    async def _work(self, task: Task, id: str, thread: str, progress: _Progress, teller: Teller) -> Status:
+        graph = self._graph(task.type)
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.note, thread, agent=task.type.name, parent=task.parent)
+        asked = HumanMessage(task.prompt, id=self._ids.new("message"))
+        progress.fresh.append(asked)
+        config = {"configurable": {"thread_id": thread}, "recursion_limit": _STEPS_A_TURN * task.max_turns + 4}
+        context = RunContext(session=task.session, run=task.run, subagent=id, files=task.files)
+        steps: AsyncIterator[Any] = graph.astream({"messages": [asked]}, config, context=context, stream_mode="updates", durability="sync")
+        async with aclosing(cast("Any", steps)):
+            async for part in steps:
+                calls = self._take(part, task, progress, teller)
+                if calls is None:
+                    await asyncio.to_thread(self._keep, thread, progress)
+                    continue
+                if calls and self._accounts is not None and self._accounts.used_by(id) >= task.type.max_tokens:
+                    return "token_capped"
+                if calls and progress.turns >= task.max_turns:
+                    return "turn_capped"
+        return "turn_capped" if progress.ended == "loop" else "completed"
+
+    def _take(self, part: Mapping[str, Any], task: Task, progress: _Progress, teller: Teller) -> bool | None:
+        """Note what a step brought. For a step of the model: whether it calls tools, so that there is more to come."""
+        calls: bool | None = None
+        for node, update in part.items():
+            for values in update if isinstance(update, list) else [update]:
+                if not isinstance(values, Mapping):
+                    continue
+                progress.artifacts = merge_artifacts(progress.artifacts, values.get("artifacts"))
+                messages = values.get("messages")
+                new = [message for message in messages if isinstance(message, BaseMessage)] if isinstance(messages, list) else []
+                progress.fresh += new
+                answer = next((message for message in new if isinstance(message, AIMessage)), None) if node == "model" else None
+                if answer is not None:
+                    calls = self._turn(answer, task, progress, teller)
+        return calls
+
+    @staticmethod
+    def _turn(answer: AIMessage, task: Task, progress: _Progress, teller: Teller) -> bool:
+        progress.ended = marks_of(answer).get("ended")
+        if progress.ended is None:
+            progress.turns += 1
+        text = answer.text.strip()
+        if text and (progress.ended is None or not progress.said):
+            progress.said = text
+        if progress.ended is None:
+            teller.turn(progress.turns, task.max_turns, text, [call["name"] for call in answer.tool_calls])
+        return bool(answer.tool_calls)
+
+    def _graph(self, type: SubagentType) -> Any:
+        graph = self._graphs.get(type.name)
+        if graph is None:
+            graph = self._graphs[type.name] = self._build(type)
+        return graph
+
+    def _keep(self, thread: str, progress: _Progress) -> None:
+        """What was said goes to the archive at once: it can be read while the sub-agent works, and after it died."""
+        fresh, progress.fresh = progress.fresh, []
+        if fresh and self._archive is not None:
+            self._archive.add(thread, records_of(fresh))

@@ -1,0 +1,117 @@
+"""What a turn looks like: the answer as it comes, tool calls and sub-agents on one line each (O1).
+
+On a terminal tools are dim and short; elsewhere the answer alone goes to standard output and all else to standard error, so that a pipe
+gets the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+from holdfast.agents.turn_events import ApprovalNeeded, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+
+__all__ = ["Screen", "one_line"]
+
+_DIM, _RED, _BOLD, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
+_WIDTH = 100
+_ENDINGS = {
+    "loop": "stopped: the same call was repeated over and over",
+    "turn_capped": "stopped: too many steps in one turn",
+    "cancelled": "cancelled; what was said is kept",
+}
+
+
+class Screen:
+    """Shows the events of a turn. `quiet` leaves only the answer."""
+
+    def __init__(self, *, out: IO[str] | None = None, notes: IO[str] | None = None, quiet: bool = False) -> None:
+        self._out = out or sys.stdout
+        self._colour = self._out.isatty()
+        self._notes = notes or (self._out if self._colour else sys.stderr)
+        self._quiet = quiet
+        self._inside = False  # whether the line that the answer is on has begun
+
+    def show(self, event: TurnEvent) -> None:
+        """Show what happened."""
+        if isinstance(event, Token):
+            self._write(event.text)
+        elif isinstance(event, ToolCalled):
+            self.note(f"• {event.name} {_arguments(event.args)}".rstrip())
+        elif isinstance(event, ToolFinished):
+            if event.status == "error":
+                self.note(f"  {one_line(event.text)}", style=_RED)
+            elif self._colour:
+                self.note(f"  {one_line(event.text)}")
+        elif isinstance(event, Subagent):
+            self.note(_progress(event.event))
+        elif isinstance(event, ApprovalNeeded):
+            for approval in event.approvals:
+                self.note(f"? {approval.tool} {_arguments(approval.args)} waits for your approval", style=_BOLD)
+        elif isinstance(event, Ended):
+            self._end(event)
+
+    def _end(self, event: Ended) -> None:
+        if event.reason == "clarification" and event.text:
+            self.break_line()
+            self._write(event.text)
+        self.break_line()
+        if event.reason in _ENDINGS:
+            self.note(f"({_ENDINGS[event.reason]})")
+        for path in event.artifacts:
+            self.note(f"→ {path}")
+
+    def note(self, text: str, *, style: str = _DIM) -> None:
+        """A line beside the answer."""
+        if self._quiet:
+            return
+        self.break_line()
+        self._notes.write(f"{style}{text}{_RESET}\n" if self._colour else f"{text}\n")
+        self._notes.flush()
+
+    def line(self, text: str = "") -> None:
+        """A line of its own, such as a command gives."""
+        self.break_line()
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+    def _write(self, text: str) -> None:
+        self._out.write(_visible(text))
+        self._out.flush()
+        self._inside = not text.endswith("\n")
+
+    def break_line(self) -> None:
+        """End the line that the answer is on, if it has begun."""
+        if self._inside:
+            self._out.write("\n")
+            self._out.flush()
+            self._inside = False
+
+
+def _visible(text: str) -> str:
+    """Without control characters: an answer must not move the cursor, change the title of the window or hide what it says."""
+    return "".join(c for c in text if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F))
+
+
+def one_line(text: str, width: int = _WIDTH) -> str:
+    """The beginning of a text on one line."""
+    flat = _visible(" ".join(text.split()))
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def _arguments(args: Mapping[str, Any]) -> str:
+    if len(args) == 1:
+        return one_line(str(next(iter(args.values()))))
+    said = {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in args.items()}
+    return one_line(", ".join(f"{name}={value}" for name, value in said.items()))
+
+
+def _progress(event: Mapping[str, Any]) -> str:
+    kind = str(event.get("type", "")).removeprefix("task_")
+    name = one_line(str(event.get("description") or event.get("task_id") or "task"), 60)
+    turn, most = event.get("turn") or event.get("turns"), event.get("max_turns")
+    steps = f" turn {turn}/{most}" if kind == "running" and turn and most else ""
+    why = f" ({event['stop_reason']})" if event.get("stop_reason") else ""
+    return f"  ↳ {name}: {kind.replace('_', ' ')}{steps}{why}"

@@ -1,0 +1,237 @@
+"""The commands inside a conversation: /compact, /memory, /budget, /history, /undo and the others, each a small function (O1, S17).
+
+A command returns the conversation to go on with, which after /undo, /branch or /open is another one.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.app.chat.screen import Screen, one_line
+from holdfast.config.known import nearest
+from holdfast.errors import HoldfastError, InputError
+from holdfast.tokens import Budget
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+__all__ = ["COMMANDS", "Leave", "Slash", "run_command"]
+
+
+class Leave(Exception):
+    """The person wants to end the conversation."""
+
+
+@dataclass(frozen=True)
+class Slash:
+    """What a command works with: the configuration, the conversation, and where to say things."""
+
+    config: Config
+    talk: Any
+    screen: Screen
+
+    @property
+    def agent(self) -> Any:
+        """The agent behind the conversation; None where there is no model."""
+        return getattr(self.talk, "agent", None)
+
+    def need_agent(self) -> Any:
+        """The agent. InputError where there is none."""
+        if self.agent is None:
+            raise InputError("this needs a model, and none is configured.", hint="`holdfast models list` says what there is.")
+        return self.agent
+
+
+@dataclass(frozen=True)
+class _Command:
+    run: Callable[[Slash, list[str]], Any]
+    usage: str
+    help: str
+
+
+def run_command(line: str, slash: Slash) -> Any:
+    """Run a line that begins with a slash, and give the conversation to go on with. An error of ours is said and ends nothing."""
+    try:
+        words = shlex.split(line[1:])
+    except ValueError:
+        words = line[1:].split()
+    name = words[0].lower() if words else "help"
+    command = COMMANDS.get(name)
+    try:
+        if command is None:
+            near = nearest(name, COMMANDS)
+            hint = f"Did you mean /{near}?" if near else "/help lists them."
+            raise InputError(f"there is no command /{one_line(name, 40)}.", hint=hint)
+        found = command.run(slash, words[1:])
+    except HoldfastError as error:
+        slash.screen.line(f"holdfast: {error}")
+        return slash.talk
+    return slash.talk if found is None else found
+
+
+def _help(slash: Slash, words: list[str]) -> None:
+    width = max(len(command.usage) for command in COMMANDS.values())
+    for command in COMMANDS.values():
+        slash.screen.line(f"{command.usage:<{width}}  {command.help}")
+    slash.screen.line("Ctrl-C stops the turn and keeps the conversation. A block between two lines of three quotes is one message.")
+
+
+def _compact(slash: Slash, words: list[str]) -> None:
+    slash.need_agent()
+    keep = ("messages", _number(words[0], "messages to keep")) if words else None
+    done = slash.talk.compact(force=True, keep=keep)
+    outcome = getattr(done, "outcome", None)
+    if outcome is None:
+        slash.screen.line("There is nothing to compact yet.")
+        return
+    plan = outcome.plan
+    slash.screen.line(f"{plan.before:,} tokens became {plan.after:,}. All of it stays in the history: /history.")
+
+
+def _memory(slash: Slash, words: list[str]) -> None:
+    memory, agent = _memory_of(slash), getattr(slash.agent, "name", None)
+    if words and words[0] == "undo":
+        change = memory.undo(agent=agent)
+        slash.screen.line(f"Undone: {one_line(str(getattr(change, 'why', change)))}")
+        return
+    if words:
+        hits = memory.search(" ".join(words), agent=agent)
+        for hit in hits:
+            slash.screen.line(f"- {one_line(hit.fact.content)}")
+        if not hits:
+            slash.screen.line("Nothing about that.")
+        return
+    text = memory.render_for(agent)
+    slash.screen.line(text or "Nothing is known about you yet.")
+
+
+def _memory_of(slash: Slash) -> Any:
+    parts = getattr(slash.agent, "parts", None)
+    return parts.memory if parts is not None else slash.talk.known
+
+
+def _budget(slash: Slash, words: list[str]) -> None:
+    agent = slash.need_agent()
+    summarization = agent.assembled.summarization
+    manifest = summarization.manifest(slash.talk.thread)
+    if manifest is None:
+        from holdfast.tokens import find_window
+
+        split = Budget.split(find_window(agent.model).tokens, slash.config.memory.max_injection_tokens)
+        slash.screen.line(f"Nothing was sent in this process yet. The window has {split.window:,} tokens: " + _split(split))
+        return
+    slash.screen.line(f"{manifest.tokens:,} of {manifest.window:,} tokens were sent with the last request:")
+    for origin, tokens in manifest.by_origin().items():
+        bar = "█" * max(1, round(40 * tokens / max(1, manifest.window)))
+        slash.screen.line(f"  {origin:<13}{tokens:>8,}  {bar}")
+
+
+def _split(split: Budget) -> str:
+    return f"system {split.system:,}, history {split.history:,}, tool definitions {split.tool_definitions:,}, response {split.response:,}."
+
+
+def _history(slash: Slash, words: list[str]) -> None:
+    records = slash.talk.history()
+    if words and not words[0].isdigit():
+        wanted = [word.casefold() for word in words]
+        records = [record for record in records if all(word in record.text.casefold() for word in wanted)]
+    last = int(words[0]) if words and words[0].isdigit() else 20
+    for record in records[-last:]:
+        who = {"human": "you", "ai": "agent"}.get(record.role, record.role)
+        slash.screen.line(f"{record.seq or '·':>5} {who:>6}  {one_line(record.text or '(tool calls)', 110)}")
+    if not records:
+        slash.screen.line("Nothing yet.")
+
+
+def _undo(slash: Slash, words: list[str]) -> Any:
+    slash.need_agent()
+    records = slash.talk.history()
+    asked = [number for number, record in enumerate(records) if record.role == "human"]
+    if not asked:
+        raise InputError("there is nothing to undo yet.")
+    new = slash.talk.branch(records[asked[-1] - 1].id) if asked[-1] > 0 else slash.agent.conversation()
+    slash.screen.line(f"Back before your last message, in {new.thread}. What was said after it stays in {slash.talk.thread}.")
+    return new
+
+
+def _branch(slash: Slash, words: list[str]) -> Any:
+    slash.need_agent()
+    new = slash.talk.branch(words[0] if words else None)
+    slash.screen.line(f"Going on in {new.thread}. {slash.talk.thread} stays as it is.")
+    return new
+
+
+def _threads(slash: Slash, words: list[str]) -> None:
+    for info in slash.need_agent().parts.threads.all()[:20]:
+        mark = "*" if info.id == slash.talk.thread else " "
+        slash.screen.line(f"{mark} {info.id}  {info.updated[:16].replace('T', ' ')}  {one_line(info.title or '(no title)', 70)}")
+
+
+def _open(slash: Slash, words: list[str]) -> Any:
+    agent = slash.need_agent()
+    if not words:
+        raise InputError("which thread?", hint="/threads lists them.")
+    known = [info.id for info in agent.parts.threads.all()]
+    fits = [thread for thread in known if thread == words[0]] or [thread for thread in known if thread.startswith(words[0])]
+    if len(fits) != 1:
+        raise InputError(f"{'no' if not fits else 'more than one'} thread is called {words[0]!r}.", hint="/threads lists them.")
+    slash.screen.line(f"Going on in {fits[0]}.")
+    return agent.conversation(fits[0])
+
+
+def _title(slash: Slash, words: list[str]) -> None:
+    if words:
+        slash.talk.title = " ".join(words)
+    slash.screen.line(slash.talk.title or "(no title yet)")
+
+
+def _agents(slash: Slash, words: list[str]) -> None:
+    from holdfast.agents.settings import agent_names, load_agent
+
+    agent = slash.agent
+    slash.screen.line("Agents with settings of their own (`holdfast chat --agent NAME`):")
+    for name in agent_names(slash.config):
+        slash.screen.line(f"  {name}  {one_line(load_agent(slash.config, name).description or '', 80)}")
+    if agent is not None:
+        slash.screen.line("Sub-agents that it can start:")
+        for type in agent.registry.values():
+            slash.screen.line(f"  {type.name}  {one_line(type.description, 80)}")
+
+
+def _files(slash: Slash, words: list[str]) -> None:
+    agent = slash.need_agent()
+    if agent.places is None:
+        raise InputError("this agent has no files.")
+    with agent.places.named(slash.talk.thread) as sandbox:
+        slash.screen.line(sandbox.files.ls("/mnt/user-data", depth=3).text or "No files yet.")
+
+
+def _quit(slash: Slash, words: list[str]) -> None:
+    raise Leave
+
+
+def _number(word: str, what: str) -> int:
+    if not word.isdigit() or int(word) < 1:
+        raise InputError(f"{word!r} is no number of {what}.", hint="Give 1 or more.")
+    return int(word)
+
+
+COMMANDS: dict[str, _Command] = {
+    "compact": _Command(_compact, "/compact [N]", "shorten the conversation now, keeping the newest N messages word for word"),
+    "memory": _Command(_memory, "/memory [WORDS | undo]", "what is known about you; search it; take the newest change back"),
+    "budget": _Command(_budget, "/budget", "what the window held in the last request"),
+    "history": _Command(_history, "/history [N | WORDS]", "what was said, also what is no longer in the window"),
+    "undo": _Command(_undo, "/undo", "go back before your last message; nothing is lost"),
+    "branch": _Command(_branch, "/branch [MESSAGE]", "go on in a copy of this conversation, from a message on"),
+    "threads": _Command(_threads, "/threads", "your conversations"),
+    "open": _Command(_open, "/open THREAD", "go on in another conversation"),
+    "title": _Command(_title, "/title [WORDS]", "show or set the title"),
+    "agents": _Command(_agents, "/agents", "agents and the sub-agents that they can start"),
+    "files": _Command(_files, "/files", "the files of this conversation"),
+    "help": _Command(_help, "/help", "these lines"),
+    "quit": _Command(_quit, "/quit", "end; the conversation can be resumed"),
+}
+COMMANDS["exit"] = COMMANDS["quit"]

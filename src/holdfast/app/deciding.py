@@ -1,0 +1,34 @@
+"""The session store for commands that change a session without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.app.logs import open_config
+
+if TYPE_CHECKING:
+    from holdfast.session.store import SessionStore
+
+__all__ = ["sessions"]
+
+
+@contextmanager
+def sessions(config: Path | None, session_config: Path | None = None) -> Iterator[SessionStore]:
+    """The store that config.yaml, or the session configuration, describes. It is closed at the end."""
+    from holdfast.clock import SystemClock
+    from holdfast.config import load_config
+    from holdfast.durable import REAL
+    from holdfast.workflow.settings import settings_of
+    from holdfast.workflow.stores import open_store
+
+    loaded = open_config(config)
+    own = load_config(session_config) if session_config is not None else None
+    store = open_store(settings_of([loaded, own]), loaded, disk=REAL, clock=SystemClock())
+    try:
+        yield store
+    finally:
+        if hasattr(store, "close"):
+            store.close()

@@ -1,0 +1,175 @@
+"""Progress of a session: a live table on a terminal, plain lines elsewhere (O1). It listens to the events of the runner."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import typer
+
+from holdfast.events import Bus, Event
+from holdfast.workflow import events
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from holdfast.session.state import Session
+    from holdfast.workflow.definition import Workflow
+
+__all__ = ["Progress"]
+
+_MARKS = {
+    "pending": ("·", "dim"),
+    "running": ("▸", "cyan"),
+    "completed": ("✓", "green"),
+    "waiting": ("?", "yellow"),
+    "skipped": ("-", "yellow"),
+    "failed": ("✗", "red"),
+    "rejected": ("✗", "red"),
+}
+
+
+@dataclass(frozen=True)
+class _Row:
+    status: str = "pending"
+    seconds: float | None = None
+    tokens: int | None = None
+    confidence: str = ""
+    said: str = ""
+
+
+class Progress:
+    """Shows what happens while it is open. With `quiet` it shows nothing."""
+
+    def __init__(self, bus: Bus, *, quiet: bool = False) -> None:
+        self._bus = bus
+        self._quiet = quiet
+        self._is_live = not quiet and sys.stdout.isatty()
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+        self._live: Live | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        if not self._quiet:
+            self._unsubscribe = self._bus.subscribe(self._told)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._unsubscribe()
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, session: Session, workflow: Workflow) -> None:
+        """The stages that there are, and how far they are."""
+        for stage in workflow.stages:
+            record = session.stages.get(stage.name)
+            output = session.stage_outputs.get(stage.name)
+            done = stage.name in session.completed_stages
+            self._rows[stage.name] = _Row(
+                "completed" if done else record.status if record else "pending",
+                record.seconds if record else None,
+                record.tokens if record else None,
+                output.confidence if output is not None and done else "",
+            )
+        if self._is_live:
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._table, refresh_per_second=8, transient=False)
+            self._live.start()
+
+    def _told(self, event: Event) -> None:
+        if not isinstance(event, events.WorkflowEvent):
+            return
+        with self._lock:
+            self._note(event)
+        if not self._is_live and (line := _line(event)):
+            with suppress(BrokenPipeError):  # nobody reads any more: the run is worth more than its display
+                typer.echo(line)
+
+    def _note(self, event: events.WorkflowEvent) -> None:
+        name = getattr(event, "stage", None)
+        if isinstance(event, events.StagesAdded):
+            at = [*self._rows].index(event.stage) + 1 if event.stage in self._rows else len(self._rows)
+            items = [*self._rows.items()]
+            self._rows = dict([*items[:at], *((one, _Row()) for one in event.added), *items[at:]])
+        if not isinstance(name, str):
+            return
+        row = self._rows.get(name, _Row())
+        match event:
+            case events.StageStarted():
+                row = _Row("running", said=event.agent)
+            case events.StageCompleted():
+                row = _Row("completed", event.seconds, event.tokens, event.confidence)
+            case events.StageSaid():
+                row = replace(row, said=event.line)
+            case events.StageRetried() | events.StageFailure() | events.StageSkipped():
+                failed = {events.StageFailure: "failed", events.StageSkipped: "skipped"}.get(type(event), row.status)
+                row = replace(row, status=failed, said=event.message)
+            case events.OutputRejected():
+                row = replace(row, said=event.problem)
+            case events.StageWaiting():
+                row = replace(row, status="waiting", said="waits for approval")
+            case _:
+                pass
+        self._rows[name] = row
+
+    def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_edge=False)
+        for heading, justify in (
+            ("", "left"),
+            ("stage", "left"),
+            ("seconds", "right"),
+            ("tokens", "right"),
+            ("confidence", "left"),
+            ("", "left"),
+        ):
+            table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # the words are those that rich takes
+        with self._lock:
+            rows = list(self._rows.items())
+        for name, row in rows:
+            mark, style = _MARKS[row.status]
+            seconds = f"{row.seconds:.1f}" if row.seconds is not None else ""
+            tokens = f"{row.tokens:,}" if row.tokens else ""
+            said = Text(" ".join(row.said.split())[:80], style="dim")
+            table.add_row(Text(mark, style=style), Text(name), seconds, tokens, row.confidence, said)
+        return table
+
+
+def _line(event: events.WorkflowEvent) -> str | None:
+    """One plain line for what a person wants to know."""
+    match event:
+        case events.StageStarted():
+            return f"[{event.number}/{event.stages}] {event.stage} ..."
+        case events.StageCompleted():
+            tokens = f", {event.tokens:,} tokens" if event.tokens else ""
+            return f"[{event.number}/{event.stages}] {event.stage} completed: {event.seconds:.1f} s{tokens}, confidence {event.confidence}"
+        case events.StageRetried():
+            return f"{event.stage}: {_short(event.message)}; again in {event.seconds:g} s"
+        case events.OutputRejected():
+            return f"{event.stage}: {_short(event.problem)}; asked again"
+        case events.StageFailure() | events.StageSkipped():
+            word = "failed" if isinstance(event, events.StageFailure) else "skipped"
+            return f"{event.stage} {word}: {_short(event.message)}"
+        case events.MemoriesRetrieved():
+            return f"{event.count} memories found (tag {event.tag})"
+        case events.StagesAdded():
+            return f"{event.stage} added: {', '.join(event.added)}"
+        case events.FindingsStored():
+            return f"{event.added} findings stored (tag {event.tag})"
+        case _:
+            return None
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:197] + "..."

@@ -1,0 +1,257 @@
+"""`holdfast chat` as a person uses it: a terminal, typed lines, Ctrl-C, approvals, and the same from a pipe (A10, A13, A14, O1, S17)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MODEL = """
+import json
+from holdfast.testing import ScriptedModel, call, delay, reply
+
+def answer(request):
+    last = request.last
+    if last.type == "tool":
+        return "The tool said: " + last.text[:60].replace("\\n", " ")
+    text = last.text
+    if text == "be slow":
+        return delay(600, "too late")
+    if "write" in text:
+        return [call("write_file", {"path": "/mnt/user-data/outputs/a.txt", "content": "hello"})]
+    if "ask me" in text:
+        return [call("ask_clarification", {"question": "Which port?", "options": ["80", "443"]})]
+    if "escape" in text:
+        return "\\x1b]0;stolen\\x07plain"
+    said = [m.text for m in request.messages if m.type == "human"]
+    return f"I heard {len(said)}: {text.splitlines()[-1][:60]}"
+
+class Parrot(ScriptedModel):
+    def __init__(self, model="parrot", **ignored):
+        super().__init__(answer, model_name="parrot")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "parrot.py").write_text(MODEL)
+    (tmp_path / "config.yaml").write_text(
+        textwrap.dedent(
+            """
+            models:
+              - {name: parrot, use: "parrot:Parrot", model: parrot, max_input_tokens: 8000}
+            title: {enabled: true}
+            """
+        )
+    )
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return {**kept, "PYTHONPATH": str(home), "HOLDFAST_HOME": str(home / "base"), "TERM": "dumb", "COLUMNS": "120"}
+
+
+def chat(home: Path, *words: str, piped: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.app.main", "chat", "--config", str(home / "config.yaml"), *words],
+        input=piped if piped is not None else "",
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        cwd=home,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.app.main", "chat", "--config", str(home / "config.yaml"), *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment(home),
+            cwd=home,
+            start_new_session=True,
+            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.text = ""
+
+    def until(self, wanted: str, seconds: float = 60) -> str:
+        """Read on until this was shown since the last call."""
+        start, deadline = len(self.text), time.monotonic() + seconds
+        while wanted not in self.text[start:]:
+            ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"{wanted!r} did not come; there was {self.text[start:]!r}")
+            try:
+                self.text += os.read(self.master, 65536).decode("utf-8", "replace")
+            except OSError as error:
+                raise AssertionError(f"ended without {wanted!r}: {self.text[start:]!r}") from error
+        return self.text[start:]
+
+    def type(self, line: str) -> None:
+        os.write(self.master, f"{line}\n".encode())
+
+    def interrupt(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        os.write(self.master, b"/quit\n")
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < deadline:
+            ready, _, _ = select.select([self.master], [], [], 0.1)
+            if ready:
+                try:
+                    self.text += os.read(self.master, 65536).decode("utf-8", "replace")
+                except OSError:
+                    break
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+
+
+def test_one_shot_answers_on_standard_output_and_tells_the_rest_elsewhere(home: Path) -> None:
+    done = chat(home, "-p", "please write it", "--thread", "t1")
+    assert done.stdout.startswith("The tool said: /mnt/user-data/outputs/a.txt has 5 bytes now.")
+    assert "write_file" in done.stderr
+    assert "write_file" not in done.stdout
+    assert (home / "base/threads/t1/user-data/outputs/a.txt").read_text() == "hello"
+
+
+def test_piped_text_is_part_of_the_message_and_the_thread_goes_on(home: Path) -> None:
+    assert chat(home, "-p", "look:", "--thread", "t1", piped="the piped text\n").stdout == "I heard 1: the piped text\n"
+    assert chat(home, "--resume", piped="and more").stdout == "I heard 2: and more\n"
+    value = json.loads(chat(home, "--thread", "t1", "-p", "third", "--json").stdout)
+    assert (value["thread"], value["reason"], value["text"]) == ("t1", "completed", "I heard 3: third")
+
+
+def test_wrong_words_are_said_plainly(home: Path) -> None:
+    assert "no conversation to resume" in chat(home, "--resume", "-p", "x", code=2).stderr
+    assert "there is no model named 'nope'" in chat(home, "--model", "nope", "-p", "x", code=2).stderr
+    assert "must be something to say" in chat(home, "--json", code=2).stderr
+
+
+def test_a_conversation_on_a_terminal(home: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(home, "--thread", "t1")
+    terminals.append(terminal)
+    terminal.until("/help lists the commands")
+    terminal.type("hello there")
+    terminal.until("I heard 1: hello there")
+    terminal.type("/histroy")
+    terminal.until("Did you mean /history?")
+    terminal.type("/history")
+    terminal.until("hello there")
+    terminal.type("/budget")
+    terminal.until("tokens were sent with the last request")
+    terminal.type("please ask me")
+    terminal.until("2. 443")
+    terminal.type("443")
+    terminal.until("I heard 3: 443")
+    terminal.type("/undo")
+    terminal.until("Back before your last message")
+    terminal.type("once more")
+    terminal.until("I heard 3: once more")
+    terminal.type("/threads")
+    terminal.until("t1")
+    terminal.type("escape")
+    assert "\x1b]0;" not in terminal.until("plain")
+    assert terminal.end() == 0
+    assert "holdfast chat --thread" in terminal.text
+
+
+def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(home: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal(home, "--thread", "t1")
+    terminals.append(terminal)
+    terminal.until("/help lists the commands")
+    terminal.type("be slow")
+    terminal.until("be slow")
+    time.sleep(1.5)  # the model call is under way now; if it were not, the interrupt would come even earlier
+    terminal.interrupt()
+    terminal.until("cancelled; what was said is kept")
+    terminal.type("still there?")
+    terminal.until("I heard 2: still there?")
+    assert terminal.end() == 0
+
+
+def test_a_tool_that_waits_for_approval_is_asked_about(home: Path, terminals: list[Terminal]) -> None:
+    with (home / "config.yaml").open("a") as file:
+        file.write("sandbox: {approve: [write_file]}\n")
+    waiting = chat(home, "-p", "please write it", "--thread", "t1", code=5)
+    assert "waits for your approval" in waiting.stderr
+    assert not (home / "base/threads/t1/user-data/outputs/a.txt").exists()
+    terminal = Terminal(home, "--thread", "t1")
+    terminals.append(terminal)
+    terminal.until("Run it?")
+    terminal.type("y")
+    terminal.until("The tool said: /mnt/user-data/outputs/a.txt has 5 bytes now.")
+    terminal.type("write it again")
+    terminal.until("Run it?")
+    terminal.type("not today")
+    terminal.until("not today")
+    terminal.until("The tool said:")
+    assert terminal.end() == 0
+
+
+def test_compact_from_the_command_line(home: Path) -> None:
+    for number in range(3):
+        chat(home, "-p", f"message {number} " + "word " * 800, "--thread", "t1")
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.app.main", "compact", "t1", "--keep", "2", "--json", "--config", str(home / "config.yaml")],
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        cwd=home,
+        timeout=120,
+        check=True,
+    )
+    value = json.loads(done.stdout)
+    assert value["compacted"]
+    assert value["tokens_after"] < value["tokens_before"]
+    history = subprocess.run(
+        [sys.executable, "-m", "holdfast.app.main", "history", "t1", "--json", "--config", str(home / "config.yaml")],
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        cwd=home,
+        timeout=120,
+        check=True,
+    )
+    assert "message 0" in history.stdout
+
+
+def test_without_a_model_it_answers_from_what_is_known_and_says_so(home: Path) -> None:
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 0}\n")
+    first = chat(home, "-p", "My name is Ada and I prefer green tea.", "--thread", "a")
+    assert "No model is configured" in first.stdout
+    second = chat(home, "-p", "Which tea do I prefer?", "--thread", "b")
+    assert "green tea" in second.stdout

@@ -1,0 +1,86 @@
+"""A14, S4, S10: a conversation of hundreds of turns stays within its window, costs the same all the way, and leaves little on disk.
+
+What is counted is work, not time: messages in the state, tokens sent, rows and bytes of checkpoints, memory of the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Effort
+from tests.unit.agents.bench import lead, look, scripted, whole
+
+from holdfast.testing import Request, call
+from holdfast.tokens import open_counter
+
+WINDOW = 8_000
+SETTINGS = {
+    "summarization": {"enabled": True, "trigger": {"type": "fraction", "value": 0.8}, "keep": {"type": "messages", "value": 10}},
+    "memory": {"debounce_seconds": 1},  # the turns are as much faster than a person's
+}
+MEGABYTE = 1 << 20
+
+
+def answer(request: Request) -> Any:
+    """Every third question is answered after a look; every answer is a paragraph."""
+    last = request.last
+    if last.type == "human" and int(last.text.split()[1]) % 3 == 0:
+        return [call("look", {"what": last.text})]
+    return f"About that: {'it is as it was, and it will be so for a while. ' * 6}"
+
+
+class Watch:
+    """Looks at every request, and keeps none."""
+
+    def __init__(self) -> None:
+        self.count = open_counter().count_message
+        self.most = self.broken = self.calls = 0
+
+    def __call__(self, request: Request) -> None:
+        self.calls += 1
+        self.most = max(self.most, sum(map(self.count, request.messages)))
+        self.broken += not whole([message for message in request.messages if message.type != "system"])
+
+
+def memory_of_this_process() -> int:
+    """Without the caches of bounded size, which fill up slowly: what is asked is whether anything grows without bound."""
+    for cached in [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]:
+        cached.cache_clear()
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(3600)
+def test_a_long_conversation_stays_within_its_window_and_costs_the_same_all_the_way(effort: Effort, tmp_path: Path) -> None:
+    turns, watch = effort(300, 5_000), Watch()
+    model = scripted(answer, on_call=watch)
+    state: list[int] = []
+    rows: list[int] = []
+    resident: list[int] = []
+    with lead(tmp_path, model, SETTINGS, [look]) as agent:
+        talk = agent.conversation("t")
+        for number in range(1, turns + 1):
+            talk.ask(f"Question {number} of the test: {'what was it that we said about the move to Mill Lane? ' * 3}")
+            model.script._requests.clear()  # the script remembers every request; a real model does not
+            if number % 5 == 0:
+                state.append(len(talk.messages))
+                rows.append(agent.parts.checkpoints.rows("t"))
+            if number % (turns // 10) == 0:
+                resident.append(memory_of_this_process())
+        said = talk.history()
+        size = sum(path.stat().st_size for path in tmp_path.glob("checkpoints.db*"))
+    half = len(state) // 2
+    assert watch.most < WINDOW, "no request was over the window"
+    assert watch.broken == 0
+    assert max(state[half:]) <= max(state[:half]) + 4, "the state does not grow"
+    assert max(rows[half:]) <= max(rows[:half]) + 4, "neither do the checkpoints"
+    assert max(rows) < 80
+    assert size < 5 * MEGABYTE, f"the checkpoints have {size} bytes"
+    assert resident[-1] - resident[4] < 30 * MEGABYTE, f"the process grew: {[one // MEGABYTE for one in resident]} MB"
+    assert [int(record.text.split()[1]) for record in said if record.role == "human"] == list(range(1, turns + 1)), "no word is lost"

@@ -1,0 +1,268 @@
+"""W18, W12, W3, W10, W11, K: researcher, synthesizer, writer, coder and plain stage without a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.workflow.extraction.desk import PUMPS, Desk, write_corpus
+
+from holdfast.errors import Cancelled, ConfigError, SandboxError
+from holdfast.knowledge.records import Hit, Record
+from holdfast.session.output import Finding, StageOutput
+from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.extraction.coder import Coder, Ran
+from holdfast.workflow.extraction.llm import Plain
+from holdfast.workflow.extraction.planner import Planner
+from holdfast.workflow.extraction.researcher import Researcher
+from holdfast.workflow.extraction.synthesizer import Synthesizer
+from holdfast.workflow.extraction.writer import FILE, Writer
+
+TASK = "Compare the Calder 9 and the Norvik H2 on noise, seasonal efficiency, price and delivery time."
+SOURCES = {"sources": {"folder": str(PUMPS)}}
+
+
+def researched(tmp_path: Path, task: str = TASK, **settings: Any) -> tuple[Desk, StageOutput]:
+    desk = Desk(tmp_path, task)
+    desk.run(Planner(), "plan")
+    return desk, desk.run(Researcher(), "research", settings={**SOURCES, **settings})
+
+
+def test_findings_are_sentences_of_their_sources_word_for_word_and_the_sources_are_kept(tmp_path: Path) -> None:
+    desk, output = researched(tmp_path)
+    assert output.key_findings
+    for finding in output.key_findings:
+        assert finding.grounded is True
+        text = re.sub(r"\s+", " ", desk.raw.text(finding.extra["raw"]))
+        assert finding.fact in text, finding.fact
+        assert finding.source.split("#")[0] in {one["id"] for one in output.data["documents"]}
+    assert {finding.extra["raw"] for finding in output.key_findings} <= set(output.raw_data_refs)
+    assert "nothing was generated" in output.summary
+
+
+def test_each_question_is_answered_for_its_own_thing_and_what_nobody_says_is_reported(tmp_path: Path) -> None:
+    _, output = researched(tmp_path)
+    questions = {one["id"]: one for one in output.data["questions"]}
+    noise = {finding.fact for finding in output.key_findings for name in finding.extra["questions"] if questions[name]["topic"] == "noise"}
+    assert any("48 dB" in fact for fact in noise) and any("44 dB" in fact for fact in noise)
+    norvik = [name for name, one in questions.items() if one.get("item") == "Norvik H2" and one["topic"] == "noise"]
+    told = [finding.fact for finding in output.key_findings if norvik[0] in finding.extra["questions"]]
+    assert told and not any("Calder" in fact for fact in told)
+    missing = [line for line in output.next_stage_recommendations if "delivery time" in line]
+    assert len(missing) == 2, output.next_stage_recommendations
+
+
+def test_the_same_said_twice_is_one_finding_with_both_sources(tmp_path: Path) -> None:
+    corpus = write_corpus(
+        tmp_path / "c", {"a.md": "# Ava\n\nThe price of Ava is 40 euros.", "b.md": "# Ava\n\nThe price of Ava is 40 euros."}
+    )
+    output = Desk(tmp_path, "What is the price of Ava?").run(Researcher(), settings={"sources": {"folder": str(corpus)}})
+    assert [finding.fact for finding in output.key_findings] == ["The price of Ava is 40 euros."]
+    assert [other["source"] for other in output.key_findings[0].extra["also"]] == ["b.md#ava"]
+
+
+def test_confidence_follows_coverage(tmp_path: Path) -> None:
+    assert researched(tmp_path / "a", "Compare the Calder 9 and the Norvik H2 on noise and seasonal efficiency.")[1].confidence == "high"
+    assert (
+        researched(tmp_path / "b", "Compare the Calder 9 and the Norvik H2 on colour, weight, delivery and origin.")[1].confidence == "low"
+    )
+
+
+def test_without_sources_or_with_a_missing_folder_the_error_names_the_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to search") as caught:
+        Desk(tmp_path / "a", TASK).run(Researcher(), "research")
+    assert caught.value.key == "stages.research.sources" and caught.value.line == 7
+    with pytest.raises(ConfigError, match="does not exist") as caught:
+        Desk(tmp_path / "b", TASK).run(Researcher(), "research", settings={"sources": {"folder": "no/such/folder"}})
+    assert caught.value.key == "stages.research.sources.folder"
+    with pytest.raises(ConfigError, match="knowledge store"):
+        Desk(tmp_path / "c", TASK).run(Researcher(), settings={"sources": {"knowledge": True}})
+    with pytest.raises(ConfigError, match="top_k"):
+        Desk(tmp_path / "e", TASK).run(Researcher(), settings={"sources": {"knowledge": True, "top_k": "many"}})
+    with pytest.raises(ConfigError, match=r"sources\.foldr.*Did you mean `folder`"):
+        Desk(tmp_path / "d", TASK).run(Researcher(), settings={"sources": {"foldr": "x"}})
+
+
+def test_a_cancelled_search_stops(tmp_path: Path) -> None:
+    with pytest.raises(Cancelled):
+        Desk(tmp_path, TASK).run(Researcher(), settings=SOURCES, cancelled=lambda: True)
+
+
+class Shelf:
+    """A knowledge store of a few records that all fit."""
+
+    def __init__(self, *records: Record) -> None:
+        self.kept = records
+        self.asked: list[str] = []
+
+    def search(self, query: str, *, top_k: int = 10, tags: Collection[str] = (), now: datetime | None = None, **_: Any) -> list[Hit]:
+        self.asked.append(query)
+        return [Hit(record, 1.0) for record in self.kept[:top_k]]
+
+
+def test_a_knowledge_store_and_memories_are_sources_cited_by_their_ids(tmp_path: Path) -> None:
+    shelf = Shelf(Record("The price of Ava is 40 euros.", id="k-1", source="shop.md"))
+    desk = Desk(tmp_path, "What is the price of Ava?")
+    memory = {"id": "m-7", "text": "The price of Ava was 35 euros in spring.", "trust": "high"}
+    output = desk.run(Researcher(), settings={"sources": {"knowledge": True}}, knowledge=shelf, retrieved=[memory])  # type: ignore[arg-type]
+    assert shelf.asked == ["What is the price of Ava?"]
+    assert {finding.source.split("#")[0] for finding in output.key_findings} == {"k-1", "m-7"}
+    assert all(finding.grounded for finding in output.key_findings)
+
+
+def test_raw_data_of_earlier_stages_is_a_source(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "What is the price of Ava?")
+    ref = desk.raw.put("# Shop\n\nThe price of Ava is 40 euros.", source="https://shop.example/ava")
+    earlier = StageOutput("fetch", "fetched", raw_data_refs=(ref,))
+    output = desk.run(Researcher(), settings={"sources": {"raw": True}}, given=[earlier])
+    assert [finding.source for finding in output.key_findings] == [f"{ref}#shop"]
+    assert output.raw_data_refs == (ref,)
+
+
+def test_the_synthesizer_merges_orders_and_names_disagreements_and_is_less_sure_then(tmp_path: Path) -> None:
+    desk, research = researched(tmp_path, "Compare the Calder 9 and the Norvik H2 on noise and seasonal efficiency.")
+    output = desk.run(Synthesizer(), "synthesize")
+    assert research.confidence == "high" and output.confidence == "medium"
+    values = [{said["value"] for said in one["statements"]} for one in output.data["disagreements"]]
+    assert {"48 dB", "55 dB"} in values and {"4.6", "3.9"} in values
+    assert "48 dB against 55 dB" in output.summary
+    for group in output.data["groups"]:
+        weights = [said["weight"] for said in group["findings"]]
+        assert weights == sorted(weights, reverse=True)
+
+
+def test_findings_of_a_model_are_grouped_and_compared_too(tmp_path: Path) -> None:
+    plan = StageOutput("plan", "p", data={"questions": ["What is the price of Ava?", "How loud is Bo?"]})
+    found = StageOutput(
+        "research",
+        "r",
+        (
+            Finding("The price of Ava is 40 euros.", "https://a.example"),
+            Finding("The price of Ava is 55 euros.", "https://b.example"),
+            Finding("Bo is loud at night.", "https://c.example"),
+            Finding("Bo is really loud at night", "https://d.example"),
+        ),
+        "high",
+    )
+    desk = Desk(tmp_path, "What is the price of Ava, and how loud is Bo?")
+    output = desk.run(Synthesizer(), given=[plan, found])
+    loud = output.data["groups"][1]["findings"]
+    assert [(said["fact"], [place["source"] for place in said["cited"]]) for said in loud] == [
+        ("Bo is loud at night.", ["https://c.example", "https://d.example"])
+    ]
+    assert [{said["source"] for said in one["statements"]} for one in output.data["disagreements"]] == [
+        {"https://a.example", "https://b.example"}
+    ]
+
+
+def test_nothing_found_is_said_with_low_confidence(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, TASK)
+    output = desk.run(Synthesizer(), given=[])
+    assert output.confidence == "low" and output.key_findings == ()
+    report = desk.run(Writer(), "report", given=[output])
+    assert report.confidence == "low" and "What was not found" in report.data["report"]
+
+
+def test_every_bullet_of_a_report_ends_with_a_number_that_the_source_list_has(tmp_path: Path) -> None:
+    desk, _ = researched(tmp_path)
+    desk.run(Synthesizer(), "synthesize")
+    output = desk.run(Writer(), "report")
+    report = output.data["report"]
+    assert (desk.folder / FILE).read_text(encoding="utf-8") == report == desk.raw.text(output.raw_data_refs[0])
+    listed = {int(number) for number in re.findall(r"^(\d+)\. ", report.split("## Sources")[1], re.MULTILINE)}
+    body = report.split("## Sources")[0].split("## What was not found")[0]
+    bullets = [line for line in body.splitlines() if line.startswith("- ") and "Nothing was found" not in line]
+    assert len(bullets) > 10
+    for line in bullets:
+        numbers = {int(number) for number in re.findall(r"\[(\d+)\]", line)}
+        assert numbers and numbers <= listed, line
+    assert (
+        "Nothing was generated" in report
+        and "Where the sources disagree" in report
+        and "delivery time" in report.split("What was not found")[1]
+    )
+
+
+def test_the_writer_works_without_a_synthesizer(tmp_path: Path) -> None:
+    desk, _ = researched(tmp_path)
+    assert "48 dB" in desk.run(Writer(), "report").data["report"]
+
+
+def test_text_of_sources_cannot_act_in_a_report(tmp_path: Path) -> None:
+    evil = "The price of Ava is <script>alert(1)</script> 40 euros ![x](http://evil.example/a.png)."
+    corpus = write_corpus(tmp_path / "c", {"a.md": f"# Ava\n\n{evil}"})
+    desk = Desk(tmp_path, "What is the price of Ava?")
+    desk.run(Researcher(), settings={"sources": {"folder": str(corpus)}})
+    report = desk.run(Writer(), "report").data["report"]
+    assert "40 euros" in report and "<script" not in report and "![" not in report and "](" not in report
+
+
+def test_the_same_input_gives_the_same_report_byte_for_byte(tmp_path: Path) -> None:
+    reports = []
+    for name in ("a", "b"):
+        desk, _ = researched(tmp_path / name)
+        desk.run(Synthesizer(), "synthesize")
+        reports.append(desk.run(Writer(), "report").data["report"])
+    assert reports[0] == reports[1]
+
+
+# The coder and the plain stage
+
+
+@dataclass
+class Runner:
+    """A sandbox that notes what it is given."""
+
+    answer: Callable[[str], Ran]
+    ran: list[str]
+
+    def __call__(self, code: str, *, language: str, folder: Path, request: StageRequest) -> Ran:
+        self.ran.append(f"{language}: {code}")
+        return self.answer(code)
+
+
+def test_a_coder_without_code_or_without_a_sandbox_runs_nothing_and_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "Count.")
+    assert "no code" in desk.run(Coder(), given=[]).summary
+    idle = desk.run(Coder(), settings={"code": "print(1)"}, given=[])
+    assert idle.confidence == "low" and idle.data["ran"] is False and "Nothing was run" in idle.summary
+
+
+def test_a_coder_runs_the_code_it_was_given_in_the_sandbox_and_keeps_what_it_printed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "Count.")
+    runner = Runner(lambda code: Ran(0, "answer: 42\n"), [])
+    output = desk.run(Coder(runner), settings={"code": "print(42)"}, given=[])
+    assert runner.ran == ["python: print(42)"]
+    assert output.confidence == "high" and [finding.fact for finding in output.key_findings] == ["answer: 42"]
+    assert desk.raw.text(output.key_findings[0].source) == "answer: 42\n"
+    earlier = StageOutput("plan", "Run this:\n```sh\nls\n```\n")
+    desk.run(Coder(runner), given=[earlier])
+    assert runner.ran[-1] == "sh: ls"
+
+
+def test_code_that_fails_a_missing_script_and_a_sandbox_that_refuses_are_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "Count.")
+    failed = desk.run(Coder(Runner(lambda code: Ran(1, "", "Traceback\nValueError: no\n"), [])), settings={"code": "x"}, given=[])
+    assert failed.confidence == "low" and "ValueError: no" in failed.next_stage_recommendations[0] and len(failed.raw_data_refs) == 2
+    with pytest.raises(ConfigError, match="no script"):
+        desk.run(Coder(), settings={"script": "missing.py"}, given=[])
+
+    def refuse(code: str) -> Ran:
+        raise SandboxError("not here.")
+
+    with pytest.raises(SandboxError):
+        desk.run(Coder(Runner(refuse, [])), settings={"code": "x"}, given=[])
+
+
+def test_a_plain_stage_selects_from_what_it_was_given(tmp_path: Path) -> None:
+    desk, _ = researched(tmp_path)
+    output = desk.run(Plain(), "pick", system_prompt="Say how loud the Calder 9 is, in dB of noise.", settings={"max_tokens": 60})
+    assert any("48 dB" in finding.fact or "55 dB" in finding.fact for finding in output.key_findings)
+    assert all(finding.grounded for finding in output.key_findings) and "Nothing was generated" in output.summary
+    empty = Desk(tmp_path / "b", "Nothing here.").run(Plain(), given=[])
+    assert empty.confidence == "low" and empty.key_findings == ()

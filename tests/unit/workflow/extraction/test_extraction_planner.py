@@ -1,0 +1,122 @@
+"""W18, W12: a task is split into questions by its own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.workflow.extraction.desk import Desk
+
+from holdfast.errors import ConfigError, InputError
+from holdfast.text.words import terms
+from holdfast.workflow.extraction.planner import Planner
+from holdfast.workflow.extraction.planning import split_task
+
+FRAME = frozenset(terms("What is said about together Which figures are given Under which conditions exceptions or limits are there the of"))
+
+
+def texts(task: str) -> list[str]:
+    return [question.text for question in split_task(task)]
+
+
+def test_a_comparison_asks_for_every_aspect_of_every_thing() -> None:
+    questions = split_task("Compare Ava, Bo and Cy as the pump for our school: noise, price per unit, and guarantee.")
+    pairs = [(one.topic, one.item) for one in questions if one.kind == "aspect"]
+    assert pairs == [(aspect, item) for aspect in ("noise", "price per unit", "guarantee") for item in ("Ava", "Bo", "Cy")]
+    assert [one.text for one in questions if one.kind == "context"] == ["What is said about the pump for our school?"]
+
+
+def test_an_aspect_may_have_an_of_in_it() -> None:
+    topics = [
+        one.topic for one in split_task("Compare Ava and Bo on the cost of a licence, (noise, at night) and size.") if one.item == "Ava"
+    ]
+    assert topics == ["cost of a licence", "(noise, at night)", "size"]
+
+
+def test_an_aspect_list_may_stand_before_the_things() -> None:
+    pairs = [(one.topic, one.item) for one in split_task("Compare the price and the noise of the Calder 9 and the Norvik H2.") if one.item]
+    assert pairs == [("price", "Calder 9"), ("price", "Norvik H2"), ("noise", "Calder 9"), ("noise", "Norvik H2")]
+
+
+def test_a_question_about_each_is_asked_of_each_and_what_points_back_keeps_what_it_points_to() -> None:
+    questions = split_task("Compare Ava and Bo on price. Which known defects does each have, and when were they fixed?")
+    later = [one for one in questions if one.topic == "known defects"]
+    assert [one.text for one in later] == [
+        "Which known defects does Ava have?",
+        "Which known defects does Bo have?",
+        "Ava, known defects: when were they fixed?",
+        "Bo, known defects: when were they fixed?",
+    ]
+    assert {"defect", "fix"} <= set(later[-1].terms)
+
+
+def test_which_is_best_asks_for_figures_conditions_and_exceptions() -> None:
+    questions = split_task("Which vector database has the lowest latency at 10 million vectors?")
+    assert [one.kind for one in questions] == ["choice", "figure", "condition", "exception"]
+    assert all("latency at 10 million vectors" in one.text for one in questions)
+
+
+def test_a_choice_between_named_things_asks_about_each() -> None:
+    questions = split_task("Which queue should we use for orders: Osprey, Harrow or Tarnfield?")
+    assert [(one.kind, one.item) for one in questions] == [
+        ("context", ""), ("choice", ""), ("aspect", "Osprey"), ("aspect", "Harrow"), ("aspect", "Tarnfield"),
+    ]  # fmt: skip
+    assert questions[0].text == "What is said about orders?"
+    assert [one.item for one in split_task("Is Osprey or Harrow better for small machines?")] == ["", "", "Osprey", "Harrow"]
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ("When was the mill built and who paid for it?", ["When was the mill built?", "Who paid for it (the mill built)?"]),
+        (
+            "What are the causes, effects and costs of the outage of 9 January?",
+            [f"What are the {part} of the outage of 9 January?" for part in ("causes", "effects", "costs")],
+        ),
+        ("Report on the outage of 9 January 2026.", ["What is said about the outage of 9 January 2026?"]),
+        (
+            "Summarize how the migration went; list open risks, owners and deadlines.",
+            ["How the migration went?", *(f"What is said about {part}?" for part in ("open risks", "owners", "deadlines"))],
+        ),
+        ("Find out when the bridge opened.", ["When the bridge opened?"]),
+    ],
+)
+def test_clauses_lists_and_orders_become_questions(task: str, wanted: list[str]) -> None:
+    assert texts(task) == wanted
+
+
+def test_other_languages_are_split_by_their_marks() -> None:
+    german = split_task("Vergleiche Calder 9 und Norvik H2 hinsichtlich Lärm, Preis und Wirkungsgrad.")
+    assert [one.text for one in german][:3] == ["Calder 9: Lärm?", "Norvik H2: Lärm?", "Calder 9: Preis?"] and len(german) == 6
+    assert texts("比较A型和B型的价格、噪音和重量。")[:2] == ["A型: 价格？", "B型: 价格？"]
+    assert len(texts("Pourquoi le pont a-t-il été fermé, et quand sera-t-il rouvert ?")) == 2
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Compare Osprey, Harrow and Tarnfield on throughput and cost. Which defects does each have, and when were they fixed?",
+        "Which vector database has the lowest latency at 10 million vectors?",
+        "List open risks, owners and deadlines of the harbour project.",
+    ],
+)
+def test_no_content_word_comes_in_that_the_task_does_not_have(task: str) -> None:
+    allowed = FRAME | set(terms(task))
+    for question in split_task(task):
+        assert set(terms(question.text)) <= allowed, question.text
+
+
+def test_the_plan_is_the_same_each_time_numbered_and_limited(tmp_path: Path) -> None:
+    task = "Compare " + ", ".join(f"Thing{n}" for n in range(9)) + " and Other on a1, b1, c1, d1 and e1."
+    assert split_task(task) == split_task(task)
+    assert [one.id for one in split_task(task, most=7)] == [f"q{n}" for n in range(1, 8)]
+    output = Desk(tmp_path, task).run(Planner(), settings={"max_questions": 5})
+    assert len(output.data["questions"]) == 5 and "nothing was generated" in output.summary
+
+
+def test_a_task_without_words_and_a_wrong_setting_are_typed_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no words"):
+        Desk(tmp_path / "a", "???").run(Planner())
+    with pytest.raises(ConfigError, match="max_questions") as caught:
+        Desk(tmp_path / "b", "Compare A and B.").run(Planner(), settings={"max_questions": "many"})
+    assert caught.value.line == 7

@@ -1,0 +1,92 @@
+"""W15: whatever write fails, at whatever moment, the run stops with that error, the old state stands, and it can be resumed."""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.workflow.support import Agent, Place, linear, output
+
+from holdfast.durable import REAL
+from holdfast.errors import DiskFull, RevisionConflict, StorageError
+from holdfast.session.files import FileSessionStore
+from holdfast.testing.failing_disk import FailingDisk, Fault
+from holdfast.workflow.agent import StageRequest
+
+
+def stages(place: Place) -> list[str]:
+    found: dict[str, Any] = json.loads(place.file.read_text("utf-8"))
+    return list(found["completed_stages"])
+
+
+def with_raw(request: StageRequest) -> object:
+    return output(request.stage.name, raw_data_refs=[request.raw.put(f"page of {request.stage.name}")])
+
+
+def test_each_write_of_a_run_may_fail_and_nothing_is_lost_or_done_twice(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    probe = FailingDisk(REAL)
+    place = Place(tmp_path / "probe", Agent({name: [with_raw] for name in names}))
+    place.store = FileSessionStore(place.folder / "sessions", disk=probe)
+    place.run(linear(*names))
+    writes = [number for number, call in enumerate([one for one in probe.calls if one.operation == "write"], start=1)]
+    assert len(writes) > 15
+    for nth in writes:
+        place = Place(tmp_path / str(nth), Agent({name: [with_raw] * 2 for name in names}))
+        place.store = FileSessionStore(
+            place.folder / "sessions", disk=FailingDisk(REAL, [Fault("write", nth, errno.ENOSPC, persistent=True)])
+        )
+        with pytest.raises(DiskFull):
+            place.run(linear(*names))
+        kept = stages(place) if place.file.exists() else []
+        ran = list(place.agent.ran)
+        assert ran in ([*kept], [*kept, *names[len(kept) : len(kept) + 1]]), "it stopped at the write that failed"
+        place.store = FileSessionStore(place.folder / "sessions")
+        session = place.resume() if place.file.exists() else place.run(linear(*names))
+        assert session.status == "completed"
+        assert place.agent.ran[len(ran) :] == list(names[len(kept) :]), "what was kept did not run again"
+
+
+def test_a_write_that_an_agent_swallowed_stops_the_run_all_the_same(tmp_path: Path) -> None:
+    def careless(request: StageRequest) -> object:
+        with suppress(StorageError):
+            request.raw.put("page")
+        return output("b")
+
+    place = Place(tmp_path, Agent({"a": [output("a")], "b": [careless]}))
+    place.store = Full(tmp_path / "sessions")
+    with pytest.raises(DiskFull):
+        place.run(linear("a", "b", retries=5, on_error="skip"))
+    assert stages(place) == ["a"]
+
+
+class Full(FileSessionStore):
+    def raw_put(self, *given: Any, **settings: Any) -> str:
+        raise DiskFull("there is no space left.")
+
+
+def test_a_disk_that_is_full_under_the_agent_itself_is_not_tried_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, Agent({"a": [OSError(errno.ENOSPC, "No space left on device", "report.md")]}))
+    with pytest.raises(DiskFull, match=r"report\.md"):
+        place.run(linear("a", retries=5))
+    assert place.agent.ran == ["a"]
+
+
+def test_a_session_that_a_person_edits_while_it_runs_is_not_overwritten(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    edited: list[str] = []
+
+    def while_it_runs(request: StageRequest) -> object:
+        edited.append(place.file.read_text("utf-8").replace("Find out.", "Find out more."))
+        place.file.write_text(edited[0], "utf-8")
+        return output("a")
+
+    place.agent.script = {"a": [while_it_runs]}
+    with pytest.raises(RevisionConflict):
+        place.run(linear("a", "b"))
+    assert place.file.read_text("utf-8") == edited[0]
+    assert place.resume().task == "Find out more."
