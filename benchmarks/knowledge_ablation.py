@@ -40,7 +40,7 @@ class Variant:
 
     weights: Weights = FULL
     neighbours: bool = True
-    candidates: int = ranking._CANDIDATES
+    candidates: int = 200
 
 
 VARIANTS: Mapping[str, Variant] = {
@@ -48,7 +48,7 @@ VARIANTS: Mapping[str, Variant] = {
     **{f"without {name}": Variant(replace(FULL, **{name: 0.0})) for name in INGREDIENTS},
     "without neighbours": Variant(neighbours=False),
     **{f"{name} alone": Variant(replace(NOTHING, **{name: 1.0}), candidates=1_000_000) for name in INGREDIENTS[:4]},
-    **{f"{count} candidates": Variant(candidates=count) for count in (50, 200, 1_000_000)},
+    **{f"{count} candidates": Variant(candidates=count) for count in (50, 100, 1_000_000)},
 }
 
 
@@ -83,7 +83,7 @@ def rows_of(one: Prepared, variant: Variant) -> Iterator[dict[str, float]]:
     """The figures of every question of a conversation, ranked in this way."""
     corpus = one.corpus if variant.neighbours else replace(one.corpus, line=-1 - np.arange(one.corpus.units), _cache={})
     by_turn = one.conversation.unit == "turn"
-    ranking._CANDIDATES = variant.candidates
+    ranking._CANDIDATES, ranking._DEEPER = variant.candidates, 1  # so that exactly these are looked at, or as many as are wanted
     for asked, evidence in one.asked:
         found = rank(asked, corpus, tokens=one.tokens, limit=50 if by_turn else 200, weights=variant.weights)
         units = [corpus.order[corpus.unit_starts[hit.unit] : corpus.unit_starts[hit.unit + 1]] for hit in found]

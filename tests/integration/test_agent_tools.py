@@ -14,11 +14,13 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
+from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
 from holdfast.agents.tools.opening import open_tools, open_workplaces
 from holdfast.agents.tools.workplaces import Workplaces
 from holdfast.config import Config, config_from_values
+from holdfast.context.archive import FileArchive
 from holdfast.errors import ConfigError
 from holdfast.testing import ScriptedModel
 from holdfast.testing import call as scripted
@@ -160,6 +162,30 @@ def test_a_picture_is_sent_along_in_its_turn_and_is_not_in_the_state(tmp_path: P
     assert [message.status for message in results(state)][:2] == ["success", "error"]
     kinds = [type(message) for message in model.requests[1].messages]
     assert kinds == [HumanMessage, AIMessage, ToolMessage, ToolMessage, HumanMessage]
+
+
+def test_a_picture_is_not_stored_by_a_compaction_of_the_same_step(tmp_path: Path, places: Workplaces) -> None:
+    with places.named("t1") as sandbox:
+        sandbox.files.write("red.png", png())
+    model = ScriptedModel([[call("view_image", path="red.png")], "It is red."], profile={"max_input_tokens": 4000})
+    config = make_config(tmp_path)
+    agent = create_agent(
+        model,
+        open_tools(config, places, commands=True),
+        middleware=[
+            ThreadDataMiddleware(),
+            ViewImagesMiddleware(places),
+            SummarizationMiddleware(trigger=("messages", 12), keep=("messages", 4), archive=FileArchive(tmp_path / "base")),
+        ],
+        state_schema=LeadState,
+        context_schema=RunContext,
+    )
+    talk = [message for n in range(5) for message in (HumanMessage(f"Step {n}."), AIMessage(f"Done {n}."))]
+    settings: Any = {"configurable": {"thread_id": "t1"}}
+    state = agent.invoke({"messages": [*talk, HumanMessage("Look at red.png.")]}, settings, context=RunContext())
+    assert len(state["messages"]) < 13
+    assert base64.b64encode(png()).decode() in str(model.requests[-1].messages)
+    assert base64.b64encode(png()).decode() not in str(state["messages"])
 
 
 def test_the_configuration_chooses_the_tools(tmp_path: Path, places: Workplaces) -> None:

@@ -110,7 +110,14 @@ def test_an_embedder_can_be_switched_off(path: Path) -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("spoiled", ["UPDATE segments SET body = zeroblob(100)", "UPDATE segments SET body = substr(body, 9)"])
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        "UPDATE segments SET body = zeroblob(100)",
+        "UPDATE segments SET body = substr(body, 9)",
+        "UPDATE segments SET body = CAST(substr(body, 1, length(body) - 1) || x'07' AS BLOB)",
+    ],
+)
 def test_a_damaged_part_of_the_index_is_noticed_said_and_made_again(path: Path, spoiled: str) -> None:
     model, bus = Counting(), Bus()
     with SqliteStore(path, embedder=model) as store:

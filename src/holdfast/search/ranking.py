@@ -110,11 +110,10 @@ def rank(
     else:
         chosen = _best(score + bonus, scope, limit)
         total = score[chosen] * (1 + weights.token / (weights.sentence + weights.context + weights.keyword))
-    useful = (score[chosen] > 0) | (bonus[chosen] > 0)
     total = total + bonus[chosen]
     newest = corpus.moment[corpus.order[corpus.unit_starts[chosen]]]
     places = np.lexsort((-chosen, -newest, -np.round(total, 9)))
-    shown = places[useful[places]][:limit].tolist()
+    shown = places[total[places] > 0][:limit].tolist()
     return [_ranked(int(chosen[place]), place, float(total[place]), keywords, sentence, token, time, speaker) for place in shown]
 
 

@@ -197,7 +197,7 @@ def joined(segments: Sequence[Segment]) -> Segment:
         parts["speaker"].append(_renamed(one["speaker"], [speakers.number(name) for name in one.speakers]))
         renumbered = np.array([terms.number(term) for term in one.terms], np.int64)
         numbers.append(np.repeat(renumbered, np.diff(one["term_starts"])))
-        parts["rows"].append(one["rows"])
+        parts["rows"].append(one["rows"] + base)
         parts["piece_starts"].append(one["piece_starts"][:-1] + pieces)
         for name in _COLUMNS.keys() - {"session", "speaker", "rows", "piece_starts", "term_starts"}:
             parts[name].append(one[name])

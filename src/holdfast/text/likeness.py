@@ -71,7 +71,7 @@ class Differences:
     opposites: bool
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def traits(text: str, language: str | None = None) -> Traits:
     """The traits of a text. Cached, because the same facts are compared again and again."""
     chosen = language or guess_language(text)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from holdfast.search import ranking
 from holdfast.search.corpus import Corpus
 from holdfast.search.meaning import Compact, read_vectors
 from holdfast.search.minilm import MiniLM
@@ -122,6 +123,32 @@ def test_an_answer_is_found_by_its_words() -> None:
 def test_meaning_finds_what_shares_no_word() -> None:
     small = Small([("", None, "My puppy was ill last week."), ("", None, "The invoice is due on Friday."), ("", None, "The roof leaks.")])
     assert small.texts(small.ask("health of the dog", limit=1)) == ["My puppy was ill last week."]
+
+
+def test_a_rare_word_outweighs_a_common_one_and_a_longer_text_counts_for_less() -> None:
+    lines: list[Line] = [("", None, f"The boat number {number} is blue.") for number in range(8)]
+    small = Small([*lines, ("", None, "A walnut."), ("", None, "A walnut and " + "much else besides it " * 9)])
+    assert small.texts(small.ask("walnut boat", meaning=False, limit=2)) == ["A walnut.", small.lines[-1][2]]
+
+
+def test_a_word_in_what_an_assistant_answered_counts_half() -> None:
+    chat: list[Line] = [
+        ("a", "person", "Tell me of herons."),
+        ("a", "assistant", "Gladly."),
+        ("b", "person", "Tell me more."),
+        ("b", "assistant", "Herons."),
+    ]
+    first, second = Small(chat).ask("heron", meaning=False)
+    assert (first.unit, second.unit) == (0, 1)
+    assert first.keyword > second.keyword
+
+
+def test_many_units_are_sifted_first_and_the_best_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Small(TALK)
+    exact = small.ask("was the parrot quite calm on Tuesday?", limit=3)
+    monkeypatch.setattr(ranking, "_MANY", 2)
+    monkeypatch.setattr(ranking, "_WORTH", 4)
+    assert small.ask("was the parrot quite calm on Tuesday?", limit=3) == exact
 
 
 def test_a_period_raises_what_was_said_in_it_and_hides_nothing() -> None:

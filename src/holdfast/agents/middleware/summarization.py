@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ from holdfast.context.planner import Policy
 from holdfast.context.records import records_of
 from holdfast.context.summarizing import Ask, SummaryError
 from holdfast.context.triggers import parse_keep, parse_trigger
-from holdfast.context.view import text_of
+from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import Keeper, Prepared, Room
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
@@ -248,9 +248,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
         if not prepared.changed:
             return response
-        known = {message.id: message for message in request.state.get("messages", ())}
-        ours = {id(message) for message in request.messages}
-        stored = [known.get(message.id, message) if id(message) in ours else message for message in prepared.messages]
+        stored = list(_from_state(request, prepared.messages))
         self.keeper.stored(thread)
         update = {"messages": Overwrite([*stored, *response.result]), **self._epoch(request.state, prepared.outcome)}
         return ExtendedModelResponse(response, Command(update=update))
@@ -436,3 +434,18 @@ def _archive_in(config: Config) -> Archive:
     from holdfast.context.archive import FileArchive
 
     return FileArchive(config.base)
+
+
+def _from_state(request: ModelRequest[Any], messages: Sequence[Any]) -> Iterator[Any]:
+    """What is stored for a compacted request: messages of the state as they stand there, and what the compaction made.
+
+    A message that an outer middleware put into the request alone (a picture, say) stays out of the state, one that was given a reminder
+    keeps it.
+    """
+    known = {message.id: message for message in request.state.get("messages", ())}
+    came = {id(message) for message in request.messages}
+    for message in messages:
+        if id(message) not in came or (message.id in known and marks_of(message).get("reminded")):
+            yield message
+        elif message.id in known:
+            yield known[message.id]

@@ -64,6 +64,7 @@ def _once(talk: Any, message: str, *, quiet: bool, as_json: bool) -> None:
 
     screen = Screen(out=StringIO(), notes=StringIO()) if as_json else Screen(quiet=quiet)
     ended = one_turn(talk, talk.send(message), screen, ask=False)
+    _await_title(talk)
     if as_json:
         value = {
             "thread": talk.thread,
@@ -99,4 +100,12 @@ def _for_a_while(talk: Any, config: Config, *, quiet: bool) -> None:
         events = iter([ApprovalNeeded(waiting)]) if waiting else talk.resume()
         one_turn(talk, events, screen, ask=True)
     last = converse(talk, config, screen)
+    _await_title(last)
     screen.note(f"To go on: holdfast chat --thread {last.thread}")
+
+
+def _await_title(talk: Any) -> None:
+    """A light model may still be writing the title: a moment is worth it, no more."""
+    wait = getattr(talk, "wait_for_title", None)
+    if wait is not None:
+        wait(5.0)
