@@ -24,6 +24,7 @@ COMMANDS = (
     Entry("doctor", "holdfast.app.commands.doctor", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.takeover", "Take over memory and configuration from another installation.", "Settings"),
     Entry("backup", "holdfast.app.commands.backup", "Copy all state while everything goes on running.", "Settings"),
+    Entry("prune", "holdfast.app.commands.prune", "Remove ended sessions and sub-agents that are too old.", "Settings"),
     Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
     Entry("memory", "holdfast.app.commands.memory", "See, search, correct and undo what is known about you.", "Memory"),
     Entry("knowledge", "holdfast.app.commands.knowledge", "Search, add, import and forget records of long-term memory.", "Memory"),

@@ -1,0 +1,59 @@
+"""`holdfast prune` removes ended sessions and old sub-agents, and nothing else (A8, O7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast import build
+from holdfast.config import config_from_values
+from holdfast.testing import ScriptedModel
+
+
+def pruned(base: Path, *words: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.app.main", "prune", "--json", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOLDFAST_HOME": str(base)},
+        cwd=base.parent,
+        check=True,
+    )
+    value: dict[str, Any] = json.loads(done.stdout)
+    return value
+
+
+def good(request: Any) -> dict[str, Any]:
+    return {"stage_name": request.stage.name, "summary": "s", "key_findings": [], "confidence": "high"}
+
+
+def bad(request: Any) -> str:
+    return "no output"
+
+
+def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    assert pruned(base) == {"dry_run": False, "sessions": [], "recovery_points": 0, "kept": [], "subagents": []}
+    harness = build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)}))
+    agents = {"good": good, "bad": bad}
+    done = harness.run_workflow({"id": "done", "task": "t", "stages": [{"name": "a", "agent_type": "good"}]}, agents=agents)
+    halted = harness.run_workflow(
+        {"id": "halted", "task": "t", "stages": [{"name": "a", "agent_type": "bad", "max_repairs": 0}]}, agents=agents
+    )
+    assert (done.status, halted.status) == ("completed", "halted")
+    with harness.lead_agent(model=ScriptedModel(["Hello."])) as agent:
+        agent.conversation("mine").ask("Hello?")
+        agent.parts.threads.note("subagent-old")
+    assert pruned(base)["sessions"] == []
+    assert pruned(base, "--sessions", "1")["sessions"] == []
+    would = pruned(base, "--sessions", "0", "--subagents", "0", "--dry-run")
+    assert (would["sessions"], would["subagents"]) == ([done.workflow_id], ["subagent-old"])
+    gone = pruned(base, "--sessions", "0", "--subagents", "0")
+    assert (gone["sessions"], gone["subagents"]) == ([done.workflow_id], ["subagent-old"])
+    assert [brief.workflow_id for brief in harness.sessions.list()] == [halted.workflow_id]
+    with harness.lead_agent(model=ScriptedModel([])) as agent:
+        assert [info.id for info in agent.parts.threads.all(subagents=True)] == ["mine"]
