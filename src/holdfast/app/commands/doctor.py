@@ -157,10 +157,12 @@ def _memory(config: Config) -> list[Finding]:
 
 
 def _sandbox() -> Finding:
-    bubblewrap = shutil.which("bwrap")
-    if bubblewrap is None:
-        return Finding("sandbox", "note", "bubblewrap is not installed, so bash is off (Debian: apt-get install bubblewrap)")
-    return Finding("sandbox", "good", f"bubblewrap at {bubblewrap}")
+    from holdfast.sandbox.bubblewrap import unavailable_because
+
+    reason = unavailable_because()  # tries it out: a bubblewrap that is installed may still be forbidden here
+    if reason is not None:
+        return Finding("sandbox", "note", f"bash is off: {reason} (Debian: apt-get install bubblewrap)")
+    return Finding("sandbox", "good", f"commands run in bubblewrap ({shutil.which('bwrap')})")
 
 
 def _disk(base: Path) -> list[Finding]:
