@@ -107,10 +107,9 @@ class Shelf:
         numbers = corpus.meaning[rows].tolist()
         marks = ",".join(map(str, sorted(set(numbers))))
         found: dict[int, bytes] = dict(self._database.execute(f"SELECT number, tokens FROM meanings WHERE number IN ({marks})"))  # noqa: S608
-        parts = []
-        for number, length in zip(numbers, expected, strict=True):
-            blob = found.get(number, b"")
-            parts.append(blob if len(blob) == length else bytes(length))
+        parts = [found.get(number, b"") for number in numbers]
+        if list(map(len, parts)) != expected:
+            parts = [blob if len(blob) == length else bytes(length) for blob, length in zip(parts, expected, strict=True)]
         return np.frombuffer(b"".join(parts), dtype=np.int8).reshape(-1, size)
 
     # Writing

@@ -21,7 +21,7 @@ Units = NDArray[np.int64]
 
 _K1, _B = 1.2, 0.5
 _DATE = 0.5  # what a word of a unit's date counts against one of its text
-_COMMON = 5_000  # units: a word in more of them is not lent to neighbours, it says too little for the time that it takes
+_COMMON = 2_000  # units: a word in more of them is not lent to neighbours, it says too little for the time that it takes
 _SHOWN = 8
 
 
