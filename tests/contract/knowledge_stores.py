@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,13 @@ def _markdown(request: pytest.FixtureRequest, folder: Path) -> Bench:
 
 
 def _sqlite(request: pytest.FixtureRequest, folder: Path) -> Bench:
-    return Bench("sqlite", str(folder / "knowledge.db"), files=folder)
+    file = folder / "knowledge.db"
+
+    def damage() -> bool:
+        with closing(sqlite3.connect(file)) as database, database:
+            return database.execute("UPDATE segments SET body = zeroblob(100)").rowcount > 0
+
+    return Bench("sqlite", str(file), files=folder, damage=damage)
 
 
 def _postgres(request: pytest.FixtureRequest, folder: Path) -> Bench:
