@@ -106,7 +106,7 @@ def open_section(
 
         if not section.dsn:
             raise ConfigError("no database is named.", key="knowledge.dsn", hint="Write it like postgresql://user@host/database.")
-        return PostgresStore(section.dsn, collection=section.collection, **ranking, **shared)
+        return PostgresStore(section.dsn, collection=section.collection, base=base, **ranking, **shared)
     from holdfast.knowledge.sqlite import SqliteStore
 
     return SqliteStore(path_of(section, base), **ranking, **shared)
@@ -123,7 +123,7 @@ def _guess(source: str, adapter: str | None) -> dict[str, Any]:
     if not source:
         raise InputError("the path of the knowledge store is empty.")
     scheme = source.partition("://")[0].lower() if "://" in source else ""
-    if scheme in ("postgres", "postgresql"):
+    if scheme in ("postgres", "postgresql") or adapter == "postgres" or source.startswith("local:"):
         return {"adapter": "postgres", "dsn": source}
     if scheme in ("http", "https"):
         return {"adapter": "mcp", "server": KnowledgeServer(url=source)}
