@@ -155,6 +155,14 @@ def test_piped_text_is_part_of_the_message_and_the_thread_goes_on(home: Path) ->
     assert (value["thread"], value["reason"], value["text"]) == ("t1", "completed", "I heard 3: third")
 
 
+def test_a_file_is_given_to_the_agent_and_the_notice_is_not_learned_from(home: Path) -> None:
+    (home / "tide table.html").write_text("<html><body><h1>Tides</h1><p>High water at six.</p></body></html>")
+    chat(home, "-p", "look at it", "--thread", "t1", "--file", str(home / "tide table.html"))
+    assert (home / "base/threads/t1/user-data/uploads/tide table.html").is_file()
+    assert "High water at six." in (home / "base/threads/t1/user-data/uploads/tide table.html.md").read_text()
+    assert "is not a file" in chat(home, "-p", "x", "--file", str(home / "none.pdf"), code=2).stderr
+
+
 def test_wrong_words_are_said_plainly(home: Path) -> None:
     assert "no conversation to resume" in chat(home, "--resume", "-p", "x", code=2).stderr
     assert "there is no model named 'nope'" in chat(home, "--model", "nope", "-p", "x", code=2).stderr
@@ -187,6 +195,24 @@ def test_a_conversation_on_a_terminal(home: Path, terminals: list[Terminal]) -> 
     assert "\x1b]0;" not in terminal.until("plain")
     assert terminal.end() == 0
     assert "holdfast chat --thread" in terminal.text
+
+
+def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Terminal]) -> None:
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 0}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("without a model")
+    terminal.type("I prefer green tea.")
+    terminal.until("No model is configured")
+    terminal.type("/memory")
+    terminal.until("known")
+    terminal.type("/history")
+    terminal.until("green tea")
+    terminal.type("/compact")
+    terminal.until("this needs a model")
+    terminal.type("/agents")
+    terminal.until("settings of their own")
+    assert terminal.end() == 0
 
 
 def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(home: Path, terminals: list[Terminal]) -> None:

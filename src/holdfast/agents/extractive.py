@@ -95,6 +95,16 @@ class ExtractiveConversation:
         facts = [Finding(match.fact.content, "memory", "memory") for match in self._memory.search(question, self._agent, top_k=5)]
         return [*facts, *self._said(question), *self._records(question)]
 
+    @property
+    def memory(self) -> MemoryService:
+        """What is known about the user."""
+        return self._memory
+
+    @property
+    def archive(self) -> FileArchive:
+        """What was said, in all threads."""
+        return self._archive
+
     def history(self) -> list[MessageRecord]:
         """Everything that was said."""
         return self._archive.messages(self.thread)

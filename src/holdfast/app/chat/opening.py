@@ -25,10 +25,11 @@ def open_talk(
 
         talk: Any = ExtractiveConversation(config, thread, agent=agent)
         if resume and thread is None:
-            newest = max((talk._archive.stats(name) for name in talk._archive.threads()), key=lambda stats: stats.last, default=None)
+            newest = max((talk.archive.stats(name) for name in talk.archive.threads()), key=lambda stats: stats.last, default=None)
             talk.close()
             talk = ExtractiveConversation(config, _found(newest.thread if newest else None), agent=agent)
     else:
+        from holdfast.agents.conversation import Conversation
         from holdfast.agents.lead import make_lead_agent
 
         made = make_lead_agent(config, agent=agent, model=create_chat_model(model, config=config, retries=False) if model else None)
@@ -36,11 +37,10 @@ def open_talk(
             if resume and thread is None:
                 used = made.parts.threads.all(agent=agent) if agent else made.parts.threads.all()
                 thread = _found(used[0].id if used else None)
-            talk = made.conversation(thread)
+            talk = Conversation(made, thread, owns_agent=True)
         except BaseException:
             made.close()
             raise
-        talk._owns_agent = True
     try:
         yield talk
     finally:

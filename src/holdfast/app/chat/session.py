@@ -12,6 +12,7 @@ from holdfast.agents.turn_events import ApprovalNeeded, Ended, TurnEvent
 from holdfast.app.chat.screen import Screen, one_line
 from holdfast.app.chat.slash import Leave, Slash, run_command
 from holdfast.app.chat.typing import read_message
+from holdfast.app.chat.uploading import noticed
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def one_turn(talk: Any, events: Iterator[TurnEvent], screen: Screen, *, ask: boo
 
 def converse(talk: Any, config: Config, screen: Screen) -> Any:
     """Talk until the person leaves; gives the conversation that was last. An error of ours is said, and the conversation goes on."""
+    uploaded: list[Any] = []
     while True:
         try:
             typed = read_message("\n› ")
@@ -59,12 +61,14 @@ def converse(talk: Any, config: Config, screen: Screen) -> Any:
             continue
         if typed.startswith("/"):
             try:
-                talk = run_command(typed, Slash(config, talk, screen))
+                talk = run_command(typed, Slash(config, talk, screen, uploaded))
             except Leave:
                 return talk
             continue
         try:
-            one_turn(talk, talk.send(typed), screen, ask=True)
+            message = noticed(typed, uploaded)
+            uploaded.clear()
+            one_turn(talk, talk.send(message), screen, ask=True)
         except HoldfastError as error:
             screen.break_line()
             sys.stderr.write(f"holdfast: {error}\n")

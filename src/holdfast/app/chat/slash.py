@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.app.chat.screen import Screen, one_line
@@ -32,6 +33,8 @@ class Slash:
     config: Config
     talk: Any
     screen: Screen
+    pending: list[Any] = field(default_factory=list)
+    """What was uploaded since the last message."""
 
     @property
     def agent(self) -> Any:
@@ -110,7 +113,7 @@ def _memory(slash: Slash, words: list[str]) -> None:
 
 def _memory_of(slash: Slash) -> Any:
     parts = getattr(slash.agent, "parts", None)
-    return parts.memory if parts is not None else slash.talk.known
+    return parts.memory if parts is not None else slash.talk.memory
 
 
 def _budget(slash: Slash, words: list[str]) -> None:
@@ -209,6 +212,17 @@ def _files(slash: Slash, words: list[str]) -> None:
         slash.screen.line(sandbox.files.ls("/mnt/user-data", depth=3).text or "No files yet.")
 
 
+def _upload(slash: Slash, words: list[str]) -> None:
+    from holdfast.app.chat.uploading import take_files
+
+    if not words:
+        raise InputError("which file?", hint="/upload PATH")
+    slash.pending.extend(take_files(slash.talk, [Path(word).expanduser() for word in words]))
+    for one in slash.pending:
+        slash.screen.line(f"{one.path}" + (f" and {one.markdown}" if one.markdown else "") + (f" ({one.problem})" if one.problem else ""))
+    slash.screen.line("The agent is told with your next message.")
+
+
 def _quit(slash: Slash, words: list[str]) -> None:
     raise Leave
 
@@ -230,6 +244,7 @@ COMMANDS: dict[str, _Command] = {
     "open": _Command(_open, "/open THREAD", "go on in another conversation"),
     "title": _Command(_title, "/title [WORDS]", "show or set the title"),
     "agents": _Command(_agents, "/agents", "agents and the sub-agents that they can start"),
+    "upload": _Command(_upload, "/upload PATH...", "give files of yours to the agent"),
     "files": _Command(_files, "/files", "the files of this conversation"),
     "help": _Command(_help, "/help", "these lines"),
     "quit": _Command(_quit, "/quit", "end; the conversation can be resumed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,9 @@ def chat(
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on in the conversation that was used last.")] = False,
     agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="NAME", help="An agent with a memory of its own.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model of config.yaml. Default: the first one.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Give this file to the agent. May be repeated.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the answer alone.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -36,13 +40,23 @@ def chat(
     message = _message(prompt)
     if as_json and message is None:
         raise InputError("with --json there must be something to say.", hint="Give -p, or pipe a text in.")
+    if files and message is None:
+        raise InputError("files are given with a message.", hint="Give -p, or use /upload in the conversation.")
     from holdfast.app.chat.opening import open_talk
 
     with open_talk(loaded, thread=thread, resume=resume, agent=agent, model=model) as talk:
         if message is not None:
-            _once(talk, message, quiet=quiet, as_json=as_json)
+            _once(talk, _with_files(talk, message, files), quiet=quiet, as_json=as_json)
         else:
             _for_a_while(talk, loaded, quiet=quiet)
+
+
+def _with_files(talk: Any, message: str, files: list[Path] | None) -> str:
+    if not files:
+        return message
+    from holdfast.app.chat.uploading import noticed, take_files
+
+    return noticed(message, take_files(talk, [file.expanduser() for file in files]))
 
 
 def _message(prompt: str | None) -> str | None:
