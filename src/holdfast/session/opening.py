@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.session.store import SessionStore
 
-__all__ = ["open_sessions", "session_template"]
+__all__ = ["open_sessions", "session_template", "store_of"]
 
 
 def session_template(config: Config) -> str | None:
@@ -23,15 +24,28 @@ def session_template(config: Config) -> str | None:
 
 
 def open_sessions(config: Config, *, disk: Disk = REAL, clock: Clock | None = None) -> SessionStore:
-    """The store of `session.storage_backend`. Files lie in `session.path`, else in `sessions/` of the base directory.
+    """The store of `session.storage_backend`. Files lie in `session.path`, else in `sessions/` of the base directory."""
+    return store_of(
+        config.session.storage_backend,
+        folder=config.base / (config.session.path or "sessions"),
+        path=session_template(config),
+        connection=config.session.dsn(),
+        export=config.memory.session_memory.persist,
+        disk=disk,
+        clock=clock,
+    )
+
+
+def store_of(
+    backend: str, *, folder: Path, path: str | None, connection: str | None, export: bool, disk: Disk = REAL, clock: Clock | None = None
+) -> SessionStore:
+    """Files below `folder` (the session file by the template `path`, where there is one), or PostgreSQL with that file as an export.
 
     ConfigError if PostgreSQL is asked for and no connection is given.
     """
-    folder = config.base / (config.session.path or "sessions")
-    if config.session.storage_backend == "file":
-        return FileSessionStore(folder, path=session_template(config), disk=disk, clock=clock)
-    dsn = config.session.dsn()
-    if dsn is None:
+    if backend == "file":
+        return FileSessionStore(folder, path=path, disk=disk, clock=clock)
+    if connection is None:
         raise ConfigError(
             "PostgreSQL is to keep the sessions, and no connection is given.",
             key="session.connection",
@@ -39,4 +53,4 @@ def open_sessions(config: Config, *, disk: Disk = REAL, clock: Clock | None = No
         )
     from holdfast.session.postgres import PostgresSessionStore
 
-    return PostgresSessionStore(dsn, folder=folder, path=session_template(config), clock=clock)
+    return PostgresSessionStore(connection, folder=folder, path=path if export else None, clock=clock)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.clock import Clock
 from holdfast.config import Config
 from holdfast.durable import Disk
-from holdfast.errors import ConfigError
 from holdfast.events import Bus
-from holdfast.session.files import FileSessionStore
+from holdfast.session.opening import store_of
 from holdfast.session.store import SessionStore
 from holdfast.workflow.settings import RunSettings
 
@@ -25,17 +24,15 @@ def open_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Cloc
     """The store that keeps the session: files, or PostgreSQL with the file as an export when a path is given."""
     folder = config.base / (settings.folder or "sessions")
     template = str(config.base / settings.path) if settings.path is not None else None
-    if settings.backend == "file":
-        return FileSessionStore(folder, path=template, disk=disk, clock=clock)
-    if settings.connection is None:
-        raise ConfigError(
-            "PostgreSQL is to keep the sessions, and no connection is given.",
-            key="session.connection",
-            hint="Set it, or vector_store.connection, to a postgresql:// address.",
-        )
-    from holdfast.session.postgres import PostgresSessionStore
-
-    return PostgresSessionStore(settings.connection, folder=folder, path=template if settings.persist else None, clock=clock)
+    return store_of(
+        settings.backend,
+        folder=folder,
+        path=template,
+        connection=settings.connection,
+        export=settings.persist,
+        disk=disk,
+        clock=clock,
+    )
 
 
 def session_file(store: SessionStore, session_id: str) -> Path | None:
