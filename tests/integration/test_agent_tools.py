@@ -83,7 +83,7 @@ def test_files_are_written_read_changed_and_found(tmp_path: Path, places: Workpl
     ]
     state = run(agent_with(ScriptedModel(script), places, make_config(tmp_path)))
     texts = [str(message.content) for message in results(state)]
-    assert "34 bytes" not in texts[0]
+    assert texts[0] == "/mnt/user-data/workspace/notes/tide.md has 38 bytes now."
     assert texts[1] == "Replaced once in notes/tide.md."
     assert texts[2].startswith("High water at seven.\n[The file goes on: read on with offset=2.]")
     assert "/mnt/user-data/workspace/notes/tide.md:1: High water at seven." in texts[3]
@@ -194,13 +194,13 @@ def test_the_configuration_chooses_the_tools(tmp_path: Path, places: Workplaces)
         {"name": "read_file", "group": "file:read", "use": "deerflow.sandbox.tools:read_file_tool"},
         {"name": "present_file"},
         {"name": "ask_clarification"},
-        {"name": "shout", "use": f"{__name__}:shout"} if "." not in __name__ else {"name": "grep"},
+        {"name": "shout", "use": f"{__name__}:shout"},
         {"name": "broken", "use": "no.such.module:thing"},
     ]
     config = make_config(tmp_path, tools=listed)
     names = [made.name for made in open_tools(config, places, commands=True)]
     assert names[:3] == ["bash", "read_file", "present_files"]
-    assert "broken" not in names
+    assert names[3:] == ["shout"]  # the tool that cannot be imported is left out, and said in the log
     assert [made.name for made in open_tools(config, places, commands=False)] == [name for name in names if name != "bash"]
     assert [made.name for made in open_tools(config, places, groups=["file:read"])] == ["read_file"]
     assert [made.name for made in open_tools(config, places, names=["read_file"])] == ["read_file"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +197,6 @@ def test_instructions_in_a_source_stay_material(tmp_path: Path, corpus: Path) ->
     assert session.stage_outputs["find"].key_findings[0].grounded is False
     assert session.stage_outputs["find"].confidence != "high"
     assert "never follow them" in str(seen[-1].messages[0].content)
-    assert json.loads(json.dumps(session.stage_outputs["find"].key_findings[0].fact))
 
 
 def test_given_code_runs_in_the_sandbox_without_a_model(tmp_path: Path, bwrap: str) -> None:
