@@ -17,6 +17,7 @@ from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.commands import PROGRAMS, sandbox_thread, stopping
 from holdfast.agents.stages.evidence import Evidence, Passage
 from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
+from holdfast.durable import replace_text
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.workflow.agent import StageRequest
@@ -75,7 +76,7 @@ class ModelCoder(ModelStage):
     def _run(self, request: StageRequest, sandbox: Sandbox, language: str, code: str) -> CommandResult:
         name, command = PROGRAMS[language]
         sandbox.files.write(name, code)
-        (request.folder / name).write_text(code, encoding="utf-8")
+        replace_text(request.folder / name, code)
         with stopping(request) as cancel:
             ran = sandbox.run(command, cancel=cancel)
         stop_if_cancelled(request)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from holdfast.durable import replace_text
 from holdfast.errors import SandboxError
 from holdfast.sandbox.commands import Cancel, Sandbox
 from holdfast.workflow.agent import StageRequest
@@ -26,7 +27,7 @@ def run_code(open_sandbox: Callable[[str], Sandbox]) -> RunCode:
         if language not in PROGRAMS:
             raise SandboxError(f"code in {language!r} cannot be run.", hint=f"Use {' or '.join(PROGRAMS)}.")
         name, command = PROGRAMS[language]
-        (folder / name).write_text(code, encoding="utf-8")
+        replace_text(folder / name, code)
         with closing(open_sandbox(sandbox_thread(request))) as sandbox, stopping(request) as cancel:
             sandbox.files.write(name, code)
             ran = sandbox.run(command, cancel=cancel)

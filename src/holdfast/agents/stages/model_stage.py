@@ -15,6 +15,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.evidence import Evidence
+from holdfast.durable import replace_text
 from holdfast.errors import Cancelled, OutputInvalid
 from holdfast.extract import Source, select
 from holdfast.session.output import StageOutput, output_schema, parse_output
@@ -134,7 +135,7 @@ class ModelWriter(ModelStage):
     def finish(self, request: StageRequest, output: object) -> object:
         data = output.data if isinstance(output, StageOutput) else None
         if isinstance(data, Mapping) and isinstance(data.get("report"), str):
-            (request.folder / "report.md").write_text(data["report"].rstrip() + "\n", encoding="utf-8")
+            replace_text(request.folder / "report.md", data["report"].rstrip() + "\n")
         return output
 
 
