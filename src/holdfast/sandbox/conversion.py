@@ -100,7 +100,8 @@ class MarkItDown:
         text = ended.capture.text()
         if ended.exit_code != 0 or text.count("\0") < 2:
             return None, f"the document cannot be converted: {text.strip().splitlines()[-1][:300] if text.strip() else 'no reason given'}"
-        return text[text.index("\0") + 1 : text.rindex("\0")], None
+        found = text[text.index("\0") + 1 : text.rindex("\0")]
+        return (found, None) if found.strip() else (None, "no text was found in the document: its pages may be pictures")
 
 
 def _is_whole(data: bytes, suffix: str) -> bool:

@@ -1,0 +1,96 @@
+"""Real office files become Markdown beside the upload, in the sandbox; one without text says so (A9, A10)."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import zipfile
+from pathlib import Path
+
+import openpyxl  # type: ignore[import-untyped]  # has no types of its own
+import pptx
+import pytest
+
+from holdfast.config import config_from_values
+from holdfast.sandbox.conversion import MarkItDown
+from holdfast.sandbox.opening import open_sandbox
+from holdfast.sandbox.uploads import Upload, Uploads
+
+_TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" '
+    'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+)
+_LINKS = (
+    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+    'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>'
+)
+_TEXT = (
+    '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
+    "<w:t>High water is at six.</w:t></w:r></w:p></w:body></w:document>"
+)
+
+
+def docx() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as parts:
+        for name, text in (("[Content_Types].xml", _TYPES), ("_rels/.rels", _LINKS), ("word/document.xml", _TEXT)):
+            parts.writestr(name, f'<?xml version="1.0"?>{text}')
+    return made.getvalue()
+
+
+def xlsx() -> bytes:
+    book, made = openpyxl.Workbook(), io.BytesIO()
+    book.worksheets[0].append(["tide", "High water is at six."])
+    book.save(made)
+    return made.getvalue()
+
+
+def slides() -> bytes:
+    show, made = pptx.Presentation(), io.BytesIO()
+    title = show.slides.add_slide(show.slide_layouts[0]).shapes.title
+    assert title is not None
+    title.text = "High water is at six."
+    show.save(made)
+    return made.getvalue()
+
+
+def take(tmp_path: Path, name: str, data: bytes) -> tuple[Upload, str]:
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "base")})
+    sandbox = open_sandbox(config, "t1")
+    try:
+        taken = Uploads("t1", sandbox.files, base=config.base, converter=MarkItDown()).take(name, data)
+        return taken, sandbox.files.read(taken.markdown).text if taken.markdown else ""
+    finally:
+        sandbox.close()
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.docx", docx()), ("a.xlsx", xlsx()), ("a.pptx", slides())])
+def test_an_office_file_becomes_markdown(name: str, data: bytes, tmp_path: Path, bwrap: str) -> None:
+    taken, text = take(tmp_path, name, data)
+    assert taken.problem is None
+    assert "High water is at six." in text
+
+
+def test_a_pdf_becomes_markdown_and_one_without_text_says_so(tmp_path: Path, bwrap: str, chromium: str) -> None:
+    for name, body in (("full", "<p>High water is at six.</p>"), ("empty", "<div style='height:9px;background:red'></div>")):
+        (tmp_path / f"{name}.html").write_text(f"<html><body>{body}</body></html>")
+        subprocess.run(
+            [
+                chromium,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--print-to-pdf={tmp_path / name}.pdf",
+                "--no-pdf-header-footer",
+                (tmp_path / f"{name}.html").as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+    assert "High water is at six." in take(tmp_path, "full.pdf", (tmp_path / "full.pdf").read_bytes())[1]
+    taken, _ = take(tmp_path, "empty.pdf", (tmp_path / "empty.pdf").read_bytes())
+    assert taken.markdown is None
+    assert taken.problem is not None
+    assert "no text" in taken.problem
