@@ -14,9 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.durable import AppendLog, Blobs, Folder, open_database, probe, replace, transaction
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.database import open_database, transaction
 from holdfast.durable.disk import RealDisk
-from holdfast.testing.disk import FailingDisk
+from holdfast.durable.folder import Folder
+from holdfast.durable.probe import probe
+from holdfast.durable.replace import replace
+from holdfast.testing.failing_disk import FailingDisk
 
 DATA = b"x" * 4096
 RECORD = {"event": "said", "text": "x" * 200}

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.config.memory_sections import Memory
-from holdfast.durable import open_database, replace_json
+from holdfast.durable.database import open_database
+from holdfast.durable.replace import replace_json
 from holdfast.events import Bus
 from holdfast.memory.changing import Edit
 from holdfast.memory.document import Document, parse, to_json

@@ -24,10 +24,11 @@ from langchain_core.tools import tool
 
 from holdfast.agents.lead import LeadAgent, make_lead_agent
 from holdfast.agents.subagents.executor import Task
-from holdfast.config import config_from_values
-from holdfast.durable import open_database
+from holdfast.config.loading import config_from_values
+from holdfast.durable.database import open_database
 from holdfast.events import Bus
-from holdfast.testing import Request, ScriptedModel, call, delay
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request, call, delay
 
 
 @tool

@@ -18,7 +18,10 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
-from holdfast.tokens import ApproximateCounter, ExactCounter, Ledger, MessageCounts, TokenCounter
+from holdfast.tokens.approximate import ApproximateCounter
+from holdfast.tokens.counter import TokenCounter
+from holdfast.tokens.exact import ExactCounter
+from holdfast.tokens.ledger import Ledger, MessageCounts
 
 TEXTS = Path(__file__).parent.parent / "tests" / "fixtures" / "texts"
 CLASSES = ("english", "markdown", "python", "json", "logs", "html", "chinese", "japanese", "russian", "base64")

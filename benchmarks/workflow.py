@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from holdfast.durable import replace_json
+from holdfast.durable.replace import replace_json
 from holdfast.events import Bus
 from holdfast.session.files import FileSessionStore
 from holdfast.session.store import SessionStore

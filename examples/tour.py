@@ -19,7 +19,7 @@ console = Console(highlight=False, width=min(120, Console().width) if sys.stdout
 
 WRITER = """
 import sys
-from holdfast.durable import AppendLog
+from holdfast.durable.append import AppendLog
 log = AppendLog(sys.argv[1])
 for number in range(10_000):
     log.append({"step": number})
@@ -34,7 +34,7 @@ def heading(text: str) -> None:
 def show_model() -> None:
     heading("1. Which model would be used")
     from holdfast import load_config
-    from holdfast.agents.choice import how_to_get_one, pick
+    from holdfast.models.choice import how_to_get_one, pick
 
     choice = pick(load_config())
     console.print(escape(choice.why))
@@ -45,8 +45,9 @@ def show_model() -> None:
 
 def show_extraction() -> None:
     heading("2. True sentences without a model: a text of one page is asked a question")
-    from holdfast.extract import Source, select
-    from holdfast.tokens import open_counter
+    from holdfast.extract.passages import Source
+    from holdfast.extract.selection import select
+    from holdfast.tokens.counter import open_counter
 
     head, _, text = (ROOT / "benchmarks" / "data" / "extract" / "01-lighthouse.md").read_text("utf-8").partition("---\n")
     question = next(line.removeprefix("question: ") for line in head.splitlines() if line.startswith("question: "))
@@ -59,7 +60,7 @@ def show_extraction() -> None:
 
 def show_durability(folder: Path) -> None:
     heading("3. What was acknowledged survives kill -9")
-    from holdfast.durable import AppendLog
+    from holdfast.durable.append import AppendLog
 
     path = folder / "log.jsonl"
     child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
@@ -83,7 +84,8 @@ def show_window(folder: Path) -> None:
 
     from holdfast import SummarizationMiddleware
     from holdfast.context.archive import FileArchive
-    from holdfast.testing import ScriptedModel, repeat
+    from holdfast.testing.models import ScriptedModel
+    from holdfast.testing.script import repeat
 
     model = ScriptedModel([repeat("Noted.")], profile={"max_input_tokens": 8_000})  # stands for any chat model
     middleware = SummarizationMiddleware(trigger=("fraction", 0.8), archive=FileArchive(folder))

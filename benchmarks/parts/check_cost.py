@@ -16,8 +16,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.events import Bus, LogSink, TokenCount
-from holdfast.testing import ScriptedModel, repeat
 from holdfast.testing.archive import MemoryArchive
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
 
 __all__ = ["check_cost", "edits_noticed"]
 

@@ -16,7 +16,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.state import ThreadState
 from holdfast.context.archive import FileArchive
-from holdfast.testing import ScriptedModel, repeat
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
 
 __all__ = ["checkpoint_bytes"]
 

@@ -18,7 +18,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.context.recall import read_history, search_history
-from holdfast.testing import Request, ScriptedModel, repeat
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request, repeat
 from holdfast.text.words import terms
 
 __all__ = ["echo", "planted_facts"]

@@ -17,8 +17,10 @@ from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.memory.service import MemoryService
-from holdfast.testing import FakeClock, Request, ScriptedModel, repeat
-from holdfast.tokens import open_counter
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request, repeat
+from holdfast.tokens.counter import open_counter
 
 __all__ = ["prefix_share"]
 

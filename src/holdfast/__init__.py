@@ -6,7 +6,8 @@ major version; the rest is private. Every name is imported when it is first used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     AddressRefused,
@@ -39,13 +40,13 @@ from holdfast.errors import (
     WorkflowError,
     WriteFailed,
 )
-from holdfast.lazily import exports
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import make_lead_agent
     from holdfast.agents.middleware.memory import MemoryMiddleware
     from holdfast.agents.middleware.summarization import SummarizationMiddleware
-    from holdfast.config import Config, load_config
+    from holdfast.config.loading import load_config
+    from holdfast.config.sections import Config
     from holdfast.context.archive import Archive, FileArchive
     from holdfast.harness import Harness, build
     from holdfast.knowledge.opening import open_knowledge
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
     from holdfast.memory.storage import MemoryStorage
     from holdfast.session.store import SessionStore
-    from holdfast.tokens import Budget, TokenCounter, open_counter
+    from holdfast.tokens.budget import Budget
+    from holdfast.tokens.counter import TokenCounter, open_counter
     from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
     from holdfast.workflow.launching import resume, run_workflow
 
@@ -116,23 +118,34 @@ __all__ = [
     "run_workflow",
 ]
 
-__getattr__, __dir__ = exports(
-    __name__,
-    {
-        "agents.lead": ("make_lead_agent",),
-        "agents.middleware.memory": ("MemoryMiddleware",),
-        "agents.middleware.summarization": ("SummarizationMiddleware",),
-        "config": ("Config", "load_config"),
-        "context.archive": ("Archive", "FileArchive"),
-        "harness": ("Harness", "build"),
-        "knowledge.opening": ("open_knowledge",),
-        "knowledge.records": ("Record",),
-        "knowledge.store": ("KnowledgeStore",),
-        "memory.service": ("MemoryService",),
-        "memory.storage": ("MemoryStorage",),
-        "session.store": ("SessionStore",),
-        "tokens": ("Budget", "TokenCounter", "open_counter"),
-        "workflow.agent": ("StageAgent", "StageRequest", "StageResult"),
-        "workflow.launching": ("resume", "run_workflow"),
-    },
-)
+_WHERE = {
+    "agents.lead": ("make_lead_agent",),
+    "agents.middleware.memory": ("MemoryMiddleware",),
+    "agents.middleware.summarization": ("SummarizationMiddleware",),
+    "config.loading": ("load_config",),
+    "config.sections": ("Config",),
+    "context.archive": ("Archive", "FileArchive"),
+    "harness": ("Harness", "build"),
+    "knowledge.opening": ("open_knowledge",),
+    "knowledge.records": ("Record",),
+    "knowledge.store": ("KnowledgeStore",),
+    "memory.service": ("MemoryService",),
+    "memory.storage": ("MemoryStorage",),
+    "session.store": ("SessionStore",),
+    "tokens.budget": ("Budget",),
+    "tokens.counter": ("TokenCounter", "open_counter"),
+    "workflow.agent": ("StageAgent", "StageRequest", "StageResult"),
+    "workflow.launching": ("resume", "run_workflow"),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"holdfast.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -6,8 +6,6 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "stamp"]
-
 
 class Clock(Protocol):
     """Tells the time and waits."""

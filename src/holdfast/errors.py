@@ -40,38 +40,6 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import ClassVar
 
-__all__ = [
-    "AddressRefused",
-    "BudgetError",
-    "Cancelled",
-    "ConfigError",
-    "Damaged",
-    "DiskFull",
-    "HoldfastError",
-    "InputError",
-    "LimitExceeded",
-    "Locked",
-    "MissingVariable",
-    "ModelError",
-    "ModelNotConfigured",
-    "ModelTooWeak",
-    "ModelUnavailable",
-    "NotWritable",
-    "OutputInvalid",
-    "OutsideRoot",
-    "RevisionConflict",
-    "SandboxError",
-    "SandboxUnavailable",
-    "StageFailed",
-    "StorageError",
-    "StoreUnavailable",
-    "SyncFailed",
-    "WebError",
-    "WorkflowChanged",
-    "WorkflowError",
-    "WriteFailed",
-]
-
 
 class HoldfastError(Exception):
     """The root of all errors raised on purpose. `hint` says what would mend it, in one sentence."""

@@ -18,34 +18,6 @@ from typing import Any, ClassVar
 
 from holdfast.clock import stamp
 
-__all__ = [
-    "Artifacts",
-    "Bus",
-    "Compacted",
-    "CompactionPlanned",
-    "Event",
-    "FactsExtracted",
-    "JsonLines",
-    "LogSink",
-    "MemoryPersisted",
-    "MemoryUpdated",
-    "Sink",
-    "SummaryMade",
-    "TaskCompleted",
-    "TaskOutput",
-    "TaskStarted",
-    "TaskThread",
-    "TaskTurn",
-    "TokenCount",
-    "TriggerMet",
-    "UpdateDebounced",
-    "UpdateQueued",
-    "UpdateStarted",
-    "bus",
-    "line_of",
-    "record_of",
-]
-
 Sink = Callable[["Event"], None]
 
 

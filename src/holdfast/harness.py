@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config import Config, load_config
-from holdfast.durable import REAL, Disk
-from holdfast.durable.disk import make_folders
+from holdfast.config.loading import load_config
+from holdfast.config.sections import Config
+from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.tokens import Budget, TokenCounter, find_window, open_counter
+from holdfast.tokens.budget import Budget
+from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
     from holdfast.workflow.launching import WorkflowSource
-
-__all__ = ["Harness", "build"]
 
 
 @dataclass(frozen=True, kw_only=True)

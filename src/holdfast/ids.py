@@ -14,8 +14,6 @@ from typing import Protocol
 
 from holdfast.errors import InputError
 
-__all__ = ["IdSource", "RandomIds", "check_name"]
-
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u to misread
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock, stamp
-from holdfast.config import read_yaml, upgrade_text
-from holdfast.durable import read_json, replace_json, replace_text
+from holdfast.config.migration import upgrade_text
+from holdfast.config.reading import read_yaml
+from holdfast.durable.replace import read_json, replace_json, replace_text
 from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError
 from holdfast.ids import check_name
-
-__all__ = ["Plan", "Step", "apply", "plan"]
 
 _STATE_FOLDERS = (".deer-flow", "backend/.deer-flow", ".")
 _DEFAULT_AGENT = "__default__"

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.durable.disk import Disk, RealDisk, closing, make_folders, read_whole, write_all
 from holdfast.errors import Locked, StorageError
-from holdfast.testing.disk import FailingDisk, SimulatedDisk
+from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk
 
 MAKERS: dict[str, Callable[[], Disk]] = {
     "real": RealDisk,

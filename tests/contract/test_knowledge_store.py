@@ -17,7 +17,7 @@ from tests.contract.knowledge_stores import ADAPTERS, Bench, bench_of, served
 from holdfast.errors import InputError
 from holdfast.knowledge.records import Record, content_hash, reading_order
 from holdfast.knowledge.store import KnowledgeStore
-from holdfast.tokens import open_counter
+from holdfast.tokens.counter import open_counter
 
 WRITER = Path(__file__).with_name("knowledge_writer.py")
 MAY = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable import replace_text
+from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError, RevisionConflict, StorageError
 from holdfast.events import Bus
 from holdfast.memory.changing import Edit, MemoryDamaged

@@ -7,7 +7,10 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.durable import AppendLog, Blobs, blob_id, open_database, read_json, replace_json, transaction
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs, blob_id
+from holdfast.durable.database import open_database, transaction
+from holdfast.durable.replace import read_json, replace_json
 
 __all__ = ["Ledger", "body", "parse", "work"]
 

@@ -8,7 +8,9 @@ import sys
 from dataclasses import replace
 
 from holdfast.errors import InputError
-from holdfast.session import FileSessionStore, Session, StageOutput, StageRecord
+from holdfast.session.files import FileSessionStore
+from holdfast.session.output import StageOutput
+from holdfast.session.state import Session, StageRecord
 
 
 def main(folder: str, seed: int) -> None:

@@ -24,7 +24,7 @@ from tests.conftest import Effort
 from tests.unit.agents.bench import is_subagent_call, lead, look, make, scripted, whole
 
 from holdfast.agents.turn_events import Subagent, ToolFinished
-from holdfast.testing import Request, call, delay
+from holdfast.testing.script import Request, call, delay
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FRESH_EVERY = 15

@@ -28,9 +28,10 @@ from tests.conftest import Effort
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
-from holdfast.durable import AppendLog
+from holdfast.durable.append import AppendLog
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade
-from holdfast.testing import Request, ScriptedModel, call, repeat
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request, call, repeat
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 THREAD = "t"

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Effort
 from tests.crash.ledger import Ledger, parse, work
 
-from holdfast.durable import sweep
+from holdfast.durable.replace import sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FRESH_EVERY = 20  # runs after which a new folder is begun, so that reading all of it stays quick

@@ -22,7 +22,8 @@ import pytest
 from tests.conftest import Effort
 from tests.crash.ledger import Ledger, parse, work
 
-from holdfast.durable import Folder, read_json, replace_json
+from holdfast.durable.folder import Folder
+from holdfast.durable.replace import read_json, replace_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN

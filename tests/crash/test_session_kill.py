@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Locked
-from holdfast.session import FileSessionStore
+from holdfast.session.files import FileSessionStore
 
 if TYPE_CHECKING:
     from tests.conftest import Effort
@@ -118,7 +118,8 @@ def test_two_processes_cannot_run_one_session_and_a_dead_owner_is_taken_over_at_
 def test_ids_of_many_processes_never_collide(tmp_path: Path) -> None:
     """W2."""
     code = (
-        "import sys, datetime; from holdfast.session import FileSessionStore, Session; s = FileSessionStore(sys.argv[1])\n"
+        "import sys, datetime; from holdfast.session.files import FileSessionStore; from holdfast.session.state import Session\n"
+        "s = FileSessionStore(sys.argv[1])\n"
         "for _ in range(15): i = s.new_session_id('w', datetime.date(2026, 1, 1)); s.create(Session(i)); print(i)"
     )
     found: list[str] = []

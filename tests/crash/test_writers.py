@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from tests.conftest import Effort
 
-from holdfast.durable import AppendLog, Lock, read_json, replace_json
+from holdfast.durable.append import AppendLog
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import read_json, replace_json
 
 WRITER = """
 import os, signal, sys
-from holdfast.durable import AppendLog, Lock, read_json, replace_json
+from holdfast.durable.append import AppendLog
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import read_json, replace_json
 
 path, me, count, die_at, locked = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "locked"
 log = AppendLog(path + ".log")

@@ -19,11 +19,12 @@ from holdfast.agents.middleware.thread_data import LeadState, RunContext, Thread
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
 from holdfast.agents.tools.opening import open_tools, open_workplaces
 from holdfast.agents.tools.workplaces import Workplaces
-from holdfast.config import Config, config_from_values
+from holdfast.config.loading import config_from_values
+from holdfast.config.sections import Config
 from holdfast.context.archive import FileArchive
 from holdfast.errors import ConfigError
-from holdfast.testing import ScriptedModel
-from holdfast.testing import call as scripted
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import call as scripted
 
 
 def call(name: str, **arguments: Any) -> Any:

@@ -18,7 +18,8 @@ import pytest
 
 MODEL = """
 import json
-from holdfast.testing import ScriptedModel, call, delay, reply
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import call, delay, reply
 
 def answer(request):
     last = request.last

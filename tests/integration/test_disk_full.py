@@ -14,7 +14,11 @@ import holdfast
 
 SCRIPT = """
 import json, os, sqlite3, sys
-from holdfast.durable import AppendLog, Blobs, Folder, open_database, read_json, replace_json, transaction
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.folder import Folder
+from holdfast.durable.database import open_database, transaction
+from holdfast.durable.replace import read_json, replace_json
 from holdfast.errors import HoldfastError
 
 fill, base = sys.argv[1:3]

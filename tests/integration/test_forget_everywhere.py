@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from holdfast import Harness, build
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.knowledge.records import Record
-from holdfast.testing import ScriptedModel
+from holdfast.testing.models import ScriptedModel
 
 CANARY = "zanzibar-clove-4711"
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.contract.knowledge_stores import SERVER, wait_for
 
-from holdfast.config import load_config
+from holdfast.config.loading import load_config
 from holdfast.config.memory_sections import KnowledgeServer
 from holdfast.errors import InputError, StorageError, StoreUnavailable
 from holdfast.knowledge.mcp import McpStore

@@ -21,7 +21,7 @@ from holdfast.agents.opening import open_conversation
 from holdfast.agents.turn_events import ApprovalNeeded, Ended, Token, ToolCalled, ToolFinished, as_dict
 from holdfast.errors import ConfigError, InputError, LimitExceeded, Locked, ModelError
 from holdfast.events import Bus
-from holdfast.testing import call, delay, raises, repeat, reply
+from holdfast.testing.script import call, delay, raises, repeat, reply
 
 
 def ended(events: list[Any]) -> Ended:
@@ -471,7 +471,7 @@ def test_the_harness_makes_it_too(tmp_path: Path) -> None:
 
 def test_without_any_model_it_answers_from_what_is_known_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A15, W18"""
-    monkeypatch.setattr("holdfast.agents.choice.servers", lambda places, wanted=None: [])
+    monkeypatch.setattr("holdfast.models.choice.servers", lambda places, wanted=None: [])
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     config = configured(tmp_path)

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from holdfast.agents.lead import make_lead_agent
-from holdfast.agents.local import local_chat_model
-from holdfast.agents.local_chat import LocalChat
 from holdfast.agents.turn_events import Ended, Token
-from holdfast.agents.weights import find_weights
-from holdfast.config import Config, config_from_values
+from holdfast.config.loading import config_from_values
+from holdfast.config.sections import Config
 from holdfast.errors import ModelUnavailable
 from holdfast.events import Bus
+from holdfast.models.local import local_chat_model
+from holdfast.models.local_chat import LocalChat
+from holdfast.models.weights import find_weights
 
 
 @pytest.fixture(scope="module")

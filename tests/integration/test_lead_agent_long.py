@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import Effort
 from tests.unit.agents.bench import lead, look, scripted, whole
 
-from holdfast.testing import Request, call
-from holdfast.tokens import open_counter
+from holdfast.testing.script import Request, call
+from holdfast.tokens.counter import open_counter
 
 WINDOW = 8_000
 SETTINGS = {

@@ -25,10 +25,10 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field, SecretStr
 
-from holdfast.agents.local import LocalServer, ServerOptions, local_chat_model, shared_server
-from holdfast.agents.local_chat import LocalChat
-from holdfast.agents.weights import find_weights
 from holdfast.errors import InputError, ModelTooWeak, ModelUnavailable
+from holdfast.models.local import LocalServer, ServerOptions, local_chat_model, shared_server
+from holdfast.models.local_chat import LocalChat
+from holdfast.models.weights import find_weights
 
 QUESTION = "Name the capital of France."
 WINDOW = 1024

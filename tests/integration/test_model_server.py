@@ -16,13 +16,14 @@ import pytest
 from langchain_core.messages import HumanMessage
 from typer.testing import CliRunner
 
-from holdfast.agents.failures import CallFailed, CallUnavailable, ContextOverflow, typed
-from holdfast.agents.local import close_servers
-from holdfast.agents.models import create_chat_model, memory_model, model_middlewares, summary_model
-from holdfast.agents.weights import find_weights
 from holdfast.app.commands.models import app
-from holdfast.config import Config, config_from_values, load_config
+from holdfast.config.loading import config_from_values, load_config
+from holdfast.config.sections import Config
 from holdfast.errors import LimitExceeded, ModelError, ModelUnavailable
+from holdfast.models.factory import create_chat_model, memory_model, model_middlewares, summary_model
+from holdfast.models.failures import CallFailed, CallUnavailable, ContextOverflow, typed
+from holdfast.models.local import close_servers
+from holdfast.models.weights import find_weights
 from holdfast.tokens.windows import find_window
 
 KEY = "sk-a-very-secret-key-0123456789"

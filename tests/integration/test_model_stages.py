@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.stages import stage_agents
-from holdfast.config import Config, config_from_values
+from holdfast.agents.stages.opening import stage_agents
+from holdfast.config.loading import config_from_values
+from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured
-from holdfast.testing import Request, ScriptedModel, call, structured
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request, call, structured
 from holdfast.workflow.launching import run_workflow
 
 
@@ -141,7 +143,7 @@ def test_a_prompt_is_cut_to_the_window_of_the_model(tmp_path: Path, corpus: Path
         tmp_path,
     )
     assert session.status == "completed", session.error
-    from holdfast.tokens import open_counter
+    from holdfast.tokens.counter import open_counter
 
     counter = open_counter("exact")
     for request in model.requests:

@@ -11,7 +11,7 @@ import openpyxl  # type: ignore[import-untyped]  # has no types of its own
 import pptx
 import pytest
 
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.sandbox.conversion import MarkItDown
 from holdfast.sandbox.opening import open_sandbox
 from holdfast.sandbox.uploads import Upload, Uploads

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.app.main import app
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Bus
 from holdfast.memory.postgres import PostgresMemoryStorage

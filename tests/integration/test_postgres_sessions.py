@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.crash.postgres_server import own_server
 
-from holdfast.config import config_from_values
-from holdfast.durable import REAL
+from holdfast.config.loading import config_from_values
+from holdfast.durable.disk import REAL
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
 from holdfast.session.opening import open_sessions
 from holdfast.session.output import StageOutput

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.offline.sources import Library, read_folder
 from holdfast.session.files import FileSessionStore
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
 from holdfast.workflow.definition import load_workflow
-from holdfast.workflow.extraction.sources import Library, read_folder
 from holdfast.workflow.grounding import ground_output
 from holdfast.workflow.launching import run_workflow
 

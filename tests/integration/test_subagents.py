@@ -22,7 +22,8 @@ from holdfast.agents.subagents.pruning import prune_subagents
 from holdfast.agents.subagents.results import SubagentResult
 from holdfast.agents.turn_events import Ended, Subagent
 from holdfast.events import Bus, line_of
-from holdfast.testing import FakeClock, Request, call, delay, raises, reply
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.script import Request, call, delay, raises, reply
 
 LIMITS = {"max_concurrent": 4, "max_turns": 6, "max_tokens": 6_000, "timeout_seconds": 30}
 

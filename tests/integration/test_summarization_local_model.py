@@ -18,14 +18,14 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from holdfast.agents.local import local_chat_model
-from holdfast.agents.local_chat import LocalChat
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.weights import find_weights
 from holdfast.context.archive import FileArchive
 from holdfast.errors import ModelUnavailable
 from holdfast.events import Bus, Compacted
-from holdfast.tokens import Accounts
+from holdfast.models.local import local_chat_model
+from holdfast.models.local_chat import LocalChat
+from holdfast.models.weights import find_weights
+from holdfast.tokens.accounts import Accounts
 
 WINDOW = 768
 ANSWER = 20

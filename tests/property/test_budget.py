@@ -7,8 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.errors import BudgetError, InputError
-from holdfast.tokens import Budget, Share
-from holdfast.tokens.budget import PARTS
+from holdfast.tokens.budget import PARTS, Budget, Share
 
 windows = st.integers(1, 10_000_000)
 

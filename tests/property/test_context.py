@@ -28,7 +28,7 @@ from holdfast.context.window import Keeper, Prepared, Room
 from holdfast.errors import BudgetError
 from holdfast.events import Bus
 from holdfast.testing.archive import MemoryArchive
-from holdfast.tokens import BaseCounter
+from holdfast.tokens.counter import BaseCounter
 
 
 class Quarters(BaseCounter):

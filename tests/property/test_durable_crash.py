@@ -19,7 +19,8 @@ from holdfast.durable.blobs import Blobs, blob_id
 from holdfast.durable.disk import Disk, closing, make_folders, read_whole, write_all
 from holdfast.durable.replace import replace, sweep
 from holdfast.errors import Damaged, StorageError, SyncFailed, WriteFailed
-from holdfast.testing.disk import FailingDisk, Fault, PowerCut, ShortWrite, SimulatedDisk
+from holdfast.testing.disk import PowerCut, SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite
 
 PATHS = ("/base/memory.json", "/base/agents/coder/memory.json")
 LOG = "/base/threads/one/log.jsonl"

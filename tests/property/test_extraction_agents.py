@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from tests.conftest import Effort
 from tests.unit.workflow.extraction.desk import Desk
 
+from holdfast.offline.claims import claims_of
+from holdfast.offline.disagreements import find_conflicts
+from holdfast.offline.enumerations import list_parts
+from holdfast.offline.planning import split_task
+from holdfast.offline.quantities import find_quantities
+from holdfast.offline.readable import readable
+from holdfast.offline.researcher import Researcher
+from holdfast.offline.sources import Document, Library
+from holdfast.offline.subjects import Names
+from holdfast.offline.synthesizer import Synthesizer
+from holdfast.offline.writer import Writer
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.extraction.claims import claims_of
-from holdfast.workflow.extraction.disagreements import find_conflicts
-from holdfast.workflow.extraction.enumerations import list_parts
-from holdfast.workflow.extraction.planning import split_task
-from holdfast.workflow.extraction.quantities import find_quantities
-from holdfast.workflow.extraction.readable import readable
-from holdfast.workflow.extraction.researcher import Researcher
-from holdfast.workflow.extraction.sources import Document, Library
-from holdfast.workflow.extraction.subjects import Names
-from holdfast.workflow.extraction.synthesizer import Synthesizer
-from holdfast.workflow.extraction.writer import Writer
 from holdfast.workflow.grounding import ground_output
 
 PIECES = [

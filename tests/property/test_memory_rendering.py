@@ -13,7 +13,7 @@ from holdfast.memory.document import Document, Summary, parse, to_json
 from holdfast.memory.facts import SLOTS, Fact, Origin
 from holdfast.memory.history import Change, differences, from_record, redone, to_record, undone
 from holdfast.memory.rendering import SHORTENED, compose
-from holdfast.tokens import open_counter
+from holdfast.tokens.counter import open_counter
 
 count = open_counter().count_text
 nasty = st.sampled_from(

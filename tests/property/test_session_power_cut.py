@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.session import FileSessionStore, Session, StageOutput
+from holdfast.session.files import FileSessionStore
+from holdfast.session.output import StageOutput
+from holdfast.session.state import Session
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session
-from holdfast.workflow import marking, parse_workflow
+from holdfast.workflow import marking
 from holdfast.workflow.agent import StageResult
-from holdfast.workflow.definition import Stage, Workflow
+from holdfast.workflow.definition import Stage, Workflow, parse_workflow
 from holdfast.workflow.graph import ancestors
 from holdfast.workflow.judging import Accept, Ask, Fail, Retry, Tries, judge
 from holdfast.workflow.planning import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed

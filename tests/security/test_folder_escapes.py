@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
-from holdfast.durable import Folder
 from holdfast.durable.beneath import Mechanism, openat2_works
+from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError, InputError, OutsideRoot
 
 SECRET = b"the secret"

@@ -15,14 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import AppendLog, Blobs, open_database, replace_json, transaction
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
 from holdfast.durable.copying import copy_live
+from holdfast.durable.database import open_database, transaction
+from holdfast.durable.replace import replace_json
 from holdfast.errors import InputError, WriteFailed
 
 WRITER = textwrap.dedent(
     """
     import sys
-    from holdfast.durable import AppendLog, Blobs, open_database, replace_json, transaction
+    from holdfast.durable.append import AppendLog
+    from holdfast.durable.blobs import Blobs
+    from holdfast.durable.database import open_database, transaction
+    from holdfast.durable.replace import replace_json
     base = sys.argv[1]
     blobs, log = Blobs(base + "/raw"), AppendLog(base + "/log.jsonl")
     db = open_database(base + "/queue.db", migrations=["CREATE TABLE done (n INTEGER)"])

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from holdfast.agents.bounded import bound_schema
 from holdfast.errors import InputError
+from holdfast.models.bounded import bound_schema
 
 
 class Fact(BaseModel):

@@ -215,10 +215,6 @@ def test_every_class_of_section_says_what_it_is() -> None:
     assert all(re.match(r"[A-Z`{].*\.", section.__doc__ or "") for section in seen)
 
 
-def test_the_public_names_are_true_sorted_and_imported_only_when_used() -> None:
-    import holdfast.config as room
-
-    assert sorted(room.__all__) == sorted(name for names in room._WHERE.values() for name in names)
-    assert all(getattr(room, name) is not None for name in room.__all__)
+def test_redaction_loads_no_parser() -> None:
     code = "import sys, holdfast.config.redaction; print(sorted({'pydantic', 'ruamel'} & {name.partition('.')[0] for name in sys.modules}))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

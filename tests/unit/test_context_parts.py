@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.context.plain import PlainForge, PlainMessage
 from holdfast.context.planner import Policy, keep_from, plan_compaction
 from holdfast.context.references import clipped

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable import Blobs, blob_id
+from holdfast.durable.blobs import Blobs, blob_id
 from holdfast.errors import Damaged, DiskFull, InputError, SyncFailed
-from holdfast.testing.disk import FailingDisk, Fault, SimulatedDisk
+from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk, Fault
 
 
 def test_a_blob_lies_under_its_hash_in_two_levels_of_folders(tmp_path: Path) -> None:

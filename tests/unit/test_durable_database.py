@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import Database, backup, open_database, set_aside, transaction
+from holdfast.durable.aside import set_aside
+from holdfast.durable.database import Database, backup, open_database, transaction
 from holdfast.errors import Damaged, DiskFull, Locked, NotWritable, StorageError
 
 ONE = """
@@ -157,7 +158,7 @@ def test_what_is_no_database_is_damaged_and_can_be_set_aside(path: Path, content
 def test_the_write_ahead_log_goes_aside_with_its_database(path: Path) -> None:
     script = """
 import os, sys
-from holdfast.durable import open_database
+from holdfast.durable.database import open_database
 connection = open_database(sys.argv[1], migrations=["CREATE TABLE old (a); INSERT INTO old VALUES (1)"])
 connection.execute("INSERT INTO old VALUES (2)")
 os._exit(0)

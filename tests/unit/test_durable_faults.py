@@ -16,7 +16,11 @@ import pytest
 from tests.conftest import Effort
 
 import holdfast
-from holdfast.durable import AppendLog, Blobs, Folder, open_database, read_json, replace_json
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.database import open_database
+from holdfast.durable.folder import Folder
+from holdfast.durable.replace import read_json, replace_json
 
 CALLS = (
     "openat,openat2,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,"
@@ -33,7 +37,12 @@ ACTIONS = {
 SCRIPT = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
-from holdfast.durable import *
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.database import open_database, transaction
+from holdfast.durable.folder import Folder
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import replace_json
 from holdfast.durable import beneath
 from holdfast.errors import HoldfastError
 import socket

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import Folder
 from holdfast.durable.beneath import Mechanism, openat2_works
+from holdfast.durable.folder import Folder
 from holdfast.durable.patterns import matches
 from holdfast.errors import InputError, StorageError
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import Lock
-from holdfast.durable.lock import Mechanism
+from holdfast.durable.lock import Lock, Mechanism
 from holdfast.errors import Locked, NotWritable, StorageError
 
 HOLD = """
 import sys
-from holdfast.durable import Lock
+from holdfast.durable.lock import Lock
 with Lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

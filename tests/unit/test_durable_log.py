@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable import AppendLog, Damage, Entry
+from holdfast.durable.append import AppendLog
 from holdfast.durable.disk import read_whole
-from holdfast.durable.records import line_of, parse
+from holdfast.durable.records import Damage, Entry, line_of, parse
 from holdfast.errors import Damaged, DiskFull, InputError, StorageError, SyncFailed, WriteFailed
-from holdfast.testing.disk import FailingDisk, Fault, ShortWrite, SimulatedDisk
+from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite
 
 RECORDS: list[dict[str, Any]] = [
     {"event": "started", "n": 1},

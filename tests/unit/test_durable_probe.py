@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import probe
+from holdfast.durable.probe import probe
 
 
 def test_a_probe_tells_what_it_measured_and_leaves_nothing_behind(tmp_path: Path) -> None:

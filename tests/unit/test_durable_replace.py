@@ -13,22 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable import (
-    REAL,
-    AppendLog,
-    Blobs,
-    open_database,
-    read_json,
-    replace,
-    replace_json,
-    replace_text,
-    set_aside,
-    strict_json,
-    sweep,
-)
-from holdfast.durable.disk import make_folders, read_whole
+from holdfast.durable import strict_json
+from holdfast.durable.append import AppendLog
+from holdfast.durable.aside import set_aside
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.database import open_database
+from holdfast.durable.disk import REAL, make_folders, read_whole
+from holdfast.durable.replace import read_json, replace, replace_json, replace_text, sweep
 from holdfast.errors import Damaged, DiskFull, HoldfastError, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
-from holdfast.testing.disk import FailingDisk, Fault, ShortWrite, SimulatedDisk
+from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite
 
 
 def test_the_order_is_write_sync_close_rename_sync_folder() -> None:

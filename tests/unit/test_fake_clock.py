@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.testing import CountingIds, FakeClock
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.ids import CountingIds
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
@@ -139,16 +140,8 @@ def test_no_id_is_given_twice_to_many_threads() -> None:
 
 def test_the_testing_room_itself_imports_no_langchain() -> None:
     code = (
-        "import sys; from holdfast.testing import FakeClock, CountingIds; import holdfast.testing;"
+        "import sys; from holdfast.testing.clock import FakeClock; from holdfast.testing.ids import CountingIds; import holdfast.testing;"
         "print(sorted(m for m in sys.modules if m.startswith(('langchain', 'langgraph'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_every_promised_name_of_the_room_is_there() -> None:
-    import holdfast.testing as room
-
-    assert all(getattr(room, name) is not None for name in room.__all__)
-    with pytest.raises(AttributeError):
-        _ = room.nothing_of_the_kind

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.errors import ModelNotConfigured, StorageError
 from holdfast.events import Bus
-from holdfast.testing import CountingIds, FakeClock
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.ids import CountingIds
 
 
 def test_everything_works_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

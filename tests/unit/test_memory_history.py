@@ -15,7 +15,7 @@ from holdfast.memory.history import ChangeLog
 from holdfast.memory.quarantine import Held
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import FileMemoryStorage
-from holdfast.testing import FakeClock
+from holdfast.testing.clock import FakeClock
 
 
 @pytest.fixture

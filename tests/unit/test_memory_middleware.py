@@ -15,9 +15,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.config import Memory
+from holdfast.config.memory_sections import Memory
 from holdfast.memory.service import MemoryService
-from holdfast.testing import FakeClock, MemoryArchive, ScriptedModel, call, repeat
+from holdfast.testing.archive import MemoryArchive
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import call, repeat
 
 
 @pytest.fixture

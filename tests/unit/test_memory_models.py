@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.agents.memory_service import open_memory
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory.facts import Turn
-from holdfast.testing import FakeClock, ScriptedModel, repeat, structured
-from holdfast.tokens import Accounts
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat, structured
+from holdfast.tokens.accounts import Accounts
 
 TURNS = [Turn("h1", "user", "I moved to Porto last year and I teach physics."), Turn("a1", "assistant", "Noted.")]
 ANSWER = {

@@ -13,7 +13,7 @@ from holdfast.memory.blocks import BlockView, blocks_of, edited, render_blocks
 from holdfast.memory.document import Document, Summary, parse
 from holdfast.memory.facts import Fact
 from holdfast.memory.rendering import SHORTENED, compose, remind, render
-from holdfast.tokens import open_counter
+from holdfast.tokens.counter import open_counter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "memory"
 count = open_counter().count_text

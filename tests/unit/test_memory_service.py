@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.config.memory_sections import Memory
 from holdfast.errors import InputError
 from holdfast.memory import rendering as rendering_module
@@ -23,7 +23,7 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Fact, Proposal, Turn
 from holdfast.memory.service import MemoryService
 from holdfast.memory.working import Flushed
-from holdfast.testing import FakeClock
+from holdfast.testing.clock import FakeClock
 
 
 class Quotes:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.errors import InputError, RevisionConflict, WriteFailed
 from holdfast.events import Bus
 from holdfast.memory.changing import Edit, MemoryDamaged, Store
@@ -184,7 +184,7 @@ def test_storage_path_is_in_the_base_or_absolute_or_beside_the_file_with_a_warni
     file.parent.mkdir()
     file.write_text("memory: {storage_path: memory.json}\n")
     (file.parent / "memory.json").write_text("{}")
-    from holdfast.config import load_config
+    from holdfast.config.loading import load_config
 
     with bus.collect() as events:
         assert Scopes.of(load_config(file, environ=base), bus=bus).shared == file.parent / "memory.json"

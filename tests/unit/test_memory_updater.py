@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import Lock
+from holdfast.durable.lock import Lock
 from holdfast.events import Bus, Event, line_of
 from holdfast.memory.changing import Edit
 from holdfast.memory.document import Document
@@ -17,7 +17,8 @@ from holdfast.memory.queue import Item, MemoryQueue, Retry
 from holdfast.memory.rules import RulesExtractor
 from holdfast.memory.storage import FileMemoryStorage
 from holdfast.memory.updater import Extractor, Updater
-from holdfast.testing import CountingIds, FakeClock
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.ids import CountingIds
 
 
 class Scripted:

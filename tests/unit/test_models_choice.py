@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.abilities import ABLE
-from holdfast.agents.choice import Choice, pick
-from holdfast.agents.loopback import Endpoint, Server
-from holdfast.agents.models import abilities_of, create_chat_model, require, settings_of, summary_model
-from holdfast.agents.profiles import profile_of
-from holdfast.agents.providers import PROVIDERS, is_installed, provider_named
-from holdfast.config import Config, config_from_values
+from holdfast.config.loading import config_from_values
+from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured, ModelTooWeak
+from holdfast.models.abilities import ABLE
+from holdfast.models.choice import Choice, pick
+from holdfast.models.factory import abilities_of, create_chat_model, require, settings_of, summary_model
+from holdfast.models.loopback import Endpoint, Server
+from holdfast.models.profiles import profile_of
+from holdfast.models.providers import PROVIDERS, is_installed, provider_named
 
 KEY = "sk-never-show-this-0123456789"
 EMPTY = config_from_values({}, environ={})
@@ -225,8 +226,8 @@ def test_what_the_configuration_says_of_a_model_counts() -> None:
 def test_looking_for_a_model_imports_no_langchain() -> None:
     """A15, P1"""
     code = (
-        "import sys\nfrom holdfast.agents.choice import pick\nfrom holdfast.agents.inventory import entry_of\n"
-        "from holdfast.config import config_from_values\n"
+        "import sys\nfrom holdfast.models.choice import pick\nfrom holdfast.models.inventory import entry_of\n"
+        "from holdfast.config.loading import config_from_values\n"
         "config = config_from_values({'models': [{'name': 'a', 'use': 'langchain_openai:ChatOpenAI', 'model': 'gpt-4o-mini'}]})\n"
         "pick(config, {}); print(entry_of(config.models[0], {}).window); print(*sys.modules)"
     )

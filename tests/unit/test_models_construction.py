@@ -13,10 +13,12 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from pydantic import Field
 
-from holdfast.agents.construction import build, class_path_of
-from holdfast.agents.models import abilities_of, create_chat_model, memory_model, require, summary_model
-from holdfast.config import Config, ModelConfig, config_from_values, load_config
+from holdfast.config.loading import config_from_values, load_config
+from holdfast.config.model_section import ModelConfig
+from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
+from holdfast.models.construction import build, class_path_of
+from holdfast.models.factory import abilities_of, create_chat_model, memory_model, require, summary_model
 from holdfast.testing.models import ScriptedModel
 from holdfast.tokens.windows import find_window
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 
-from holdfast.agents.failures import CallFailed, CallUnavailable, ContextOverflow, Kind, cause_of, is_retryable, kind_of, retry_after, typed
-from holdfast.agents.retries import middlewares
 from holdfast.errors import HoldfastError, LimitExceeded, ModelUnavailable, StorageError
-from holdfast.testing.models import ERRORS, ScriptedModel, raises
+from holdfast.models.failures import CallFailed, CallUnavailable, ContextOverflow, Kind, cause_of, is_retryable, kind_of, retry_after, typed
+from holdfast.models.retries import middlewares
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import ERRORS, raises
 
 KEY = "sk-never-show-this-0123456789"
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents.loopback import Endpoint, endpoints, is_loopback, parse_ollama_host, servers
+from holdfast.models.loopback import Endpoint, endpoints, is_loopback, parse_ollama_host, servers
 
 OLLAMA = {
     "/api/tags": {
@@ -129,7 +129,7 @@ def test_what_does_not_speak_the_protocol_is_no_server(answers: dict[str, Any]) 
 @given(STRANGE)
 def test_no_answer_of_a_strange_server_raises(answer: Any) -> None:
     """Whatever JSON comes back, the search goes on."""
-    from holdfast.agents import loopback
+    from holdfast.models import loopback
 
     def strange(place: Endpoint, path: str, patience: float) -> Any:
         return answer

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import build
-from holdfast.config import config_from_values
-from holdfast.testing import ScriptedModel
+from holdfast.config.loading import config_from_values
+from holdfast.testing.models import ScriptedModel
 
 
 def pruned(base: Path, *words: str) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from langchain_core.tools import tool
 from pydantic import BaseModel, ValidationError
 
 from holdfast.errors import InputError
-from holdfast.testing import FakeClock, ScriptedModel, ScriptExhausted, call, delay, hostile, raises, repeat, reply, structured
-from holdfast.testing.models import ERRORS, HOSTILE, Request
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.misbehaviour import HOSTILE, hostile
+from holdfast.testing.models import ScriptedModel, ScriptExhausted
+from holdfast.testing.script import ERRORS, Request, call, delay, raises, repeat, reply, structured
 
 
 class Weather(BaseModel):

@@ -18,9 +18,11 @@ from holdfast.context.compaction import LEAD
 from holdfast.context.window import SummaryFailed
 from holdfast.errors import BudgetError, ConfigError
 from holdfast.events import Bus, line_of
-from holdfast.testing import ScriptedModel, call, delay, raises, repeat
 from holdfast.testing.archive import MemoryArchive
-from holdfast.tokens import Accounts, open_counter
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import call, delay, raises, repeat
+from holdfast.tokens.accounts import Accounts
+from holdfast.tokens.counter import open_counter
 
 WINDOW = 8000
 COUNT = open_counter("exact")

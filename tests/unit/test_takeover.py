@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.takeover import apply, plan
-from holdfast.testing import FakeClock
+from holdfast.testing.clock import FakeClock
 
 MEMORY = {
     "user": {"workContext": {"summary": "Billing", "updatedAt": ""}},

@@ -14,7 +14,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.state import ThreadState, merge_messages
-from holdfast.testing import MemoryArchive, ScriptedModel, repeat
+from holdfast.testing.archive import MemoryArchive
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
 
 
 def run(path: Path, schema: type[Any] | None, middleware: list[Any]) -> tuple[list[str], int]:

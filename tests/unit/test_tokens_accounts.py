@@ -14,7 +14,8 @@ from langchain_core.messages import AIMessage
 
 from holdfast.errors import ConfigError, Damaged, InputError, LimitExceeded
 from holdfast.events import Bus, Event
-from holdfast.tokens import Accounts, Limits, Price, PriceUnknown, Tally, Usage
+from holdfast.tokens.accounts import Accounts, Limits, PriceUnknown, Tally
+from holdfast.tokens.usage import Price, Usage
 
 PRICES = {"big": {"input": 3, "output": "15", "cache_read": 0.3, "cache_write": 3.75}, "small": {"input": 0.15, "output": 0.6}}
 

@@ -17,9 +17,9 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from holdfast.agents.held_stream import AnswerText, HeldStream
-from holdfast.agents.tool_menu import ToolMenu, told_as_text
 from holdfast.errors import InputError
+from holdfast.models.held_stream import AnswerText, HeldStream
+from holdfast.models.tool_menu import ToolMenu, told_as_text
 
 
 @tool
@@ -177,7 +177,7 @@ def test_a_streamed_choice_is_text_as_it_comes_or_a_call_at_the_end(written: str
 
 
 def test_serving_a_model_needs_no_langchain_until_a_chat_model_is_made() -> None:
-    rooms = "import sys, holdfast.agents.local, holdfast.agents.weights, holdfast.agents.abilities\n"
+    rooms = "import sys, holdfast.models.local, holdfast.models.weights, holdfast.models.abilities\n"
     code = rooms + "print([m for m in sys.modules if m.startswith(('langchain', 'openai', 'xllamacpp'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -16,8 +16,9 @@ from holdfast.agents.middleware.tool_output import ToolOutputMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.context.offload import FileOutputs
 from holdfast.errors import InputError
-from holdfast.testing import ScriptedModel, call, repeat
-from holdfast.tokens import open_counter
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import call, repeat
+from holdfast.tokens.counter import open_counter
 
 COUNT = open_counter()
 PAGE = "HEAD " + "".join(f"Line {n} of the report says that nothing happened.\n" for n in range(2000)) + "TAIL"

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents import machine, weights
-from holdfast.agents.abilities import ABLE, Abilities, abilities, abilities_by_size, abilities_of, require
-from holdfast.agents.gguf import read_head
-from holdfast.agents.local import LocalServer, ServerOptions
-from holdfast.agents.weights import KNOWN_WEIGHTS, Weights, check_weights, find_weights, install_weights, known_by_file
 from holdfast.errors import InputError, ModelTooWeak, ModelUnavailable
+from holdfast.models import machine, weights
+from holdfast.models.abilities import ABLE, Abilities, abilities, abilities_by_size, abilities_of, require
+from holdfast.models.gguf import read_head
+from holdfast.models.local import LocalServer, ServerOptions
+from holdfast.models.weights import KNOWN_WEIGHTS, Weights, check_weights, find_weights, install_weights, known_by_file
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_files_that_are_no_models_get_a_clear_error(tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_into_the_memory_is_refused_before_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(gguf())
-    monkeypatch.setattr("holdfast.agents.local.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("holdfast.models.local.available_memory", lambda: 10_000_000)
     with pytest.raises(ModelUnavailable, match=r"needs about 0\.1 GB of memory and 0\.0 GB are free"):
         LocalServer(file)
 

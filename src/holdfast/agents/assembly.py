@@ -30,8 +30,6 @@ from holdfast.agents.middleware.title import TitleMiddleware, Titles
 from holdfast.agents.middleware.todos import TodoMiddleware
 from holdfast.agents.middleware.tool_errors import ToolErrorMiddleware
 from holdfast.agents.middleware.tool_output import ToolOutputMiddleware
-from holdfast.agents.models import abilities_of, model_middlewares, summary_model
-from holdfast.agents.retries import middlewares as retry_middlewares
 from holdfast.agents.threads import Threads
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.archive import FileArchive
@@ -40,17 +38,18 @@ from holdfast.durable.disk import REAL, make_folders
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.tokens import MessageCounts, find_window
+from holdfast.models.factory import abilities_of, model_middlewares, summary_model
+from holdfast.models.retries import middlewares as retry_middlewares
+from holdfast.tokens.ledger import MessageCounts
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
 
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.memory.service import MemoryService
-
-__all__ = ["Assembled", "Blueprint", "Parts", "assemble", "open_parts"]
 
 _COUNTED = 2_000
 """Messages whose tokens are remembered; it is the most that a thread should have in its window."""
@@ -129,8 +128,8 @@ def open_parts(
 
 def _title_model(config: Config, models: Mapping[str, BaseChatModel]) -> BaseChatModel | None:
     """The light model that may be asked for a title: one that can write a summary; None where there is none."""
-    from holdfast.agents.models import create_chat_model, require
     from holdfast.errors import HoldfastError
+    from holdfast.models.factory import create_chat_model, require
 
     name = config.title.model_name
     try:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.context.archive import Archive
 
-__all__ = ["branch", "transcript"]
-
 _MADE = ("summary", "repaired")
 
 

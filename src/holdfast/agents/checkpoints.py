@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 
-__all__ = ["FORGOTTEN", "Checkpoints", "open_checkpoints"]
-
 FORGOTTEN = "(forgotten)"
 """What stands where a forgotten text stood."""
 

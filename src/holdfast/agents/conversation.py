@@ -29,16 +29,14 @@ from holdfast.agents.turn_events import Ended, Reason, TurnEvent
 from holdfast.agents.turn_reader import TurnReader
 from holdfast.context.archive import check_thread
 from holdfast.context.view import MARK
-from holdfast.durable import Lock
 from holdfast.durable.disk import REAL, make_folders
+from holdfast.durable.lock import Lock
 from holdfast.errors import InputError, Locked
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.context.records import MessageRecord
     from holdfast.context.window import Prepared
-
-__all__ = ["MOST_CALLS", "Conversation"]
 
 MOST_CALLS = 200
 """Model calls of one turn after which it is stopped, whatever it does."""

@@ -23,13 +23,11 @@ from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.filtering import turns_of
-from holdfast.tokens import open_counter
+from holdfast.tokens.counter import open_counter
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.memory.service import MemoryService
-
-__all__ = ["ExtractiveConversation", "Finding"]
 
 _NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
 _NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
@@ -153,7 +151,7 @@ class ExtractiveConversation:
 
     def _records(self, question: str) -> list[Finding]:
         with suppress(HoldfastError, ImportError):  # a store that cannot be opened is no reason not to answer from the rest
-            from holdfast.knowledge import open_knowledge
+            from holdfast.knowledge.opening import open_knowledge
 
             store = open_knowledge(self._config, clock=self._clock, bus=self._bus)
             try:

@@ -9,8 +9,6 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, To
 
 from holdfast.context.view import MARK, marks_of
 
-__all__ = ["LangChainForge"]
-
 _TEXT_BLOCKS = ("text", "input_text", "output_text")
 
 

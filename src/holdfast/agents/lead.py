@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.assembly import Assembled, Blueprint, Parts, assemble, open_parts
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
-from holdfast.agents.models import create_chat_model, settings_of
 from holdfast.agents.prompting import lead_prompt, subagent_prompt
 from holdfast.agents.settings import AgentSettings, load_agent
 from holdfast.agents.subagents.executor import Executor
@@ -25,9 +24,14 @@ from holdfast.agents.subagents.pruning import prune_subagents
 from holdfast.agents.subagents.registry import Registry, SubagentType
 from holdfast.agents.subagents.tool import task_tool
 from holdfast.agents.tools.opening import open_tools, open_workplaces
-from holdfast.config import Config, load_config
-from holdfast.skills import open_skills, render
-from holdfast.tokens import Budget, find_window, open_counter
+from holdfast.config.loading import load_config
+from holdfast.config.sections import Config
+from holdfast.models.factory import create_chat_model, settings_of
+from holdfast.skills.library import open_skills
+from holdfast.skills.rendering import render
+from holdfast.tokens.budget import Budget
+from holdfast.tokens.counter import open_counter
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
@@ -40,9 +44,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.events import Bus
     from holdfast.ids import IdSource
-    from holdfast.skills import Skill
-
-__all__ = ["LeadAgent", "make_lead_agent"]
+    from holdfast.skills.skill_file import Skill
 
 
 @dataclass(frozen=True)

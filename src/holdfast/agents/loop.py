@@ -14,8 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread"]
-
 T = TypeVar("T")
 _WORKERS = 64  # blocking tools and files of everything that runs on the loop
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage
 
-from holdfast.agents.models import memory_model
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory.facts import SLOTS, SlotUpdate
 from holdfast.memory.model_extractor import ModelExtractor
 from holdfast.memory.service import MemoryService
-from holdfast.tokens import Accounts, Usage, find_window
+from holdfast.models.factory import memory_model
+from holdfast.tokens.accounts import Accounts
+from holdfast.tokens.usage import Usage
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.memory.document import Document
-
-__all__ = ["open_memory"]
 
 
 def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None, **parts: Any) -> MemoryService:

@@ -13,8 +13,6 @@ from holdfast.memory.filtering import turns_of
 if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
 
-__all__ = ["memory_tools"]
-
 
 def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseTool]:
     """Search, add, update and remove, and writing of blocks where there are any. What the user typed in the thread is the source."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.choice import pick
-from holdfast.config import Config, load_config
+from holdfast.config.loading import load_config
+from holdfast.config.sections import Config
+from holdfast.models.choice import pick
 
 if TYPE_CHECKING:
     from holdfast.agents.conversation import Conversation
     from holdfast.agents.extractive import ExtractiveConversation
-
-__all__ = ["open_conversation"]
 
 
 def open_conversation(

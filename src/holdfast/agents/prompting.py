@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.agents.settings import AgentSettings
     from holdfast.agents.subagents.registry import SubagentType
 
-__all__ = ["filled", "lead_prompt", "prompt_text", "subagent_prompt"]
-
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _NAME = "Holdfast"
 

@@ -11,8 +11,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 from holdfast.context import recall
 from holdfast.context.archive import Archive
 
-__all__ = ["recall_tools"]
-
 
 def recall_tools(archive: Archive, unnamed: Callable[[], str]) -> list[BaseTool]:
     """Both tools over one archive. The thread is the one that the agent runs in; `unnamed` says it for a run without one."""

@@ -22,14 +22,12 @@ from holdfast.config.known import near_miss
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section
 from holdfast.config.wording import plain_words
-from holdfast.durable import Folder
+from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, InputError
 from holdfast.ids import check_name
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["AgentSettings", "agent_names", "load_agent"]
+    from holdfast.config.sections import Config
 
 _FILE, _SOUL = "config.yaml", "SOUL.md"
 _LONGEST = 200_000

@@ -14,8 +14,6 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph.message import add_messages
 
-__all__ = ["ThreadState", "merge_messages"]
-
 
 def merge_messages(known: Any, updates: Sequence[Any]) -> Any:
     """Apply updates in their order, as LangGraph's own reducer applies each: same ids replace, removals remove, the rest is appended.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.context.archive import FileArchive
 
-__all__ = ["SUBAGENT", "ThreadInfo", "Threads", "is_subagent"]
-
 SUBAGENT = "subagent-"
 """How the threads of sub-agents begin (A3)."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from holdfast.agents.middleware.approval import Approval
 
-__all__ = ["ApprovalNeeded", "Ended", "Reason", "Subagent", "Token", "ToolCalled", "ToolFinished", "TurnEvent", "as_dict"]
-
 Reason = Literal["completed", "clarification", "approval", "loop", "turn_capped", "cancelled"]
 
 

@@ -12,8 +12,6 @@ from holdfast.agents.middleware.approval import Approval
 from holdfast.agents.turn_events import ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.context.view import marks_of
 
-__all__ = ["TurnReader"]
-
 
 @dataclass
 class TurnReader:

@@ -12,15 +12,13 @@ from holdfast.app.logs import open_config
 if TYPE_CHECKING:
     from holdfast.session.store import SessionStore
 
-__all__ = ["sessions"]
-
 
 @contextmanager
 def sessions(config: Path | None, session_config: Path | None = None) -> Iterator[SessionStore]:
     """The store that config.yaml, or the session configuration, describes. It is closed at the end."""
     from holdfast.clock import SystemClock
-    from holdfast.config import load_config
-    from holdfast.durable import REAL
+    from holdfast.config.loading import load_config
+    from holdfast.durable.disk import REAL
     from holdfast.workflow.settings import settings_of
     from holdfast.workflow.stores import open_store
 

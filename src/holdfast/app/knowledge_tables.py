@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.knowledge.records import Hit, Record
     from holdfast.knowledge.store import Progress, Stats
 
-__all__ = ["draw_figures", "draw_hits", "draw_import", "draw_record", "draw_stats", "progress_of_questions", "progress_of_records"]
-
 _LONG = 600
 _EVERY = 1000
 

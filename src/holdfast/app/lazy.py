@@ -14,8 +14,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-__all__ = ["Entry", "group_of"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.config import load_config
+from holdfast.config.loading import load_config
 from holdfast.events import JsonLines
 
 if TYPE_CHECKING:
-    from holdfast.config import Config, Logging
-
-__all__ = ["open_config", "set_up"]
+    from holdfast.config.sections import Config
+    from holdfast.config.service_sections import Logging
 
 
 def open_config(path: Path | None) -> Config:

@@ -11,7 +11,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.durable import Damage
+    from holdfast.durable.records import Damage
     from holdfast.memory.document import Document
     from holdfast.memory.facts import Fact
     from holdfast.memory.history import Change, Difference
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from holdfast.memory.quarantine import Held
     from holdfast.memory.rendering import Rendering
     from holdfast.memory.service import Status
-
-__all__ = [
-    "draw_change",
-    "draw_changes",
-    "draw_document",
-    "draw_fact",
-    "draw_held",
-    "draw_matches",
-    "draw_rendering",
-    "plain",
-]
 
 _LABELS = {
     "workContext": "Work",

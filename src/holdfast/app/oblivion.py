@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.config.memory_sections import Knowledge
-
-__all__ = ["forget_in_checkpoints", "forget_in_knowledge", "forget_in_sessions"]
+    from holdfast.config.sections import Config
 
 
 def forget_in_knowledge(config: Config, text: str) -> dict[str, int]:

@@ -20,8 +20,6 @@ from holdfast.errors import ConfigError, HoldfastError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ConfigOption", "JsonOption", "console", "report_error", "show"]
-
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="The config.yaml to use. Default: HOLDFAST_CONFIG, then here and upwards."),

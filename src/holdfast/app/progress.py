@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.session.state import Session
     from holdfast.workflow.definition import Workflow
 
-__all__ = ["Progress"]
-
 _MARKS = {
     "pending": ("·", "dim"),
     "running": ("▸", "cyan"),

@@ -25,11 +25,9 @@ from holdfast.workflow.registry import Agents
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.session.state import Session
     from holdfast.workflow.definition import Workflow
-
-__all__ = ["EXIT_CODES", "agents_for", "launch", "report"]
 
 EXIT_CODES = {"completed": 0, "halted": 4, "paused": 5, "cancelled": 130}
 """How the program ends: 5 says that a person is to decide."""

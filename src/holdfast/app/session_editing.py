@@ -21,8 +21,6 @@ from holdfast.session.writing import SessionWriter
 if TYPE_CHECKING:
     from holdfast.session.store import SessionStore
 
-__all__ = ["edit_session"]
-
 
 def edit_session(store: SessionStore, id: str) -> Session | None:
     """The session as it was saved in the editor, committed; None if nothing was changed.

@@ -11,8 +11,6 @@ from string import Template
 from holdfast.app.session_story import Chapter, Story, raw_text, visible
 from holdfast.session.output import StageOutput
 
-__all__ = ["story_page"]
-
 
 def story_page(story: Story) -> str:
     """The page."""

@@ -17,8 +17,6 @@ from holdfast.session.store import CheckpointBrief, Owner
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Chapter", "Story", "draw_story", "raw_text", "story_markdown", "tell", "visible"]
-
 _COLOURS = {
     **{"completed": "green", "running": "cyan", "failed": "red", "halted": "red", "interrupted": "yellow", "rejected": "red"},
     **{"waiting": "yellow", "paused": "yellow", "skipped": "yellow", "cancelled": "yellow"},

@@ -11,8 +11,6 @@ from holdfast.config.kinds import Amount, Count, Seconds, Text, Texts, Value
 from holdfast.config.known import IGNORED
 from holdfast.config.section import Section, Strange
 
-__all__ = ["CustomAgent", "Mount", "Sandbox", "Skills", "SubagentSettings", "Subagents", "Title", "ToolConfig", "ToolGroup"]
-
 
 class ToolConfig(Section):
     """One entry of `tools`. Keys that are not named here go to the tool as they are (`arguments`)."""

@@ -12,8 +12,6 @@ from holdfast.config.section import Section
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 
-__all__ = ["contradictions", "missing_variables", "unknown_models", "without_effect"]
-
 Finding = tuple[NoticeKind, str, KeyPath]
 
 

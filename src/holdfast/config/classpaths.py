@@ -12,8 +12,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["TARGETS", "is_reference_path", "mapped"]
-
 _PATH = re.compile(r"(?:src|deerflow)\.((?:\w+\.)*\w+)[:.](\w+)", re.ASCII)
 
 TARGETS: Mapping[str, str] = MappingProxyType(

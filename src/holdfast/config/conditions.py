@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from holdfast.config.wording import Misfit
 
-__all__ = ["AllOf", "Condition", "Kind", "Trigger", "read_condition", "read_trigger"]
-
 Kind = Literal["fraction", "tokens", "messages"]
 _KINDS = ("fraction", "tokens", "messages")
 _FORM = "must be {type: fraction|tokens|messages, value: ...}"

@@ -12,8 +12,6 @@ from holdfast.config.section import Section, presentable
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 
-__all__ = ["Setting", "Source", "effective_settings"]
-
 
 @dataclass(frozen=True)
 class Source:

@@ -13,8 +13,6 @@ from typing import Any
 from holdfast.config.reading import KeyPath, Reading, dotted
 from holdfast.errors import MissingVariable
 
-__all__ = ["EnvironmentReference", "mark", "references", "resolve", "shown"]
-
 _DOLLAR = re.compile(
     r"\$(?:(?P<escape>\$)|(?P<bare>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<otherwise>[^}]*))?\})"
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-__all__ = ["example_text"]
-
 
 def example_text() -> str:
     """A complete, valid `config.yaml` with comments. It says nothing but defaults, so it changes nothing until it is edited."""

@@ -13,8 +13,6 @@ from holdfast.config.reading import KeyPath, Reading, dotted
 from holdfast.config.section import Nested, Section, nested
 from holdfast.errors import ConfigError
 
-__all__ = ["LITERAL", "KeyCheck"]
-
 LITERAL = frozenset({"summary_prompt", "system_prompt", "prompt", "description", "display_name", "text"})
 """Settings that are prose: a dollar sign in them is a dollar sign."""
 

@@ -8,8 +8,6 @@ from pydantic import BeforeValidator, Field
 
 from holdfast.config.wording import Misfit
 
-__all__ = ["Amount", "Count", "Number", "Price", "Seconds", "Share", "Text", "Texts", "Value"]
-
 
 def _no_truth(value: Any) -> Any:
     """pydantic takes `true` for 1; in a file it is a mistake."""

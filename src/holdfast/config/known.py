@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from types import MappingProxyType
 
-__all__ = ["IGNORED", "IGNORED_SECTIONS", "MODEL_ARGUMENTS", "NEAR", "WORKFLOW_KEYS", "near_miss", "nearest"]
-
 NEAR = 0.8
 
 

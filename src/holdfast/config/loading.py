@@ -21,17 +21,6 @@ from holdfast.config.sections import Config, Raw
 from holdfast.config.wording import MISSING, Misfit, plain_words
 from holdfast.errors import ConfigError
 
-__all__ = [
-    "BASE_VARIABLE",
-    "CONFIG_VARIABLE",
-    "FILE_NAME",
-    "base_directory",
-    "config_from_values",
-    "find_config",
-    "load_config",
-    "read_config",
-]
-
 FILE_NAME = "config.yaml"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 BASE_VARIABLE = "HOLDFAST_HOME"

@@ -15,22 +15,6 @@ from holdfast.config.known import IGNORED
 from holdfast.config.section import Section, Strange
 from holdfast.config.wording import Misfit
 
-__all__ = [
-    "Block",
-    "Knowledge",
-    "KnowledgeServer",
-    "KnowledgeTools",
-    "Limit",
-    "LongTermMemory",
-    "Memory",
-    "Session",
-    "SessionMemory",
-    "ShortSession",
-    "Summarization",
-    "VectorStore",
-    "WorkingMemory",
-]
-
 _CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:|\.)[A-Za-z_]\w*")
 
 

@@ -17,8 +17,6 @@ from typing import Any
 from holdfast.config.reading import KeyPath, Place, Reading, dotted, read_yaml
 from holdfast.errors import ConfigError
 
-__all__ = ["CURRENT", "Migrated", "Upgrade", "migrate", "upgrade_text", "version_of"]
-
 CURRENT = 1
 
 _LIFTED = (

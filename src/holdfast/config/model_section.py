@@ -12,8 +12,6 @@ from holdfast.config.kinds import Amount, Count, Number, Price, Seconds, Text, T
 from holdfast.config.known import MODEL_ARGUMENTS
 from holdfast.config.section import Section, Strange
 
-__all__ = ["ModelConfig", "Pricing"]
-
 
 class Pricing(Section):
     """What a million tokens cost."""

@@ -8,8 +8,6 @@ from typing import Literal
 
 from holdfast.errors import ConfigError
 
-__all__ = ["Notice", "NoticeKind", "all_errors", "raise_all"]
-
 NoticeKind = Literal["ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "workflow"]
 
 

@@ -32,8 +32,6 @@ from ruamel.yaml.events import (
 from holdfast.config.redaction import redact_text
 from holdfast.errors import ConfigError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "KeyPath", "Place", "Reading", "dotted", "read_yaml"]
-
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000

@@ -17,8 +17,6 @@ from holdfast.config.redaction import HIDDEN, is_secret_key, redact
 from holdfast.config.wording import plain_words
 from holdfast.errors import ConfigError
 
-__all__ = ["Deferred", "Nested", "Section", "nested", "presentable"]
-
 Strange = Literal["ignored", "passed on", "refused"]
 
 _WHOLE_REFERENCE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")

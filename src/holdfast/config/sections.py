@@ -18,8 +18,6 @@ from holdfast.config.service_sections import Limits, Logging, Server
 from holdfast.config.wording import Misfit
 from holdfast.errors import ModelNotConfigured
 
-__all__ = ["Config", "Raw"]
-
 
 class Raw(dict[str, Any]):
     """What the file says, word for word, also in sections that nobody knows. Shown without secrets."""

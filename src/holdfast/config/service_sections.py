@@ -11,8 +11,6 @@ from holdfast.config.known import IGNORED
 from holdfast.config.memory_sections import Limit
 from holdfast.config.section import Section, Strange
 
-__all__ = ["Limits", "Logging", "Server"]
-
 
 class Server(Section):
     """Where the HTTP API listens and who may use it (O3)."""

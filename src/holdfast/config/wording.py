@@ -8,8 +8,6 @@ from typing import Any
 from holdfast.config.environment import EnvironmentReference
 from holdfast.config.redaction import redact_text
 
-__all__ = ["MISSING", "Misfit", "described", "plain_words"]
-
 MISSING = object()
 """Stands for a value that must not be shown."""
 

@@ -26,8 +26,6 @@ from holdfast.context.thread_log import LOG_NAME, ThreadLog
 from holdfast.durable.disk import REAL, Disk
 from holdfast.errors import InputError, OutsideRoot
 
-__all__ = ["Archive", "FileArchive", "Forgotten", "Hit", "Passage", "Stats", "check_thread", "moment_text"]
-
 _THREAD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z?)?", re.ASCII)
 _OPEN_THREADS = 32

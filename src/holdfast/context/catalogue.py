@@ -13,8 +13,6 @@ from typing import Any
 from holdfast.context.records import MessageRecord, Record
 from holdfast.context.view import MARK
 
-__all__ = ["Catalogue", "Held"]
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

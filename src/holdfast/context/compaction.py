@@ -20,9 +20,7 @@ from holdfast.context.summarizing import Ask, Entry, SummaryError, summarize
 from holdfast.context.view import calls_of, marks_of, role_of, text_of
 from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
-from holdfast.tokens import Message
-
-__all__ = ["LEAD", "Move", "Outcome", "Recall", "Record", "Settings", "Store", "Want", "compact"]
+from holdfast.tokens.messages import Message
 
 LEAD = "Here is a summary of the conversation to date:"
 _EXTRACT_NOTE = "(Made without a model: sentences of the conversation, word for word.)"

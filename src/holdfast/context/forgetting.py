@@ -11,8 +11,6 @@ from holdfast.context.records import MessageRecord, Record, written
 from holdfast.errors import InputError
 from holdfast.text.normalise import normalise
 
-__all__ = ["Oblivion"]
-
 _OURS = frozenset({"schema", "kind", "seq", "time", "mark", "after", "covers", "role", "type", "exact", "tokens"})  # nobody's words
 
 

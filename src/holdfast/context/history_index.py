@@ -21,8 +21,6 @@ from holdfast.durable.records import Entry
 from holdfast.errors import Damaged, Locked, StorageError
 from holdfast.search.fulltext import Document, Found, FullTextIndex, Shape
 
-__all__ = ["SHAPE", "SPOKEN", "HistoryIndex", "document_of", "kind_of", "remove_index"]
-
 SHAPE = Shape({"text": 1.0, "calls": 0.7, "when": 0.4}, window=(0.5, 0.25), full_neighbour=20.0, b=0.6, rarity=1.5)
 SPOKEN = frozenset({"human", "ai", "tool", "system"})
 """What is searched unless something else is asked for: not summaries, reminders and the results of searching, which only echo."""

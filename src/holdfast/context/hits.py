@@ -11,8 +11,6 @@ from holdfast.search.fulltext import Found
 from holdfast.search.snippets import snippet_of
 from holdfast.text.normalise import normalise
 
-__all__ = ["Hit", "hits_of", "literal_hits", "phrases_in", "wanted"]
-
 _PHRASE = re.compile(r"[\"“„«]([^\"“”„«»]{2,200})[\"“”»]")
 _DEEPER = 40  # hits looked at when a phrase in quotes is asked for
 

@@ -8,8 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["plain", "restored"]
-
 _DEEPEST = 100  # levels; the log refuses more than twice as many
 _WRAPPERS = frozenset({"$bytes", "$text", "$number", "$pairs", "$repr"})
 

@@ -12,9 +12,8 @@ from typing import Any
 from holdfast.context.compaction import Outcome
 from holdfast.context.view import marks_of, role_of, text_of
 from holdfast.context.window import Room
-from holdfast.tokens import Message, TokenCounter
-
-__all__ = ["Manifest", "Part", "manifest_of"]
+from holdfast.tokens.counter import TokenCounter
+from holdfast.tokens.messages import Message
 
 _BEGINNING = 120
 

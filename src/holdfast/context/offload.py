@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.context.archive import check_thread
-from holdfast.durable import Folder
 from holdfast.durable.disk import REAL, make_folders
-
-__all__ = ["FileOutputs", "Outputs"]
+from holdfast.durable.folder import Folder
 
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _FOLDER = "moved"

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from holdfast.context.view import MARK, marks_of
-from holdfast.tokens import Message
-
-__all__ = ["Forge", "PlainForge", "PlainMessage"]
+from holdfast.tokens.messages import Message
 
 
 class Forge(Protocol):

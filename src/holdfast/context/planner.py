@@ -18,8 +18,6 @@ from holdfast.context.triggers import AllOf, AnyOf, Measure, Messages, Never, Si
 from holdfast.context.view import Item
 from holdfast.errors import BudgetError
 
-__all__ = ["Plan", "Policy", "Pressure", "is_doubled", "keep_from", "plan_compaction"]
-
 Pressure = Literal["trigger", "cap", "forced"]
 _ESTIMATE_ERROR = 1.25
 

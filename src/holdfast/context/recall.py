@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from holdfast.context.archive import Archive, Hit
+from holdfast.context.archive import Archive
+from holdfast.context.hits import Hit
 from holdfast.context.records import MessageRecord
-
-__all__ = ["read_history", "search_history"]
 
 _MOST_HITS = 20
 _MOST_AROUND = 20

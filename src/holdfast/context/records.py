@@ -21,8 +21,6 @@ from holdfast.context.plain import PlainMessage
 from holdfast.context.view import MARK, Role, marks_of, role_of, text_of
 from holdfast.errors import InputError
 
-__all__ = ["SCHEMA", "MessageRecord", "Record", "SummaryRecord", "message_of", "record_from", "record_of", "records_of", "written"]
-
 SCHEMA = 1
 How = Literal["model", "extract", "reference"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["cleared", "clipped", "left"]
-
 Count = Callable[[str], int]
 
 

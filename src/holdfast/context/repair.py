@@ -16,9 +16,7 @@ from itertools import repeat
 from holdfast.context.plain import Forge
 from holdfast.context.rules import pairing
 from holdfast.context.view import calls_of, marks_of, view_of
-from holdfast.tokens import Message
-
-__all__ = ["Repaired", "repair"]
+from holdfast.tokens.messages import Message
 
 MISSING = "No result: the run stopped before this call finished. It may have taken effect."
 

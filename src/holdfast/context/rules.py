@@ -13,8 +13,6 @@ from typing import Protocol
 
 from holdfast.context.view import Item
 
-__all__ = ["RULES", "Group", "Rule", "groups", "pairing"]
-
 View = Sequence[Item]
 
 

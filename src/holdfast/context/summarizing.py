@@ -15,8 +15,6 @@ from importlib import resources
 
 from holdfast.errors import HoldfastError
 
-__all__ = ["Ask", "Entry", "Notes", "SummaryError", "check_answer", "default_prompt", "summarize"]
-
 SLOT = "{messages}"
 _TAGS = re.compile(r"<(?=/?(?:earlier_notes|conversation|message)\b)")
 _REFUSAL = re.compile(

@@ -19,8 +19,6 @@ from holdfast.durable.replace import replace, sweep
 from holdfast.errors import Locked, NotWritable
 from holdfast.ids import RandomIds
 
-__all__ = ["LOG_NAME", "ThreadLog"]
-
 LOG_NAME = "archive.jsonl"
 INDEX_NAME = "archive.sqlite"
 SCHEMA = 1

@@ -15,8 +15,6 @@ from typing import Any
 from holdfast.durable.disk import Disk, closing
 from holdfast.durable.records import Damage, Entry, find_end, parse, segments
 
-__all__ = ["START", "Bookmark", "Trail", "read_bookmark"]
-
 _EDGE = 512
 _CHUNK = 1 << 20
 

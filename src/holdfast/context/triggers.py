@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
 
-__all__ = ["AllOf", "AnyOf", "Fraction", "Measure", "Messages", "Never", "Size", "Tokens", "Trigger", "parse_keep", "parse_trigger"]
-
 
 class Measure(NamedTuple):
     """How large a request is: all its tokens (system part and tools included), its messages, and the window of the model that

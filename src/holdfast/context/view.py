@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from holdfast.tokens import Message
-
-__all__ = ["MARK", "Item", "Role", "calls_of", "marks_of", "role_of", "text_of", "view_of"]
+from holdfast.tokens.messages import Message
 
 MARK = "holdfast"
 

@@ -23,10 +23,9 @@ from holdfast.context.view import calls_of, role_of, view_of
 from holdfast.errors import BudgetError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.text.secrets import redact
-from holdfast.tokens import Ledger, Message, MessageCounts, TokenCounter
-from holdfast.tokens.messages import mark_of
-
-__all__ = ["Keeper", "Prepared", "Room", "SummaryFailed"]
+from holdfast.tokens.counter import TokenCounter
+from holdfast.tokens.ledger import Ledger, MessageCounts
+from holdfast.tokens.messages import Message, mark_of
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)
 """An estimate may be a little low; each further try aims at this share of the cap."""

@@ -20,8 +20,6 @@ from holdfast.durable.records import START, Damage, Entry, find_end, line_of, se
 from holdfast.durable.replace import replace
 from holdfast.errors import Damaged, StorageError, SyncFailed
 
-__all__ = ["AppendLog", "Damage", "Entry", "Reading"]
-
 _CHUNK = 1 << 20
 _WINDOW = 1 << 16
 

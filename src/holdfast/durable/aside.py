@@ -9,8 +9,6 @@ from os import PathLike
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable.disk import REAL, Disk
 
-__all__ = ["set_aside"]
-
 _COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 
 

@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 from holdfast.errors import InputError, OutsideRoot
 
-__all__ = ["Mechanism", "check_path", "open_beneath", "openat2_works"]
-
 Mechanism = Literal["openat2", "walk"]
 _SYSCALL = 437  # the same number on every architecture of Linux but alpha
 _NO_MAGICLINKS, _BENEATH = 0x02, 0x08

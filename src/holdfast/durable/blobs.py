@@ -13,8 +13,6 @@ from holdfast.durable.disk import REAL, Disk, make_folders, read_whole
 from holdfast.durable.replace import replace
 from holdfast.errors import Damaged, InputError
 
-__all__ = ["Blobs", "blob_id"]
-
 _ID = re.compile(r"sha256-[0-9a-f]{64}")
 _SHARD = re.compile(r"[0-9a-f]{2}")
 

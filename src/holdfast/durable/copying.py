@@ -22,8 +22,6 @@ from holdfast.durable.faults import faults
 from holdfast.durable.replace import is_temp, replace_json, temp_name
 from holdfast.errors import InputError
 
-__all__ = ["Copied", "Copy", "copy_live"]
-
 MANIFEST = "backup.json"
 _SQLITE = b"SQLite format 3\x00"
 _BESIDE = ("-wal", "-shm", "-journal")

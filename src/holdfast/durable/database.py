@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 
-from holdfast.durable.aside import set_aside
 from holdfast.durable.disk import REAL, Disk, closing, make_folders
 from holdfast.durable.replace import temp_name
 from holdfast.errors import Damaged, DiskFull, HoldfastError, Locked, NotWritable, StorageError, SyncFailed, WriteFailed
-
-__all__ = ["Database", "Migration", "backup", "database_faults", "open_database", "open_plain", "set_aside", "transaction"]
 
 Migration = str | Callable[[sqlite3.Connection], None]
 """One step from a schema number to the next: SQL statements, or a function that runs inside the transaction."""

@@ -17,8 +17,6 @@ from typing import Literal, Protocol
 from holdfast.durable.faults import faults
 from holdfast.errors import StorageError
 
-__all__ = ["REAL", "Disk", "RealDisk", "closing", "make_folders", "open_in", "read_whole", "write_all"]
-
 Kind = Literal["file", "folder", "other"]
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _LOG = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)

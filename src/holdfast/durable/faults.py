@@ -13,8 +13,6 @@ from contextlib import contextmanager
 
 from holdfast.errors import DiskFull, NotWritable, StorageError, SyncFailed, WriteFailed
 
-__all__ = ["faults", "storage_error"]
-
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _SYNCING = frozenset({"sync", "sync folder", "open to sync"})

@@ -30,8 +30,6 @@ from holdfast.durable.patterns import matches
 from holdfast.durable.replace import is_temp, temp_name
 from holdfast.errors import InputError, OutsideRoot, StorageError
 
-__all__ = ["Folder", "FolderEntry"]
-
 _FOLDER = os.O_RDONLY | DIRECTORY | CLOEXEC
 _FILE = os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # a pipe must not make us wait
 _CHUNK = 1 << 20

@@ -25,8 +25,6 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]  # the absence is what is asked for below
 
-__all__ = ["Lock", "Mechanism"]
-
 Mechanism = Literal["flock", "exclusive-file"]
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _held: weakref.WeakSet[Lock] = weakref.WeakSet()

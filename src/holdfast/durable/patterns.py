@@ -5,8 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-__all__ = ["matches"]
-
 
 def matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
     """Part by part: `**` stands for any number of parts, the rest for one. Names with a leading dot are not special.

@@ -27,8 +27,6 @@ from holdfast.durable.postgres_address import Address, driver
 from holdfast.durable.postgres_faults import postgres_faults
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
 
-__all__ = ["Postgres", "Row", "Transaction", "is_quiet", "lock_key"]
-
 Row = tuple[Any, ...]
 _LIVING: weakref.WeakSet[Postgres] = weakref.WeakSet()
 _PARENTS: list[Any] = []

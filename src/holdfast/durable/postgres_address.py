@@ -18,8 +18,6 @@ from typing import Any
 
 from holdfast.errors import InputError, StoreUnavailable
 
-__all__ = ["LOCAL", "Address", "driver"]
-
 LOCAL = "local:"
 """How the address of a server begins that is started from a package: `local:PATH`, or `local:` for the base directory."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from holdfast.durable.postgres_address import Address, driver
 from holdfast.errors import Damaged, DiskFull, Locked, NotWritable, StorageError, StoreUnavailable, WriteFailed
 
-__all__ = ["postgres_faults"]
-
 _Maker = Callable[[str, str, str], StorageError]
 _AGAIN = "Nothing was written. Try again when the server is back."
 

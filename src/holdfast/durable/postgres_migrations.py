@@ -17,8 +17,6 @@ from holdfast.errors import StorageError
 if TYPE_CHECKING:
     from holdfast.durable.postgres import Postgres
 
-__all__ = ["migrate", "scripts"]
-
 _LOCK = "migrations"
 
 

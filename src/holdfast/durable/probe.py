@@ -13,8 +13,6 @@ from holdfast.durable.disk import REAL, closing, write_all
 from holdfast.durable.replace import temp_name
 from holdfast.errors import StorageError
 
-__all__ = ["Probe", "probe"]
-
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"})
 _ROUNDS = 5

@@ -20,8 +20,6 @@ from typing import Any
 from holdfast.durable import strict_json
 from holdfast.errors import InputError
 
-__all__ = ["Damage", "Entry", "find_end", "line_of", "parse", "segments"]
-
 START = b'{"crc":"'
 _HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})"([,}])')
 _HEAD_SIZE = len(START) + 10  # eight digits, a quote, and the comma or brace after it

@@ -19,8 +19,6 @@ from holdfast.durable import strict_json
 from holdfast.durable.disk import REAL, Disk, closing, open_in, read_whole, write_all
 from holdfast.errors import Damaged, StorageError, SyncFailed, WriteFailed
 
-__all__ = ["is_temp", "read_json", "replace", "replace_json", "replace_text", "sweep", "temp_name"]
-
 _TEMP_START, _TEMP_END = ".new-", ".tmp"
 
 

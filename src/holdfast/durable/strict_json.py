@@ -14,8 +14,6 @@ from typing import Any
 
 from holdfast.errors import Damaged, InputError
 
-__all__ = ["MAX_DEPTH", "decode", "encode"]
-
 MAX_DEPTH = 200
 _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}:,]|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)

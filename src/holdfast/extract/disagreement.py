@@ -21,8 +21,6 @@ from holdfast.text.likeness import Differences, compare
 from holdfast.text.normalise import normalise
 from holdfast.text.polarity import without_negations
 
-__all__ = ["Disagreement", "disagreement_of", "find_disagreements"]
-
 Kind = Literal["number", "date", "negation"]
 
 _REFERENCE = date(2000, 6, 15)  # what "last Friday" counts from is the same for both, so any day serves

@@ -15,8 +15,6 @@ from holdfast.text.likeness import Differences, compare
 from holdfast.text.normalise import normalise, normalise_with_offsets
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["Grounding", "ground"]
-
 _WINDOW = 3  # a claim may gather up to so many neighbouring sentences
 _NEARLY = 0.75
 _EDGES = re.compile(r"^[\s\"'“”‘’«».,;:!?…()\[\]-]+|[\s\"'“”‘’«».,;:!?…()\[\]-]+$")

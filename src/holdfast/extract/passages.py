@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from holdfast.errors import InputError
 from holdfast.text.sentences import UnitKind, split_sentences
 
-__all__ = ["Passage", "Source", "Unit", "cut"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -17,8 +17,6 @@ from holdfast.text.dates import find_dates
 from holdfast.text.language import guess_language
 from holdfast.text.words import keys, tokenise
 
-__all__ = ["Question", "Wanted", "offers", "understand"]
-
 Wanted = Literal["date", "time", "number", "money", "duration", "measure", "share", "person", "place", "reason", "means"]
 
 # A question word asks at the beginning of a clause; elsewhere it only joins ("the year when", "the man who").

@@ -15,8 +15,6 @@ from holdfast.extract.questions import Question, Wanted, offers
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 
-__all__ = ["Weights", "centrality", "positions", "relevance", "unit_terms"]
-
 
 @dataclass(frozen=True, slots=True)
 class Weights:

@@ -18,8 +18,6 @@ from holdfast.extract.questions import understand
 from holdfast.extract.ranking import Weights, centrality, positions, relevance, unit_terms
 from holdfast.text.likeness import NEAR, compare
 
-__all__ = ["Extract", "LeftOut", "select"]
-
 # How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.
 _REDUNDANCY, _REDUNDANCY_ASKED = 0.5, 0.15
 _CUES = re.compile(

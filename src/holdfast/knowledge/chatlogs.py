@@ -18,8 +18,6 @@ from holdfast.errors import InputError
 from holdfast.knowledge.moments import read_moment
 from holdfast.knowledge.records import Record, Role, Trust
 
-__all__ = ["is_assistant", "is_conversation", "is_message", "is_transcript", "of_messages", "of_sessions", "of_transcript", "roles_of"]
-
 _ASSISTANTS = frozenset({"assistant", "ai", "bot", "chatbot", "model", "agent", "chatgpt"})
 _PEOPLE = frozenset({"user", "human", "me", "you", "person"})
 _SILENT = frozenset({"system", "developer", "tool", "function", "toolmessage", "systemmessage", "remove"})  # said by no one who converses

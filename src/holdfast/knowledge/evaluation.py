@@ -22,8 +22,6 @@ from holdfast.knowledge.evaluation_data import Question, TestConversation, read_
 from holdfast.knowledge.records import Hit
 from holdfast.knowledge.store import KnowledgeStore
 
-__all__ = ["Evaluation", "evaluate", "measure_sessions", "measure_turns"]
-
 _TURN_CUTS = (5, 10, 25, 50)
 _SESSION_CUTS = (5, 10)
 _BUDGETS = (2000, 8000)

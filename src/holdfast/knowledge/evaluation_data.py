@@ -24,8 +24,6 @@ from holdfast.knowledge.importing import opened
 from holdfast.knowledge.moments import read_moment
 from holdfast.knowledge.records import Record
 
-__all__ = ["EvidenceUnit", "Question", "TestConversation", "read_conversations"]
-
 EvidenceUnit = Literal["turn", "session"]
 
 

@@ -12,8 +12,6 @@ from holdfast.errors import InputError
 from holdfast.knowledge.records import Record, reading_order, to_json
 from holdfast.knowledge.store import KnowledgeStore
 
-__all__ = ["export_lines", "export_markdown", "json_lines"]
-
 
 def json_lines(store: KnowledgeStore, *, tags: Collection[str] = (), session: str | None = None) -> Iterator[str]:
     """Every record as one line of JSON, conversations together and in their order."""

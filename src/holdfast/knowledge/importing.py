@@ -23,8 +23,6 @@ from holdfast.knowledge.markdown_form import parse
 from holdfast.knowledge.records import Record, from_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
 
-__all__ = ["Fault", "ImportReport", "import_path", "opened", "read_path"]
-
 _MARKDOWN = (".md", ".markdown")
 _TEXT = (".txt", ".text", ".log", ".rst")
 _LINES = (".jsonl", ".ndjson")

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WordByWord"]
-
 _OWN = 0.85  # what other pieces of the same unit may supply
 _STEP = 0.75  # and those of a neighbour, for each step away
 

@@ -23,8 +23,6 @@ from holdfast.text.language import guess_language
 from holdfast.text.normalise import fold
 from holdfast.text.words import terms, tokenise
 
-__all__ = ["Analysis", "LexicalIndex", "analyse"]
-
 _WINDOW = (0.5, 0.25, 0.125, 0.0625)
 _DATE_WEIGHT = 0.5
 _TURN = (0.9, 0.4)  # k1 and b of BM25: short texts say a word once

@@ -34,9 +34,7 @@ from holdfast.knowledge.markdown_shelf import Shelf
 from holdfast.knowledge.records import Hit, Record, merged
 from holdfast.knowledge.shortlist import packed
 from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question, summed_up
-from holdfast.tokens import TokenCounter
-
-__all__ = ["MarkdownStore", "RecordUnreadable"]
+from holdfast.tokens.counter import TokenCounter
 
 _BATCH = 128  # each of them is an open file for a moment
 _WORTH_SAVING = 64  # files read anew before the cache is written again at the end: rewriting it for one note costs more than reading that

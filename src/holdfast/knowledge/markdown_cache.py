@@ -22,8 +22,6 @@ from holdfast.knowledge.markdown_files import OWN_FOLDER, Stamp
 from holdfast.knowledge.records import SCHEMA, Record, from_json, to_json
 from holdfast.text.words import terms
 
-__all__ = ["Cache", "Held"]
-
 _PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 
 

@@ -20,8 +20,6 @@ from holdfast.errors import StorageError
 from holdfast.knowledge.records import Record
 from holdfast.text.normalise import fold
 
-__all__ = ["OWN_FOLDER", "Stamp", "name_of", "put_all", "remove_all", "scan", "settled", "stamp_of", "sweep_all"]
-
 OWN_FOLDER = ".index"
 _ENDINGS = (".md", ".markdown")
 _RACY = 20_000_000  # nanoseconds: a file may change twice within one tick of the file system's clock

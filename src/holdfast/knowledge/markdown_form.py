@@ -16,8 +16,6 @@ from holdfast.errors import InputError
 from holdfast.knowledge.moments import read_moment
 from holdfast.knowledge.records import Record, from_json, to_json
 
-__all__ = ["parse", "render"]
-
 _ORDER = ("schema", "id", "kind", "tags", "session", "position", "speaker", "role", "time", "source", "trust", "extra")
 _HEAD = re.compile(r"---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"([A-Za-z_][\w-]*):[ ]+(.+)")

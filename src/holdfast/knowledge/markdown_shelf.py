@@ -6,8 +6,6 @@ from holdfast.knowledge.lexical import LexicalIndex
 from holdfast.knowledge.markdown_cache import Held
 from holdfast.knowledge.records import Record
 
-__all__ = ["Shelf"]
-
 
 class Shelf:
     """Files that were read. Of several with the same id the first by its path counts."""

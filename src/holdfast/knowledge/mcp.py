@@ -24,9 +24,7 @@ from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
 from holdfast.knowledge.shortlist import packed
 from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question, summed_up
 from holdfast.knowledge.wire import hit_from_json, report_from_json, stats_from_json
-from holdfast.tokens import TokenCounter
-
-__all__ = ["McpStore"]
+from holdfast.tokens.counter import TokenCounter
 
 _OURS = frozenset({"knowledge_add", "knowledge_search", "knowledge_get", "knowledge_forget", "knowledge_records", "knowledge_stats"})
 _BATCH = 100

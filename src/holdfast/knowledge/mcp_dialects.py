@@ -18,8 +18,6 @@ from holdfast.knowledge.lexical import LexicalIndex, analyse
 from holdfast.knowledge.mcp_session import HeldSession, Tool
 from holdfast.knowledge.records import Hit, Record, Why, from_json, to_json
 
-__all__ = ["Dialect", "GraphDialect", "Item", "ListDialect", "dialect_of"]
-
 Deed = Literal["add", "search", "get", "forget", "list"]
 _NAMES: Mapping[Deed, tuple[str, ...]] = {
     "add": ("add_memory", "add_memories", "memory_add", "store_memory", "memory_store", "save_memory", "create_memory", "remember", "add"),

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult
 
-__all__ = ["HeldSession", "Tool", "address_of"]
-
 Tool = Mapping[str, Any]
 """The members of a tool's input, by name, as JSON Schema."""
 

@@ -9,8 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from holdfast.text.dates import Span, find_dates
 
-__all__ = ["Period", "asked_periods", "date_words", "nearness", "read_moment"]
-
 # Days by which people miss when they say it: "three weeks ago" is seldom 21 days.
 _SLACK = {"day": 1, "weekend": 1, "week": 2, "month": 8, "quarter": 8, "season": 15, "half": 15, "year": 60}
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap])?\.?m?\b", re.IGNORECASE)

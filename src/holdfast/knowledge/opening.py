@@ -17,14 +17,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from holdfast.clock import Clock
-from holdfast.config import Config, load_config
+from holdfast.config.loading import load_config
 from holdfast.config.memory_sections import Knowledge, KnowledgeServer, VectorStore
+from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, InputError
 from holdfast.events import Bus
 from holdfast.knowledge.store import KnowledgeStore
-from holdfast.tokens import TokenCounter
-
-__all__ = ["ADAPTERS", "of_vector_store", "open_knowledge", "open_section", "path_of"]
+from holdfast.tokens.counter import TokenCounter
 
 ADAPTERS = ("sqlite", "markdown", "postgres", "mcp")
 _POSTGRES = ("pgvector", "postgres", "postgresql")

@@ -31,9 +31,7 @@ from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.shortlist import packed
 from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question
 from holdfast.search.embedding import Embedder, load_embedder
-from holdfast.tokens import TokenCounter
-
-__all__ = ["PostgresStore"]
+from holdfast.tokens.counter import TokenCounter
 
 _BATCH = 256
 _PAGE = 1000

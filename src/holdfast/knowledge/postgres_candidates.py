@@ -22,8 +22,6 @@ from holdfast.search.embedding import Embedding
 from holdfast.search.questions import analysed, asked_terms, lookalikes
 from holdfast.text.words import terms
 
-__all__ = ["Candidate", "Candidates", "Found"]
-
 _ENOUGH = 4000  # records that the words which are looked up may have together
 _SEEN = 6  # positions around a candidate that are fetched: four lend it their words
 _NEAR = 2  # positions around it that are candidates too

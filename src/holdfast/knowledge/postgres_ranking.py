@@ -19,8 +19,6 @@ from holdfast.knowledge.units import Unit, units_of_session
 from holdfast.text.normalise import fold
 from holdfast.text.words import tokenise
 
-__all__ = ["rank"]
-
 _LENDS = (0.5, 0.25, 0.125, 0.0625)  # what a neighbour's words weigh, one to four steps away
 _TURN, _ROUND, _ASKED = (0.9, 0.4), (2.0, 0.75), (1.2, 0.75)  # k1 and b of BM25
 _KEYWORD, _MEANING, _WORDS = 0.5, 0.5, 1.0

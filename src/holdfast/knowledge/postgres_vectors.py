@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Pieces", "Seen", "prepare"]
-
 _LARGEST = 4000  # numbers in a vector that an index of pgvector takes as halfvec
 _SCALE = 127.0
 

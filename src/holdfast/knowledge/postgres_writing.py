@@ -20,8 +20,6 @@ from holdfast.search.embedding import Embedding
 from holdfast.search.questions import analysed
 from holdfast.text.words import terms
 
-__all__ = ["Writer", "read_record"]
-
 _DATE_WEIGHT = 0.5
 _LAGGING = 64  # records without vectors that one `add` makes up for
 

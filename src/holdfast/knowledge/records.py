@@ -17,22 +17,6 @@ from typing import Any, Literal
 from holdfast.clock import stamp
 from holdfast.errors import InputError
 
-__all__ = [
-    "SCHEMA",
-    "TRUST_LEVELS",
-    "Hit",
-    "Record",
-    "Role",
-    "Trust",
-    "Why",
-    "content_hash",
-    "from_json",
-    "least_trusted",
-    "merged",
-    "reading_order",
-    "to_json",
-]
-
 SCHEMA = 1
 Role = Literal["person", "assistant"]
 Trust = Literal["low", "medium", "high"]

@@ -12,9 +12,7 @@ from dataclasses import replace
 
 from holdfast.knowledge.lexical import analyse
 from holdfast.knowledge.records import Hit, Record
-from holdfast.tokens import TokenCounter, open_counter
-
-__all__ = ["packed"]
+from holdfast.tokens.counter import TokenCounter, open_counter
 
 _LEAST = 4  # tokens below which nothing fits that says anything
 

@@ -36,7 +36,7 @@ from holdfast.knowledge.shortlist import packed
 from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question
 from holdfast.search.embedding import Embedder, load_embedder
 from holdfast.search.reranking import Reranker, load_reranker
-from holdfast.tokens import TokenCounter
+from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from holdfast.knowledge.sqlite_shelf import Shelf
     from holdfast.search.corpus import Corpus
     from holdfast.search.ranking import Asked, Ranked
-
-__all__ = ["IndexRebuilt", "KeywordsOnly", "RerankerMissing", "SqliteStore"]
 
 _BATCH = 256
 _PAGE = 1000

@@ -16,8 +16,6 @@ from typing import Any
 from holdfast.knowledge.records import Record, content_hash, from_json, merged, to_json
 from holdfast.knowledge.store import Filter
 
-__all__ = ["Change", "clause_of", "delete", "drop_segments", "milliseconds", "put", "read", "schema", "summary"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -23,8 +23,6 @@ from holdfast.search.pieces import cut_for_meaning
 from holdfast.search.segments import Entry, Segment, build, joined
 from holdfast.text.words import terms
 
-__all__ = ["Shelf"]
-
 _LARGEST = 16_384  # records of a segment: more are not joined, so that forgetting one does not write everything anew
 _PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 _ROLES = {None: 0, "person": 1, "assistant": 2}

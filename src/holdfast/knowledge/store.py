@@ -16,8 +16,6 @@ from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Record
 from holdfast.text.normalise import normalise
 
-__all__ = ["AddReport", "Filter", "KnowledgeStore", "Needle", "Progress", "Stats", "check_question", "in_session", "summed_up"]
-
 Progress = Callable[[int, int | None], None]
 """Is told how many records are done, and of how many where that is known."""
 

@@ -13,8 +13,6 @@ from operator import attrgetter
 
 from holdfast.knowledge.records import Record, reading_order
 
-__all__ = ["Unit", "units_of", "units_of_session"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unit:

@@ -20,8 +20,6 @@ from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Why, from_json, to_json
 from holdfast.knowledge.store import AddReport, Stats
 
-__all__ = ["hit_from_json", "hit_to_json", "moment", "report_from_json", "report_to_json", "stats_from_json", "stats_to_json"]
-
 _WHY = {one.name for one in fields(Why)}
 
 

@@ -21,8 +21,6 @@ from holdfast.text.likeness import compare
 from holdfast.text.secrets import redact
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["LONGEST_SLOT", "admit_removals", "admit_slots"]
-
 LONGEST_SLOT = 4000
 _REMOVAL = re.compile(
     (

@@ -11,8 +11,6 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, SlotUpdate, Turn
 from holdfast.memory.quarantine import Held
 
-__all__ = ["Outcome", "apply_decisions", "apply_removals", "apply_slots", "evict_from", "hold_slots"]
-
 
 @dataclass(frozen=True)
 class Outcome:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from holdfast.text.normalise import normalise
 
-__all__ = ["Attribute", "attribute_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Attribute:

@@ -18,8 +18,6 @@ from holdfast.memory.rendering import Count, escaped
 if TYPE_CHECKING:
     from holdfast.config.memory_sections import Block
 
-__all__ = ["BlockView", "blocks_of", "edited", "render_blocks"]
-
 
 @dataclass(frozen=True)
 class BlockView:

@@ -30,8 +30,6 @@ from holdfast.memory.leavings import leavings, remove_if
 from holdfast.memory.quarantine import Held, Holding, Quarantine, held_from, held_to_json
 from holdfast.memory.scopes import Scopes, check_agent
 
-__all__ = ["Edit", "MemoryDamaged", "StorageState", "Store"]
-
 _REBASES = 20
 
 

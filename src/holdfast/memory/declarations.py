@@ -12,8 +12,6 @@ from holdfast.memory.instructions import strip_lead_in
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["declares", "speaks_to_somebody"]
-
 
 def _words(listed: str) -> frozenset[str]:
     return frozenset(listed.split())

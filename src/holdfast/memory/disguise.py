@@ -19,8 +19,6 @@ from urllib.parse import unquote
 
 from holdfast.text.normalise import find_invisible, find_mixed_script, normalise
 
-__all__ = ["Finding", "find_disguise", "readings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -15,8 +15,6 @@ from typing import Any, get_args
 from holdfast.errors import Damaged, StorageError
 from holdfast.memory.facts import SLOTS, Fact, Origin, SourceKind
 
-__all__ = ["SCHEMA", "BlockText", "Document", "Summary", "fact_from", "fact_to_json", "parse", "to_json"]
-
 SCHEMA = 1
 _VERSION = "1.0"
 _USER, _HISTORY = SLOTS[:3], SLOTS[3:]

@@ -20,8 +20,6 @@ from holdfast.memory.scopes import check_agent, scope_name
 from holdfast.memory.updater import new_fact_id
 from holdfast.text.secrets import redact
 
-__all__ = ["MemoryEditor"]
-
 _LONGEST = 2000
 
 

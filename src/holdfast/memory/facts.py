@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["SLOTS", "Candidate", "Decision", "Fact", "Origin", "Proposal", "SlotUpdate", "SourceKind", "Turn", "Verdict"]
-
 SourceKind = Literal["user", "assistant", "tool", "file", "web", "summary", "manual", "import", "unknown"]
 """Who said it. Only what a user typed is trusted without confirmation; a derived thing is as trusted as its least trusted source."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from holdfast.memory.facts import Turn
 
-__all__ = ["turns_of", "without_uploads"]
-
 _HUMAN = frozenset({"human", "user", "HumanMessageChunk"})
 _AI = frozenset({"ai", "assistant", "AIMessageChunk"})
 _HIDDEN_NAMES = frozenset({"summary", "reminder", "memory", "recall"})

@@ -10,8 +10,6 @@ import re
 
 from holdfast.memory.disguise import Finding
 
-__all__ = ["find_foreign_instruction"]
-
 
 def _any(listed: str) -> str:
     return "(?:" + "|".join(listed.split()) + ")"

@@ -22,8 +22,6 @@ from holdfast.memory.scopes import check_agent, scope_name
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["Forgotten", "forget_fact", "forget_text"]
-
 _TELLING = 12  # characters from which on a text may be looked for inside others; shorter ones must be the whole of it
 
 

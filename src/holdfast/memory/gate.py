@@ -29,8 +29,6 @@ from holdfast.text.secrets import redact
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
 
-__all__ = ["INFERRED_CONFIDENCE", "LONGEST", "judge", "memory_lines"]
-
 LONGEST = 500  # characters of a fact
 INFERRED_CONFIDENCE = 0.6
 """A fact that the user did not state has at most this confidence, whatever the extractor says."""

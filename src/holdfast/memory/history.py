@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Literal, Protocol, cast, get_args
 
-from holdfast.durable.append import AppendLog, Damage, Entry
+from holdfast.durable.append import AppendLog
 from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.records import Damage, Entry
 from holdfast.errors import Damaged, InputError
 from holdfast.memory.document import BlockText, Document, Summary, fact_from, fact_to_json
-
-__all__ = ["Author", "Change", "ChangeLog", "Changes", "Difference", "differences", "newest_undoable", "redone", "undone"]
 
 SCHEMA = 1
 Author = Literal["updater", "user", "agent", "import", "storage", "forget"]

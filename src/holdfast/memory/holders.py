@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Holder", "is_alive", "this_process"]
-
 
 @dataclass(frozen=True)
 class Holder:

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from holdfast.memory.disguise import Finding, readings
 from holdfast.memory.foreign_instructions import find_foreign_instruction
 
-__all__ = ["find_instruction", "orders", "strip_lead_in"]
-
 
 def _any(listed: str) -> str:
     return "(?:" + "|".join(listed.split()) + ")"

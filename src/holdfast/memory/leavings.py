@@ -11,8 +11,6 @@ from pathlib import Path
 from holdfast.durable.disk import REAL
 from holdfast.durable.replace import is_temp
 
-__all__ = ["leavings", "remove_if"]
-
 
 def leavings(file: Path, folder: Path) -> Iterator[Path]:
     """Those of a memory file and of the folder that belongs to it. A temporary file of this very second may still be somebody's."""

@@ -10,8 +10,6 @@ from holdfast.memory.facts import Fact
 from holdfast.search.fulltext import Document as Page
 from holdfast.search.fulltext import FullTextIndex, Shape
 
-__all__ = ["FactIndex", "Match"]
-
 _SHAPE = Shape({"content": 1.0, "category": 0.3, "quote": 0.5})
 
 

@@ -17,8 +17,6 @@ from holdfast.memory.facts import Decision, Fact, Origin
 from holdfast.text.likeness import NEAR, Differences, compare
 from holdfast.text.normalise import normalise
 
-__all__ = ["Merged", "Relation", "Superseded", "apply", "confirm", "evict", "find_related", "relation", "value_of"]
-
 Relation = Literal["same", "contradicts", "apart"]
 _HALF_LIFE = 180.0  # days after which an unconfirmed fact counts half as fresh
 _MESSAGES = 20  # ids that a fact remembers

@@ -21,8 +21,6 @@ from holdfast.errors import ModelError
 from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.text.secrets import redact
 
-__all__ = ["Ask", "ExtractionFailed", "ModelExtractor", "answer_schema", "default_prompt", "extraction"]
-
 _SLOT = "{material}"
 _TAGS = re.compile(r"<(?=\s*/?\s*(?:known_facts|summaries|conversation|turn)\b)", re.IGNORECASE)
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CORRECTIONS", "PHRASES", "Phrase"]
-
 _I = (
     r"(?:i|we)(?:\s+(?:also|just|really|usually|mostly|mainly|currently|still|now|always|generally|often|only|"
     r"both|all|strongly|personally|much|actually|typically|definitely|absolutely|normally|primarily|already|"

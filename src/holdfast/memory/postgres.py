@@ -25,8 +25,6 @@ from holdfast.memory.quarantine import Holding, held_from
 from holdfast.memory.scopes import Scopes, check_agent, scope_name
 from holdfast.memory.storage import WholeDocuments
 
-__all__ = ["PostgresMemoryStorage"]
-
 _Mark = tuple[Any, ...]
 # xmin and ctid are other ones after any update, also after one that somebody made by hand and that left the revision as it was
 _MARK = "SELECT xmin::text, ctid::text, revision FROM memory_documents WHERE scope = %s"

@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.durable import strict_json
-from holdfast.durable.append import Damage
 from holdfast.durable.postgres import Row, Transaction
+from holdfast.durable.records import Damage
 from holdfast.errors import Damaged
 from holdfast.memory.history import Change, from_record, to_record
 from holdfast.memory.quarantine import LIMIT, Held, held_from, held_to_json, is_same
-
-__all__ = ["PostgresChanges", "PostgresHolding", "decoded", "encoded"]
 
 Ask = Callable[[str, Sequence[Any]], list[Row]]
 Join = Callable[[], AbstractContextManager[Transaction]]

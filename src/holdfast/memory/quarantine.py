@@ -13,8 +13,6 @@ from holdfast.errors import Damaged, StorageError
 from holdfast.memory.document import fact_from, fact_to_json
 from holdfast.memory.facts import SLOTS, Fact
 
-__all__ = ["LIMIT", "Held", "Holding", "Quarantine", "held_from", "held_to_json", "is_same"]
-
 SCHEMA = 1
 LIMIT = 500
 """More than this is nobody's reading: the oldest make room, so that a flood cannot fill the disk."""

@@ -31,8 +31,6 @@ from holdfast.memory.facts import Turn
 from holdfast.memory.holders import Holder, is_alive, this_process
 from holdfast.memory.scopes import check_agent
 
-__all__ = ["Item", "MemoryQueue", "Retry", "UpdateFailed", "UpdateGivenUp"]
-
 _CRASHES = 20  # an item that so many workers began and none ended takes them down with it
 _REMEMBER = 90 * 86400.0
 _COLUMNS = "id, thread, agent, turns, queued, due, claims, failures, holder, error, gave_up"

@@ -11,9 +11,7 @@ from holdfast.memory.document import Document
 from holdfast.memory.lookup import FactIndex, Match
 from holdfast.memory.rendering import Rendering, compose, remind
 from holdfast.memory.scopes import check_agent
-from holdfast.tokens import TokenCounter, open_counter
-
-__all__ = ["MemoryReader"]
+from holdfast.tokens.counter import TokenCounter, open_counter
 
 _KEPT = 256  # renderings held at once: agents times budgets
 

@@ -22,8 +22,6 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
 from holdfast.text.normalise import strip_invisible
 
-__all__ = ["BASE_FACTS", "SHORTENED", "Rendering", "best_first", "compose", "escaped", "fact_line", "remind", "render"]
-
 BASE_FACTS = 15
 """So many of the best facts come before the older history; more follow it if they fit."""
 SHORTENED = "(Memory truncated to fit token limit)"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["third_person"]
-
 _IRREGULAR = {
     "am": "is", "'m": "is", "are": "is", "'re": "is", "have": "has", "'ve": "has", "do": "does", "go": "goes", "don't": "doesn't",
     "haven't": "hasn't", "aren't": "isn't", "was": "was", "were": "was", "can": "can", "can't": "can't", "cannot": "cannot",

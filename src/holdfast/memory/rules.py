@@ -20,8 +20,6 @@ from holdfast.memory.wishes import describe_wish
 from holdfast.text.language import guess_language
 from holdfast.text.normalise import normalise
 
-__all__ = ["RulesExtractor"]
-
 _LONGEST = 240  # characters of a sentence: longer ones hold more than one plain statement
 _CLAUSE = re.compile(
     (

@@ -15,9 +15,7 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import check_name
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["FILE_NAME", "PathBeside", "Scopes", "check_agent", "scope_name"]
+    from holdfast.config.sections import Config
 
 FILE_NAME = "memory.json"
 _AGENTS = "agents"

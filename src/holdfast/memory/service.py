@@ -27,12 +27,10 @@ from holdfast.memory.scopes import Scopes, check_agent, scope_name
 from holdfast.memory.storage import FileMemoryStorage, open_storage
 from holdfast.memory.updater import Extractor, Updater
 from holdfast.memory.working import Flushed, Worker
-from holdfast.tokens import TokenCounter
+from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["MemoryService", "Status"]
+    from holdfast.config.sections import Config
 
 
 @dataclass(frozen=True)

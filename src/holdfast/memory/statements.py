@@ -13,8 +13,6 @@ from typing import Literal
 
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["Mood", "Statement", "mood_of", "own_words", "statements"]
-
 Mood = Literal["plain", "question", "thought", "reported"]
 """`thought` is hypothetical, wished or uncertain; `reported` is what somebody else says, likes or does."""
 

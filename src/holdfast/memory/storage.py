@@ -26,9 +26,7 @@ from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.scopes import Scopes, check_agent
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["FileMemoryStorage", "ForeignStorage", "MemoryStorage", "StorageFallback", "WholeDocuments", "open_storage"]
+    from holdfast.config.sections import Config
 
 _TICK = 10_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
 _POSTGRES = ("postgres", "postgresql", "holdfast.memory.postgres:PostgresMemoryStorage", "holdfast.memory.postgres.PostgresMemoryStorage")

@@ -22,8 +22,6 @@ from holdfast.text.normalise import normalise
 from holdfast.text.polarity import are_opposite, count_negations
 from holdfast.text.words import terms
 
-__all__ = ["Support", "find_support"]
-
 _ENOUGH = 0.6  # of a fact's telling words, predicates counted twice
 _LONG = 20_000  # characters of a turn from which on only exact words are looked for, where nothing hangs on it
 _LOOKS = 40  # sentences of a long message that are compared with a fact in full

@@ -12,8 +12,6 @@ from holdfast.memory.facts import Turn
 from holdfast.memory.rendering import escaped
 from holdfast.memory.service import MemoryService
 
-__all__ = ["memory_add", "memory_remove", "memory_search", "memory_update", "memory_write_block"]
-
 
 def memory_search(service: MemoryService, query: str, *, agent: str | None = None, top_k: int = 8) -> str:
     """Search what is known about the user. Gives facts with their ids, best first."""

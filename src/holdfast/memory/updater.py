@@ -20,8 +20,6 @@ from holdfast.memory.facts import Fact, Proposal, Turn
 from holdfast.memory.history import Change
 from holdfast.memory.queue import Item, MemoryQueue
 
-__all__ = ["Extractor", "Learned", "Updater", "new_fact_id"]
-
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["describe_wish"]
-
 _LANGUAGES = (
     r"(?:(?:british |american |plain |simple |swiss |brazilian )?english|german|french|spanish|italian|"
     r"portuguese|dutch|polish|russian|ukrainian|czech|swedish|norwegian|danish|finnish|greek|turkish|arabic|"

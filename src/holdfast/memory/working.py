@@ -17,8 +17,6 @@ from types import FrameType
 from holdfast.errors import StorageError
 from holdfast.memory.updater import Learned, Updater
 
-__all__ = ["Flushed", "Worker"]
-
 _LOOK_AGAIN = 30.0  # seconds after which a waiting worker looks whether another process queued something
 _TROUBLE = 5.0  # seconds to wait when the queue itself cannot be read or written
 _log = logging.getLogger("holdfast.MemoryQueue")

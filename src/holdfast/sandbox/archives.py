@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, BinaryIO
 
-from holdfast.durable import Folder
 from holdfast.durable.beneath import check_path
+from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError, InputError
-
-__all__ = ["ArchiveLimits", "Unpacked", "is_archive", "unpack"]
 
 _BROKEN = (
     tarfile.TarError,

@@ -25,8 +25,6 @@ from holdfast.sandbox.paths import WORKSPACE
 from holdfast.sandbox.running import Program, run_program
 from holdfast.sandbox.seccomp import filter_program
 
-__all__ = ["Bind", "Bubblewrap", "base_environment", "find_bubblewrap", "limited", "unavailable_because"]
-
 _OLDEST = (0, 6)
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Capture", "shortened"]
-
 
 class Capture:
     """Takes bytes without end and keeps the first and the last `size` of them."""

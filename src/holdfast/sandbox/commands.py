@@ -9,8 +9,6 @@ from typing import Literal, Protocol
 
 from holdfast.sandbox.files import ThreadFiles
 
-__all__ = ["Boundary", "Cancel", "CommandLimits", "CommandResult", "Ending", "Sandbox"]
-
 Ending = Literal["exited", "timed_out", "killed_memory", "killed_processes", "cancelled"]
 Boundary = Literal["bubblewrap", "none"]
 _MIB = 1024 * 1024

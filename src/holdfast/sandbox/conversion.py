@@ -15,14 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.durable import Folder
+from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.running import run_program
-
-__all__ = ["Converter", "MarkItDown", "convertible"]
 
 _BEGINNINGS = {  # what is really inside: a converter that does not know it takes it for plain text
     ".docx": b"PK\x03\x04",

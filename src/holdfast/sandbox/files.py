@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from weakref import WeakValueDictionary
 
-from holdfast.durable import Folder, FolderEntry
+from holdfast.durable.folder import Folder, FolderEntry
 from holdfast.errors import InputError, OutsideRoot
 from holdfast.sandbox.paths import OUTPUTS, Place, VirtualPaths
 from holdfast.sandbox.second_names import SecondNames
 from holdfast.sandbox.text_files import SAMPLE, TextForm, detect, from_text, to_text
-
-__all__ = ["Artifact", "FileLimits", "FileText", "Listing", "Seen", "ThreadFiles"]
 
 _MOST_SCANNED = 256 * 1024 * 1024
 _MOST_LISTED = 10_000

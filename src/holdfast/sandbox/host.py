@@ -19,8 +19,6 @@ from holdfast.sandbox.commands import CommandLimits
 from holdfast.sandbox.process_tree import marked
 from holdfast.sandbox.running import Program
 
-__all__ = ["host_program"]
-
 _MARK = "HOLDFAST_COMMAND"
 
 

@@ -15,15 +15,12 @@ from holdfast.errors import InputError, SandboxError, StorageError
 from holdfast.ids import IdSource, RandomIds
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, unavailable_because
 from holdfast.sandbox.capture import shortened
-from holdfast.sandbox.commands import Boundary, Cancel, CommandLimits, CommandResult, Sandbox
+from holdfast.sandbox.commands import Boundary, Cancel, CommandLimits, CommandResult
 from holdfast.sandbox.files import FileLimits, ThreadFiles
 from holdfast.sandbox.host import host_program
-from holdfast.sandbox.opening import commands_available, open_sandbox
 from holdfast.sandbox.paths import WORKSPACE, Root, VirtualPaths
 from holdfast.sandbox.running import Finished, Program, run_program
 from holdfast.sandbox.threads import ThreadFolders
-
-__all__ = ["LocalSandbox", "Sandbox", "commands_available", "open_sandbox"]
 
 _LONGEST_COMMAND = 100_000
 

@@ -19,8 +19,6 @@ from typing import Protocol
 
 from holdfast.errors import InputError, SandboxError
 
-__all__ = ["Matcher", "PatternProcess", "PlainMatcher"]
-
 _WORKER = Path(__file__).with_name("matching_worker.py")
 _MOST_ANSWERED = 8 * 1024 * 1024
 

@@ -7,11 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.durable import Folder
+from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.sandbox.paths import USER_DATA, Root, check_virtual
-
-__all__ = ["MountSettings", "open_mount", "open_mounts"]
 
 _TAKEN = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"}

@@ -14,9 +14,7 @@ from holdfast.sandbox.mounts import open_mount, open_mounts
 from holdfast.sandbox.paths import Root
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["commands_available", "open_sandbox", "sandbox_arguments", "skills_folder"]
+    from holdfast.config.sections import Config
 
 _LOCAL = "holdfast.sandbox.local:LocalSandbox"
 

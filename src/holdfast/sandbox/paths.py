@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.durable import Folder
 from holdfast.durable.beneath import check_path
+from holdfast.durable.folder import Folder
 from holdfast.errors import InputError, NotWritable, OutsideRoot
-
-__all__ = ["OUTPUTS", "UPLOADS", "USER_DATA", "WORKSPACE", "Place", "Root", "VirtualPaths", "check_virtual"]
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Usage", "gone", "marked", "usage"]
-
 _PROC = Path("/proc")
 _HELD = re.compile(rb"^(?:RssAnon|RssShmem):\s*(\d+) kB", re.MULTILINE)
 _MOST = 20_000

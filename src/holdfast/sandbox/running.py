@@ -16,8 +16,6 @@ from holdfast.sandbox.capture import Capture
 from holdfast.sandbox.commands import Cancel, CommandLimits, Ending
 from holdfast.sandbox.process_tree import gone, usage
 
-__all__ = ["Finished", "Program", "run_program"]
-
 _TICK = 0.1
 _DRAIN = 2.0
 

@@ -20,8 +20,6 @@ from holdfast.sandbox.paths import Place, Root
 from holdfast.sandbox.second_names import SecondNames
 from holdfast.sandbox.text_files import SAMPLE, detect, to_text
 
-__all__ = ["Found", "Line", "SearchLimits", "glob", "grep"]
-
 _LINE_SHOWN = 400
 
 

@@ -12,8 +12,6 @@ import struct
 import sys
 from dataclasses import dataclass
 
-__all__ = ["filter_program"]
-
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38

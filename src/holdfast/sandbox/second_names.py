@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 from typing import BinaryIO
 
-from holdfast.durable import Folder
+from holdfast.durable.folder import Folder
 from holdfast.errors import OutsideRoot
-
-__all__ = ["SecondNames"]
 
 _MOST_ENTRIES = 200_000
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-__all__ = ["SAMPLE", "TextForm", "detect", "from_text", "looks_binary", "to_text"]
-
 SAMPLE = 65_536
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),

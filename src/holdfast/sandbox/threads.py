@@ -15,12 +15,10 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.context.archive import check_thread
-from holdfast.durable import REAL, Folder
-from holdfast.durable.disk import make_folders
+from holdfast.durable.disk import REAL, make_folders
 from holdfast.durable.faults import faults
+from holdfast.durable.folder import Folder
 from holdfast.sandbox.paths import OUTPUTS, UPLOADS, WORKSPACE, Root
-
-__all__ = ["ThreadFolder", "ThreadFolders", "ThreadSize", "check_thread"]
 
 _DATA = "user-data"
 _VIRTUAL = {"workspace": WORKSPACE, "uploads": UPLOADS, "outputs": OUTPUTS}

@@ -11,15 +11,13 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.durable import Lock
+from holdfast.context.archive import check_thread
+from holdfast.durable.lock import Lock
 from holdfast.errors import InputError
 from holdfast.sandbox.archives import ArchiveLimits, Unpacked, unpack
 from holdfast.sandbox.conversion import Converter, convertible
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS
-from holdfast.sandbox.threads import check_thread
-
-__all__ = ["Upload", "Uploads", "clean_name"]
 
 _MOST_BYTES = 52_428_800
 _LONGEST = 180

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from holdfast.search.segments import NOTHING, Segment
 from holdfast.text.words import terms
 
-__all__ = ["ANSWER", "WINDOW", "Corpus", "beside"]
-
 WINDOW = (0.5, 0.25, 0.125, 0.0625)
 """How much of their words the neighbours at distance 1, 2, ... lend."""
 ANSWER = 0.5

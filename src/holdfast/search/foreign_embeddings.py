@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from holdfast.errors import ConfigError
 from holdfast.search.embedding import Embedding
 
-__all__ = ["ForeignEmbeddings"]
-
 _BATCH = 64
 
 

@@ -31,8 +31,6 @@ from holdfast.search.snippets import cut_pieces
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 
-__all__ = ["Document", "Found", "FullTextIndex", "Shape"]
-
 _COLUMNS = ("a", "b", "c", "d")
 _BATCH = 500
 _CANDIDATES = 60

@@ -14,8 +14,6 @@ from holdfast.search.questions import analysed, asked_terms, lookalikes
 from holdfast.text.language import guess_language
 from holdfast.text.words import keys, tokenise
 
-__all__ = ["Keywords", "keyword_scores"]
-
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
 

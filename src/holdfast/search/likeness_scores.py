@@ -14,8 +14,6 @@ from holdfast.search.questions import analysed
 from holdfast.search.segments import Segment
 from holdfast.text.words import keys, tokenise
 
-__all__ = ["Tokens", "coarse_scores", "late_scores", "meaning_scores", "with_neighbours"]
-
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
 Tokens = Callable[[NDArray[np.int64]], NDArray[np.int8]]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from holdfast.search.embedding import Embedder, Embedding
 
-__all__ = ["WORD_SCALE", "Compact", "Meaning", "read_vectors"]
-
 Floats = NDArray[np.float32]
 WORD_SCALE = 127 / 0.6
 """What 1 is in the bytes of a word's vector. Numbers above .6 are cut: in a vector of length 1 with a hundred numbers they are rare."""

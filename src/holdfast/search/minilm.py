@@ -24,8 +24,6 @@ from holdfast.text.stop_words import STOP_WORDS
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["MiniLM", "vocabulary"]
-
 _SUM = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _LONGEST = 256  # word pieces: what the model was trained for
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

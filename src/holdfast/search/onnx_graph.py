@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["with_integer_products"]
-
 # Field numbers of onnx.proto
 _GRAPH, _OPSETS = 7, 8  # of a model
 _NODE, _INITIALIZER = 1, 5  # of a graph

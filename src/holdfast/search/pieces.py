@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from holdfast.text.language import NO_SPACES
 
-__all__ = ["cut_for_meaning"]
-
 _LEAST = 8  # words: a shorter sentence says little by itself and joins the next
 _MANY = 20  # pieces of an ordinary text; the pieces of a longer one grow instead
 _MOST_WORDS = 80

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.text.language import guess_language
 from holdfast.text.words import keys, tokenise
 
-__all__ = ["TERM_LENGTH", "analysed", "asked_terms", "lookalikes"]
-
 TERM_LENGTH = 80  # longer terms (addresses, hashes) are cut, in texts and in questions alike
 _MAX_TERMS = 64  # a whole page given as a question: its first terms are enough, and the time stays bounded
 _SHORTEST = 4  # letters of a word that others may stand for

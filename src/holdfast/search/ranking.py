@@ -22,8 +22,6 @@ from holdfast.search.keyword_scores import Keywords, keyword_scores
 from holdfast.search.likeness_scores import Tokens, coarse_scores, late_scores, meaning_scores
 from holdfast.text.words import tokenise
 
-__all__ = ["Asked", "Ranked", "Tokens", "Weights", "rank"]
-
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Reranker", "load_reranker"]
-
 _LONGEST = 4000  # characters of a text: a cross-encoder reads about 512 word pieces
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOTHING", "Entry", "Segment", "build", "joined"]
-
 NOTHING = np.iinfo(np.int64).min
 """Stands for a position or a time that is not known."""
 

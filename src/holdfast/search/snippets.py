@@ -10,8 +10,6 @@ from holdfast.search.questions import TERM_LENGTH
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms_with_offsets
 
-__all__ = ["Snippet", "cut_pieces", "snippet_of"]
-
 PIECE = 1500  # characters: some 250 words. A fact in a long text is found by the piece that it is in
 _LEAST = 800
 _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"[.!?。！？]\s*(?=\s|[^\x00-\x7f])"), re.compile(r"\s"))

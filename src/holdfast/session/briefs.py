@@ -11,8 +11,6 @@ from holdfast.session.reading import decode_session, read_session
 from holdfast.session.state import STATUSES, Session
 from holdfast.session.store import SessionBrief
 
-__all__ = ["brief_of", "brief_of_file"]
-
 _SMALL = 1 << 18  # bytes: below this the whole file is checked, so that damage shows in the list
 _SLICE = 1 << 16
 _DECODER = json.JSONDecoder()

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from holdfast.session.state import Session
 from holdfast.session.writing import written
 
-__all__ = ["Difference", "differences"]
-
 _COUNTED = ("revision", "updated_at", "schema_version")  # always different, and nobody's question
 
 

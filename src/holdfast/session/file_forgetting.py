@@ -16,8 +16,6 @@ from holdfast.session.store import Touched
 if TYPE_CHECKING:
     from holdfast.session.files import FileSessionStore
 
-__all__ = ["forget_in_files"]
-
 _OURS = ("run.lock", "write.lock", "owner.json", "cancel", "checkpoints.jsonl.lock", "checkpoints.jsonl")
 
 

@@ -39,8 +39,6 @@ from holdfast.session.store import CheckpointBrief, Held, Owner, RawData, Sessio
 from holdfast.session.succession import forked, restored, spare_name
 from holdfast.session.writing import SessionWriter, mark_of
 
-__all__ = ["FileSessionStore"]
-
 _TICK = 20_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
 _WRITERS = 32  # sessions whose parts and newest bytes are kept in memory
 

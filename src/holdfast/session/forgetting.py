@@ -16,8 +16,6 @@ from holdfast.session.writing import written
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
 
-__all__ = ["FORGOTTEN", "Scrub"]
-
 FORGOTTEN = "[forgotten]"
 
 _FIXED = frozenset(

@@ -17,8 +17,6 @@ from holdfast.durable.replace import read_json, replace_json
 from holdfast.errors import Damaged, Locked, StorageError
 from holdfast.session.store import Held, Owner
 
-__all__ = ["default_owner", "hold", "locked_by", "this_owner", "who_holds"]
-
 _PATIENCE = 0.25  # seconds: somebody who only looks whether it is held has it for a moment
 
 

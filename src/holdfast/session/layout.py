@@ -12,8 +12,6 @@ from holdfast.durable.disk import Disk
 from holdfast.errors import ConfigError, InputError
 from holdfast.session.names import check_session_id
 
-__all__ = ["Layout"]
-
 _SLOT = "{session_id}"
 
 

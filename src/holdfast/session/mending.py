@@ -13,8 +13,6 @@ from holdfast.session.names import near
 from holdfast.session.output import StageOutput, output_json, parse_output
 from holdfast.session.state import Session, StageRecord
 
-__all__ = ["check_outputs", "fixed", "schema_of"]
-
 
 def schema_of(session: Session, stage: str) -> Mapping[str, Any] | None:
     """The stage's own `output_schema`, from the definition that the session keeps."""

@@ -8,8 +8,6 @@ from difflib import get_close_matches
 
 from holdfast.errors import InputError
 
-__all__ = ["check_checkpoint_name", "check_session_id", "id_stem", "near", "no_session", "stage_folder"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 

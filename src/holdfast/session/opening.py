@@ -11,10 +11,8 @@ from holdfast.errors import ConfigError
 from holdfast.session.files import FileSessionStore
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.session.store import SessionStore
-
-__all__ = ["open_sessions", "session_template", "store_of"]
 
 
 def session_template(config: Config) -> str | None:

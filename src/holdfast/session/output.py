@@ -15,19 +15,6 @@ from typing import Any, Literal, get_args
 from holdfast.errors import OutputInvalid
 from holdfast.session.schemas import data_problems, embedded
 
-__all__ = [
-    "CONFIDENCES",
-    "OUTPUT_SCHEMA",
-    "Confidence",
-    "Finding",
-    "StageOutput",
-    "grounded",
-    "legacy_output",
-    "output_json",
-    "output_schema",
-    "parse_output",
-]
-
 Confidence = Literal["high", "medium", "low"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 

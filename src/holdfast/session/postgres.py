@@ -30,8 +30,6 @@ from holdfast.session.store import CheckpointBrief, Held, Owner, RawData, Sessio
 from holdfast.session.succession import forked, restored, spare_name
 from holdfast.session.writing import SessionWriter
 
-__all__ = ["PostgresSessionStore"]
-
 _WRITERS = 32  # sessions whose parts are kept in memory
 
 

@@ -18,8 +18,6 @@ from holdfast.session.secrecy import clean_text
 from holdfast.session.state import SCHEMA_VERSION, Session
 from holdfast.session.store import SessionBrief
 
-__all__ = ["Documents", "document_mark"]
-
 
 def document_mark(data: bytes) -> str:
     """What the server computes for a document as well: another one after any edit."""

@@ -10,8 +10,6 @@ from holdfast.durable.replace import replace
 from holdfast.session.layout import Layout
 from holdfast.session.side_files import remove_tree, write_stage_file
 
-__all__ = ["Export"]
-
 
 class Export:
     """Files at the paths that the template and the folder give."""

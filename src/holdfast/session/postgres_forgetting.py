@@ -15,8 +15,6 @@ from holdfast.session.writing import SessionWriter
 if TYPE_CHECKING:
     from holdfast.session.postgres import PostgresSessionStore
 
-__all__ = ["forget_in_database"]
-
 _OWNERS = """
 SELECT id FROM sessions UNION SELECT session FROM session_checkpoints UNION SELECT session FROM session_raw
 UNION SELECT session FROM session_files UNION SELECT session FROM session_damaged ORDER BY 1

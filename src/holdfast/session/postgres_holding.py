@@ -23,8 +23,6 @@ from holdfast.errors import Locked, StorageError
 from holdfast.session.holding import locked_by, this_owner
 from holdfast.session.store import Held, Owner
 
-__all__ = ["Hold", "holding", "who_holds"]
-
 _PATIENCE = 0.25  # seconds: somebody who only looks whether it is held has it for a moment
 _MISSED = 3  # signs of life that an owner may miss after a restart of the server before it counts as dead
 _COLUMNS = "name, host, pid, since, heartbeat"

@@ -15,8 +15,6 @@ from holdfast.session.state import Session
 from holdfast.session.store import CheckpointBrief, RawData
 from holdfast.session.writing import SessionWriter
 
-__all__ = ["Checkpoints", "RawRows", "StageFiles"]
-
 
 class Checkpoints:
     """The recovery points of all sessions. Each is the whole document of then; the server compresses it."""

@@ -13,8 +13,6 @@ from holdfast.durable.records import Entry
 from holdfast.errors import InputError
 from holdfast.session.store import RawData
 
-__all__ = ["RawFolder", "find_ref", "ref_of"]
-
 _PREFIX = "raw:"
 
 

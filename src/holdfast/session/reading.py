@@ -12,8 +12,6 @@ from holdfast.session.output import StageOutput, legacy_output, parse_output
 from holdfast.session.state import SCHEMA_VERSION, STAGE_STATUSES, STATUSES, Session, SessionError, StageRecord
 from holdfast.session.upgrades import upgraded
 
-__all__ = ["SESSION_FIELDS", "decode_session", "read_session"]
-
 SESSION_FIELDS = (
     *("workflow_id", "task", "topic_tag", "status", "current_stage", "next_stage", "completed_stages", "error"),
     *("created_at", "updated_at", "stage_outputs", "memory_snapshots", "stages", "retrieved", "usage", "lineage"),

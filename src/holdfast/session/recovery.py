@@ -20,8 +20,6 @@ from holdfast.session.state import Session
 from holdfast.session.store import CheckpointBrief
 from holdfast.session.writing import Part, SessionWriter, written
 
-__all__ = ["RecoveryPoints"]
-
 _SPLIT = ("stage_outputs", "stages", "memory_snapshots", "retrieved", "workflow", "configuration")
 
 

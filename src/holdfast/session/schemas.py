@@ -10,8 +10,6 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 
-__all__ = ["check_schema", "data_problems", "embedded"]
-
 _MOST = 20  # problems that are worth telling at once
 _LONG = 200
 

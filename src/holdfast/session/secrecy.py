@@ -7,8 +7,6 @@ from typing import Any
 
 from holdfast.config.redaction import HIDDEN, is_secret_key, redact, redact_text
 
-__all__ = ["clean_configuration", "clean_definition", "clean_text"]
-
 
 def clean_text(text: str) -> str:
     """A text of an error: without passwords in addresses, keys and tokens."""

@@ -11,8 +11,6 @@ from holdfast.durable.replace import temp_name
 from holdfast.errors import StorageError
 from holdfast.session.names import stage_folder
 
-__all__ = ["copy_tree", "files_below", "remove_tree", "write_stage_file"]
-
 
 def write_stage_file(disk: Disk, stages: str, number: int, stage: str, name: str, text: str) -> None:
     """Write `NN-stage/name.md` whole or not at all. Without a sync: it is a copy for people, and a run writes two for each stage."""

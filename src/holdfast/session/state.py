@@ -12,19 +12,6 @@ from typing import Any, Literal, get_args
 
 from holdfast.session.output import StageOutput
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "STAGE_STATUSES",
-    "STATUSES",
-    "Session",
-    "SessionError",
-    "StageRecord",
-    "StageStatus",
-    "Status",
-    "parse_session",
-    "session_json",
-]
-
 SCHEMA_VERSION = 1
 
 Status = Literal["ready", "running", "paused", "halted", "completed", "cancelled"]

@@ -14,8 +14,6 @@ from typing import Literal, Protocol
 
 from holdfast.session.state import Session, Status
 
-__all__ = ["CheckpointBrief", "Held", "Owner", "RawData", "SessionBrief", "SessionStore", "Touched"]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionBrief:

@@ -8,8 +8,6 @@ from typing import Any
 
 from holdfast.session.state import Session
 
-__all__ = ["forked", "restored", "spare_name"]
-
 
 def restored(then: Session) -> Session:
     """A kept state as one to go on from: nobody runs it now, whatever it says."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["STEPS", "upgraded"]
-
 Document = dict[str, Any]
 
 

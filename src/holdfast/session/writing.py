@@ -17,8 +17,6 @@ from holdfast.session.reading import ERROR_FIELDS, RECORD_FIELDS, SESSION_FIELDS
 from holdfast.session.secrecy import clean_configuration, clean_definition, clean_text
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord
 
-__all__ = ["Part", "SessionWriter", "mark_of", "record_json", "written"]
-
 
 def mark_of(revision: int, data: bytes) -> str:
     """The fingerprint of a session file: which revision it is, and its very bytes."""

@@ -9,15 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.durable import Folder
+from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError, InputError, OutsideRoot, StorageError
 from holdfast.skills.skill_file import Kind, Skill, located, parse_skill
 from holdfast.skills.switches import REFERENCE_FILE, Switches
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["SkillLibrary", "Skills", "open_skills"]
+    from holdfast.config.sections import Config
 
 _FILE = "SKILL.md"
 _MOST_BYTES = 1024 * 1024

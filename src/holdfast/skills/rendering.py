@@ -7,8 +7,6 @@ from html import escape
 
 from holdfast.skills.skill_file import Skill
 
-__all__ = ["render"]
-
 _HEAD = "Before you do what a skill is for, read its file with read_file and follow it."
 
 
@@ -54,6 +52,6 @@ def _line(skill: Skill, longest: int | None) -> str:
 
 
 def _approximate(text: str) -> int:
-    from holdfast.tokens import open_counter
+    from holdfast.tokens.counter import open_counter
 
     return open_counter().count_text(text)

@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from holdfast.durable import Lock, read_json, replace_json, set_aside
+from holdfast.durable.aside import set_aside
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import read_json, replace_json
 from holdfast.errors import Damaged, StorageError
-
-__all__ = ["REFERENCE_FILE", "Switches"]
 
 _SCHEMA = 1
 REFERENCE_FILE = "extensions_config.json"

@@ -9,7 +9,6 @@ from datetime import datetime
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import (
     Forgotten,
-    Hit,
     Moment,
     Passage,
     Stats,
@@ -24,11 +23,9 @@ from holdfast.context.archive import (
 from holdfast.context.catalogue import Catalogue
 from holdfast.context.forgetting import Oblivion
 from holdfast.context.history_index import SHAPE, document_of
-from holdfast.context.hits import hits_of, literal_hits, wanted
+from holdfast.context.hits import Hit, hits_of, literal_hits, wanted
 from holdfast.context.records import MessageRecord, Record, SummaryRecord, record_from, written
 from holdfast.search.fulltext import FullTextIndex
-
-__all__ = ["MemoryArchive"]
 
 
 class MemoryArchive:

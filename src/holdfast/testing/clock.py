@@ -14,8 +14,6 @@ from datetime import UTC, datetime, timedelta
 from holdfast.clock import Clock
 from holdfast.errors import InputError
 
-__all__ = ["FakeClock"]
-
 _START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _NANO = 1_000_000_000
 

@@ -25,9 +25,6 @@ from typing import TypeVar
 from holdfast.durable.disk import Kind
 from holdfast.durable.faults import storage_error
 from holdfast.errors import Locked
-from holdfast.testing.failing_disk import Call, FailingDisk, Fault, ShortWrite
-
-__all__ = ["Call", "FailingDisk", "Fault", "PowerCut", "ShortWrite", "SimulatedDisk"]
 
 
 class PowerCut(BaseException):

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from holdfast.durable.disk import Disk, Kind
 from holdfast.durable.faults import storage_error
 
-__all__ = ["Call", "FailingDisk", "Fault", "ShortWrite"]
-
 
 @dataclass(frozen=True)
 class Fault:

@@ -7,8 +7,6 @@ from collections import Counter
 
 from holdfast.ids import IdSource
 
-__all__ = ["CountingIds"]
-
 
 class CountingIds(IdSource):
     """`run-000001`, `run-000002`, ...: each prefix counts for itself. Safe for many threads.

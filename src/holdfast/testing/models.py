@@ -26,48 +26,16 @@ from pydantic import BaseModel
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InputError
-from holdfast.testing.misbehaviour import HOSTILE, hostile, hostile_reply
+from holdfast.testing.misbehaviour import hostile_reply
 from holdfast.testing.replies import as_message, as_reply, chunks_of, count_quarters
 from holdfast.testing.script import (
-    COMPUTED,
-    ERRORS,
-    Call,
     Delay,
     Failure,
     Hostile,
     Repeat,
-    Reply,
     Request,
     Step,
-    Structured,
-    call,
-    delay,
-    raises,
-    repeat,
-    reply,
-    structured,
 )
-
-__all__ = [
-    "COMPUTED",
-    "ERRORS",
-    "HOSTILE",
-    "Call",
-    "Reply",
-    "Request",
-    "Script",
-    "ScriptExhausted",
-    "ScriptedModel",
-    "Step",
-    "Structured",
-    "call",
-    "delay",
-    "hostile",
-    "raises",
-    "repeat",
-    "reply",
-    "structured",
-]
 
 
 class ScriptExhausted(AssertionError):

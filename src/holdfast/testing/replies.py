@@ -16,8 +16,6 @@ from pydantic import BaseModel
 from holdfast.errors import InputError
 from holdfast.testing.script import Call, Computed, Reply, Request, Structured, tool_name
 
-__all__ = ["as_message", "as_reply", "chunks_of", "count_quarters", "count_request"]
-
 _WORDS = re.compile(r"\S+\s*|\s+")
 _PIECE = 12  # characters of tool arguments in one chunk
 _PER_MESSAGE = 3  # tokens around every message

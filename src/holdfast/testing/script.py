@@ -26,28 +26,6 @@ from pydantic import BaseModel
 
 from holdfast.errors import InputError
 
-__all__ = [
-    "COMPUTED",
-    "ERRORS",
-    "Answer",
-    "Call",
-    "Computed",
-    "Delay",
-    "Failure",
-    "Hostile",
-    "Repeat",
-    "Reply",
-    "Request",
-    "Step",
-    "Structured",
-    "call",
-    "delay",
-    "raises",
-    "repeat",
-    "reply",
-    "structured",
-]
-
 ERRORS: Mapping[str, type[Exception]] = {
     "overflow": ContextOverflowError,
     "rate_limit": ModelRateLimitError,

@@ -24,8 +24,6 @@ from holdfast.session.store import CheckpointBrief, Held, Owner, RawData, Sessio
 from holdfast.session.succession import forked, restored, spare_name
 from holdfast.session.writing import SessionWriter, mark_of
 
-__all__ = ["MemorySessionStore"]
-
 
 @dataclass
 class _Kept:

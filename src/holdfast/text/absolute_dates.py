@@ -23,8 +23,6 @@ from holdfast.text.date_rules import (
     of_lead,
 )
 
-__all__ = ["BOOK"]
-
 BOOK = Rulebook()
 
 

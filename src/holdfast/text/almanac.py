@@ -8,27 +8,6 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Literal
 
-__all__ = [
-    "FEASTS",
-    "MONTHS",
-    "NUMBERS",
-    "UNITS",
-    "WEEKDAYS",
-    "Days",
-    "Precision",
-    "add_months",
-    "day",
-    "feast",
-    "month",
-    "part",
-    "quarter",
-    "season",
-    "shift",
-    "week",
-    "weekend",
-    "year",
-]
-
 Precision = Literal["day", "weekend", "week", "month", "quarter", "season", "half", "year", "decade", "century", "range"]
 Days = tuple[date, date]
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Block", "BlockKind", "find_blocks"]
-
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)?(`{3,}|~{3,})")

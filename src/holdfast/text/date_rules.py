@@ -14,32 +14,6 @@ from functools import cache
 
 from holdfast.text.almanac import MONTHS, NUMBERS, UNITS, WEEKDAYS, Days, Precision
 
-__all__ = [
-    "COUNT",
-    "DAY",
-    "ENGLISH_MONTH",
-    "LONG_WEEKDAY",
-    "MONTH",
-    "MONTH_WORDS",
-    "UNIT",
-    "UNIT_WORDS",
-    "WEEKDAY",
-    "WEEKDAY_WORDS",
-    "YEAR",
-    "Context",
-    "Found",
-    "Resolver",
-    "Rule",
-    "Rulebook",
-    "coming",
-    "full_year",
-    "latest",
-    "month_number",
-    "number_of",
-    "of_lead",
-    "unit_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Context:

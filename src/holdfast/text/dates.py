@@ -15,8 +15,6 @@ from holdfast.text import absolute_dates, foreign_dates, relative_dates
 from holdfast.text.almanac import Precision
 from holdfast.text.date_rules import Context, Found, Rule
 
-__all__ = ["Span", "find_dates"]
-
 _RULES: tuple[Rule, ...] = (*absolute_dates.BOOK.rules, *relative_dates.BOOK.rules, *foreign_dates.BOOK.rules)
 
 _ANCHORS = frozenset(word for rule in _RULES for words in rule.needs for word in words)

@@ -9,8 +9,6 @@ from holdfast.text import almanac
 from holdfast.text.date_rules import YEAR, Context, Found, Rulebook, latest, number_of, unit_of
 from holdfast.text.language import guess_language
 
-__all__ = ["BOOK"]
-
 BOOK = Rulebook()
 
 _NEAR = {

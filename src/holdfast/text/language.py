@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from holdfast.text.stop_words import STOP_WORDS
 
-__all__ = ["NO_SPACES", "dominant_script", "guess_language", "is_spaceless", "script_of", "scripts"]
-
 # Where each script's letters begin; a block without letters of interest is "other".
 _STARTS: tuple[tuple[int, str], ...] = (
     (0x0000, "other"), (0x0041, "latin"), (0x005B, "other"), (0x0061, "latin"), (0x007B, "other"), (0x00AA, "latin"), (0x00AB, "other"),

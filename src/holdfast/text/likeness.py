@@ -19,8 +19,6 @@ from holdfast.text.normalise import normalise
 from holdfast.text.polarity import are_opposite, count_negations
 from holdfast.text.words import keys, terms, tokenise
 
-__all__ = ["NEAR", "Differences", "Traits", "compare", "is_near_duplicate", "likeness", "near_pairs", "signature", "traits"]
-
 NEAR = 0.8  # from here on two texts count as saying the same
 
 # Stems that change nothing in what is said.

@@ -11,18 +11,6 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Invisible",
-    "MixedScript",
-    "Normalised",
-    "find_invisible",
-    "find_mixed_script",
-    "fold",
-    "normalise",
-    "normalise_with_offsets",
-    "strip_invisible",
-]
-
 InvisibleKind = Literal["zero width", "bidi", "tag", "filler", "variation selector", "soft hyphen", "control", "private"]
 
 # Characters that draw nothing. The kinds matter to a reader of a report; the classes must not overlap.

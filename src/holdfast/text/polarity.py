@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["are_opposite", "count_negations", "without_negations"]
-
 _ENGLISH = (
     r"\b(?:not|no(?! ?\.? ?\d| longer)|no longer|never|none|nobody|nothing|nowhere|neither|cannot|without|hardly|barely|rarely|\w+n't)\b"
 )

@@ -21,8 +21,6 @@ from holdfast.text.date_rules import (
     unit_of,
 )
 
-__all__ = ["BOOK"]
-
 BOOK = Rulebook()
 
 _NEAR = {

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["Secret", "find_secrets", "redact"]
-
 
 @dataclass(frozen=True, slots=True)
 class Secret:

@@ -13,8 +13,6 @@ from typing import Literal
 
 from holdfast.text.blocks import Block, find_blocks
 
-__all__ = ["Sentence", "UnitKind", "split_sentences"]
-
 UnitKind = Literal["sentence", "heading", "item", "row", "code"]
 
 _LONG_ITEM = 600  # characters: an item that is a paragraph in disguise is split like one

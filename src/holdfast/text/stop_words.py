@@ -7,8 +7,6 @@ words that people search for ("system", "value", "work", "help"). Months, number
 
 from __future__ import annotations
 
-__all__ = ["STOP_PAIRS", "STOP_WORDS"]
-
 _LISTS = {
     "en": """
  a about above after again against all also am an and any are aren't as at be because been before being below between both but by can

@@ -21,8 +21,6 @@ from holdfast.text.language import NO_SPACES, guess_language, is_spaceless, scri
 from holdfast.text.normalise import fold
 from holdfast.text.stop_words import STOP_PAIRS, STOP_WORDS
 
-__all__ = ["Kind", "Term", "Word", "is_stop_word", "keys", "stem", "terms", "terms_with_offsets", "tokenise"]
-
 Kind = Literal["word", "compound", "number", "version", "date", "url", "email", "path", "identifier", "acronym", "characters"]
 
 _SNOWBALL = {

@@ -18,8 +18,6 @@ from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.tokens.usage import Price, Usage, amount
 
-__all__ = ["ANSWER", "MEMORY", "SUMMARY", "Accounts", "Charge", "Entry", "Limits", "PriceUnknown", "Tally"]
-
 ANSWER: Final = "answer"
 SUMMARY: Final = "summary"
 MEMORY: Final = "memory"

@@ -16,8 +16,6 @@ from collections import Counter
 
 from holdfast.tokens.counter import BaseCounter
 
-__all__ = ["ApproximateCounter", "estimate"]
-
 _CONTINUATION = bytes(range(0x80, 0xC0))
 """UTF-8 bytes that carry no class of their own: dropping them leaves one class byte for each character."""
 

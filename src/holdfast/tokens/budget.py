@@ -11,8 +11,6 @@ from typing import Final
 
 from holdfast.errors import BudgetError, InputError
 
-__all__ = ["PARTS", "Budget", "Share"]
-
 PARTS: Final[dict[str, int]] = {
     "base": 500,
     "memory": 500,

@@ -14,8 +14,6 @@ from typing import Any
 
 from holdfast.tokens.usage import Usage
 
-__all__ = ["Calibration"]
-
 _FIRST_STEP = math.log(1.25)
 """How far one report may move the factor when those before did not point the same way."""
 _SMALL = 200

@@ -22,8 +22,6 @@ from holdfast.tokens.notices import Notices
 from holdfast.tokens.providers import factor_of, maker_of
 from holdfast.tokens.schemas import ToolCounts
 
-__all__ = ["BaseCounter", "CallableCounter", "TokenCounter", "VocabularyMissing", "open_counter"]
-
 Keep = Literal["head", "tail"]
 
 

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from holdfast.tokens.counter import BaseCounter, Keep
 from holdfast.tokens.providers import factor_of, vocabulary_of
 
-__all__ = ["ExactCounter", "Vocabulary"]
-
 _lock = threading.Lock()
 _loaded: dict[str, Vocabulary] = {}
 

@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["UNKNOWN_SIZE", "image_size", "image_tokens", "size_of_block"]
-
 UNKNOWN_SIZE = (1024, 1024)
 
 _HEAD_BYTES = 4096

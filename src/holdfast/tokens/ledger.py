@@ -17,8 +17,6 @@ from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.messages import MESSAGE_OVERHEAD, Message, mark_of, plain_text
 from holdfast.tokens.messages import field as part
 
-__all__ = ["Ledger", "MessageCounts"]
-
 
 @dataclass
 class _Generation:

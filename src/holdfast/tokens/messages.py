@@ -17,20 +17,6 @@ from typing import Any, Protocol
 
 from holdfast.tokens.images import size_of_block
 
-__all__ = [
-    "CALL_OVERHEAD",
-    "FILE_PAGE_TOKENS",
-    "MEDIA_TOKENS",
-    "MESSAGE_OVERHEAD",
-    "REPLY_OVERHEAD",
-    "Message",
-    "count_content",
-    "count_message",
-    "field",
-    "mark_of",
-    "plain_text",
-]
-
 MESSAGE_OVERHEAD = 4
 """Three tokens that frame a message, and its role."""
 REPLY_OVERHEAD = 3

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["Notices"]
-
 
 class Notices:
     """Remembers what was said. Safe for many threads; keeps at most `most` keys and then starts over, so that it cannot grow for ever."""

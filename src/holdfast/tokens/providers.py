@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["FACTORS", "UNKNOWN_FACTOR", "factor_of", "maker_of", "provider_of", "vocabulary_of"]
-
 FACTORS: dict[str, float] = {
     "openai": 1.0,
     "anthropic": 1.4,  # no vocabulary published since Claude 2; LangChain reckons 3.3 characters a token, o200k has 4.4 to 4.75 in English

@@ -14,8 +14,6 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["ToolCounts", "tool_json", "tool_schema"]
-
 _TYPES: dict[object, str] = {
     str: "string",
     int: "integer",

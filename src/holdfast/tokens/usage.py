@@ -10,8 +10,6 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 
-__all__ = ["Price", "Usage", "amount"]
-
 _MILLION = Decimal(1_000_000)
 _CACHED = ("prompt_cache_hit_tokens", "cached_content_token_count", "cachedContentTokenCount")
 

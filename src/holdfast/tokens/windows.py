@@ -16,8 +16,6 @@ from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.tokens.notices import Notices
 
-__all__ = ["DEFAULT_WINDOW", "Window", "WindowUnknown", "find_window", "window_of"]
-
 DEFAULT_WINDOW = 8192
 
 

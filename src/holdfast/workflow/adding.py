@@ -12,8 +12,6 @@ from holdfast.workflow.graph import ancestors, cycle
 from holdfast.workflow.reading import parse_stage
 from holdfast.workflow.registry import Agents, find_agent
 
-__all__ = ["grown"]
-
 
 def grown(workflow: Workflow, by: str, wanted: Sequence[Mapping[str, Any]], agents: Agents | None) -> tuple[Workflow, tuple[Stage, ...]]:
     """The workflow with these stages, and the stages. Raises OutputInvalid, as for any output that does not fit, when they cannot be."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.session.output import StageOutput
     from holdfast.workflow.definition import Stage
 
-__all__ = ["RawAccess", "StageAgent", "StageRequest", "StageResult"]
-
 
 class RawAccess(Protocol):
     """The raw data of one session (W10): pages, tool output, whatever is too long to be passed on."""

@@ -12,8 +12,6 @@ from holdfast.session.store import SessionStore
 from holdfast.workflow import marking
 from holdfast.workflow.reopening import stored_workflow, with_added_stages
 
-__all__ = ["approve", "reject", "waiting_stages"]
-
 
 def waiting_stages(session: Session) -> tuple[str, ...]:
     """The stages whose outputs wait for a person."""

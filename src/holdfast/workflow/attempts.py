@@ -15,8 +15,6 @@ from holdfast.clock import Clock
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.judging import TimedOut
 
-__all__ = ["Attempt", "Floor", "Outcome"]
-
 LONGEST_WAIT = 0.1
 """Seconds until a request to stop is noticed at the latest."""
 

@@ -16,7 +16,7 @@ from holdfast.session.output import StageOutput
 from holdfast.session.secrecy import clean_text
 from holdfast.session.state import Session, SessionError
 from holdfast.session.store import SessionStore
-from holdfast.tokens import Accounts
+from holdfast.tokens.accounts import Accounts
 from holdfast.workflow import events, marking
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.attempts import Attempt
@@ -31,8 +31,6 @@ from holdfast.workflow.settings import RunSettings
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
-
-__all__ = ["Bench", "Work"]
 
 
 @dataclass

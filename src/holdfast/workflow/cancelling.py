@@ -9,8 +9,6 @@ from holdfast.errors import InputError
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 
-__all__ = ["cancel"]
-
 _LOOK = 0.05
 
 

@@ -15,10 +15,8 @@ from typing import Any, Literal
 
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
-from holdfast.tokens import TokenCounter
+from holdfast.tokens.counter import TokenCounter
 from holdfast.workflow.rendering import Piece, block, inert, memory_pieces, one_line, output_pieces
-
-__all__ = ["ContextBuilder", "EvictionPolicy", "Material", "StageContext"]
 
 EvictionPolicy = Literal["oldest_first", "least_relevant"]
 

@@ -16,8 +16,6 @@ from typing import Any, Literal
 from holdfast.session.secrecy import clean_definition
 from holdfast.workflow.graph import ancestors, needs_of
 
-__all__ = ["OnError", "OnLowConfidence", "Stage", "Workflow", "load_workflow", "parse_workflow"]
-
 OnError = Literal["halt", "skip"]
 OnLowConfidence = Literal["continue", "recheck", "halt"]
 

@@ -8,9 +8,6 @@ from holdfast.session.state import Session
 from holdfast.workflow.planning import result_stages
 from holdfast.workflow.reopening import stored_workflow, with_added_stages
 
-__all__ = ["failure_of", "result_of"]
-
-
 _GO_ON = "`holdfast resume` goes on with it."
 
 

@@ -8,26 +8,6 @@ from typing import ClassVar
 
 from holdfast.events import Event
 
-__all__ = [
-    "CheckpointWritten",
-    "ContextEvicted",
-    "FindingsStored",
-    "MemoriesRetrieved",
-    "OutputRejected",
-    "SessionEnded",
-    "SessionResumed",
-    "SessionStarted",
-    "StageCompleted",
-    "StageFailure",
-    "StageRetried",
-    "StageSaid",
-    "StageSkipped",
-    "StageStarted",
-    "StageWaiting",
-    "StagesAdded",
-    "WorkflowEvent",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowEvent(Event):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.workflow.definition import Stage
 
-__all__ = ["ancestors", "cycle", "final_stages", "needs_of"]
-
 Needs = Mapping[str, tuple[str, ...]]
 
 

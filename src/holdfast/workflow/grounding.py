@@ -16,8 +16,6 @@ from holdfast.extract.passages import Source
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.normalise import normalise
 
-__all__ = ["GroundingReport", "Resolve", "Verdict", "ground_finding", "ground_output", "lowered"]
-
 Resolve = Callable[[str], str | None]
 """The text that a source stands for, or None if there is no such source."""
 Kind = Literal["exact", "normalised", "near", "absent", "other figure", "other quote", "no source"]

@@ -27,8 +27,6 @@ from holdfast.session.state import SessionError
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage
 
-__all__ = ["Accept", "Ask", "Fail", "Retry", "TimedOut", "Tries", "Verdict", "judge", "stops_the_run"]
-
 LONGEST_PAUSE = 60.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HOPELESS = (ConfigError, InputError, BudgetError, ModelNotConfigured, ModelTooWeak, Cancelled)

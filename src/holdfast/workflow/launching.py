@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config import Config, config_from_values, load_config
-from holdfast.durable import REAL, Disk
+from holdfast.config.loading import config_from_values, load_config
+from holdfast.config.sections import Config
+from holdfast.durable.disk import REAL, Disk
 from holdfast.errors import ConfigError, InputError, WorkflowChanged
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
-from holdfast.tokens import Accounts, TokenCounter, open_counter
+from holdfast.tokens.accounts import Accounts
+from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
 from holdfast.workflow.bench import Bench
 from holdfast.workflow.context import ContextBuilder
@@ -37,8 +39,6 @@ from holdfast.workflow.stores import open_memories, open_store, session_file
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
-
-__all__ = ["Launcher", "resume", "run_workflow"]
 
 WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None

@@ -15,8 +15,6 @@ from holdfast.session.secrecy import clean_text
 from holdfast.session.state import Session, SessionError, StageRecord
 from holdfast.workflow.definition import Stage, Workflow
 
-__all__ = ["added", "completed", "failed", "noted", "record_of", "skipped", "started", "with_record"]
-
 
 def record_of(session: Session, stage: str) -> StageRecord:
     return session.stages.get(stage) or StageRecord()

@@ -13,8 +13,6 @@ from holdfast.session.state import Session, StageRecord
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.graph import final_stages
 
-__all__ = ["Finish", "Halt", "Pause", "Start", "Step", "Wait", "done_stages", "given_stages", "next_step", "placed", "result_stages"]
-
 
 @dataclass(frozen=True)
 class Start:

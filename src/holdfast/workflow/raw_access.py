@@ -8,8 +8,6 @@ from holdfast.errors import Cancelled, StorageError
 from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import RawAccess
 
-__all__ = ["SessionRaw"]
-
 
 class SessionRaw(RawAccess):
     """Reads and keeps raw data in the session's store, for one attempt.

@@ -22,8 +22,6 @@ from holdfast.session.schemas import check_schema
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.graph import ancestors, cycle, needs_of
 
-__all__ = ["SECTIONS", "load", "parse", "parse_stage"]
-
 SECTIONS = ("session", "memory", "knowledge", "limits")
 """Settings that may stand beside the stages, in the form of `config.yaml`."""
 

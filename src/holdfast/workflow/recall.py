@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.knowledge.records import Record, Trust
     from holdfast.knowledge.store import AddReport, KnowledgeStore
 
-__all__ = ["findings_of", "look_up", "store_findings"]
-
 ANY_TOPIC = "general"
 """The tag of workflows without a topic: it is stored, and what is looked up is not limited to it."""
 

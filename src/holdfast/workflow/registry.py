@@ -18,19 +18,17 @@ from holdfast.errors import ConfigError
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.definition import Stage, Workflow
 
-__all__ = ["EXTRACTION", "AgentSource", "Agents", "FunctionAgent", "find_agent", "find_agents"]
-
 AgentSource = StageAgent | type[StageAgent] | Callable[[StageRequest], object] | str
 """An agent, a class of agents, a function of the request, or the dotted path of one of these."""
 Agents = Mapping[str, AgentSource]
 
 EXTRACTION: Mapping[str, str] = {
-    "planner": "holdfast.workflow.extraction.planner:Planner",
-    "researcher": "holdfast.workflow.extraction.researcher:Researcher",
-    "synthesizer": "holdfast.workflow.extraction.synthesizer:Synthesizer",
-    "writer": "holdfast.workflow.extraction.writer:Writer",
-    "coder": "holdfast.workflow.extraction.coder:Coder",
-    "llm": "holdfast.workflow.extraction.llm:Plain",
+    "planner": "holdfast.offline.planner:Planner",
+    "researcher": "holdfast.offline.researcher:Researcher",
+    "synthesizer": "holdfast.offline.synthesizer:Synthesizer",
+    "writer": "holdfast.offline.writer:Writer",
+    "coder": "holdfast.offline.coder:Coder",
+    "llm": "holdfast.offline.llm:Plain",
 }
 """The agents that work without a model (W18)."""
 

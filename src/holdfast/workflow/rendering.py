@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from holdfast.session.output import StageOutput
 
-__all__ = ["Piece", "block", "context_markdown", "memory_pieces", "output_markdown", "output_pieces"]
-
 Kind = Literal["summary", "finding", "recommendations", "data", "memory"]
 
 

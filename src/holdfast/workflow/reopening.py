@@ -18,8 +18,6 @@ from holdfast.workflow import marking
 from holdfast.workflow.definition import Stage, Workflow, parse_workflow
 from holdfast.workflow.reading import parse_stage
 
-__all__ = ["check_unchanged", "reopened", "stored_workflow", "with_added_stages"]
-
 
 def stored_workflow(session: Session) -> Workflow:
     """The definition that the session keeps. Raises InputError when it keeps none, as files of other programs do."""

@@ -22,8 +22,6 @@ from holdfast.workflow.judging import Accept, Ask, Fail, Retry, Verdict, judge, 
 from holdfast.workflow.planning import Finish, Halt, Pause, Start, Wait, next_step, placed
 from holdfast.workflow.recall import look_up, store_findings
 
-__all__ = ["Runner"]
-
 
 class Runner:
     """Runs one session to its end, its next pause, its failure, or until somebody says stop."""

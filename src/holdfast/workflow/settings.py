@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from holdfast.config import Config, config_from_values, read_config
+from holdfast.config.loading import config_from_values, read_config
 from holdfast.config.redaction import redact
+from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
-from holdfast.tokens import Limits
+from holdfast.tokens.accounts import Limits
 from holdfast.workflow.context import EvictionPolicy
 from holdfast.workflow.definition import Workflow
-
-__all__ = ["RunSettings", "VectorStore", "settings_of", "workflow_config"]
-
 
 _NO_LIMITS = Limits()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
-from holdfast.config import Config
-from holdfast.durable import Disk
+from holdfast.config.sections import Config
+from holdfast.durable.disk import Disk
 from holdfast.events import Bus
 from holdfast.session.opening import store_of
 from holdfast.session.store import SessionStore
@@ -16,8 +16,6 @@ from holdfast.workflow.settings import RunSettings
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
-
-__all__ = ["open_memories", "open_store", "session_file"]
 
 
 def open_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Clock) -> SessionStore:

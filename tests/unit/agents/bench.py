@@ -11,9 +11,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 
 from holdfast.agents.lead import LeadAgent, make_lead_agent
-from holdfast.config import Config, config_from_values
+from holdfast.config.loading import config_from_values
+from holdfast.config.sections import Config
 from holdfast.events import Bus
-from holdfast.testing import Request, ScriptedModel
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import Request
 
 __all__ = ["asked_by", "configured", "is_subagent_call", "lead", "look", "make", "scripted", "whole"]
 

@@ -17,7 +17,8 @@ from langgraph.types import Interrupt, Overwrite, Send
 from holdfast.agents.checkpoints import FORGOTTEN, Checkpoints, _scrubbed, open_checkpoints
 from holdfast.agents.middleware.thread_data import LeadState, merge_artifacts, merge_images
 from holdfast.errors import Damaged
-from holdfast.testing import ScriptedModel, repeat
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 

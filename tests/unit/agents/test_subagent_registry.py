@@ -9,7 +9,7 @@ from tests.unit.agents.bench import look, make
 
 from holdfast.agents.subagents.registry import NEVER, Registry
 from holdfast.agents.subagents.results import NO_RESPONSE, SubagentResult
-from holdfast.config import config_from_values
+from holdfast.config.loading import config_from_values
 from holdfast.errors import InputError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config import load_config
+from holdfast.config.loading import load_config
 from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.mcp import McpStore

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.knowledge.records import Hit, Record, Why
 from holdfast.knowledge.shortlist import packed
-from holdfast.tokens import open_counter
+from holdfast.tokens.counter import open_counter
 
 COUNTER = open_counter()
 

@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import load_config
+from holdfast.config.loading import load_config
 from holdfast.errors import ConfigError, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
-from holdfast.session import FileSessionStore, Session, StageOutput, open_sessions
-from holdfast.testing import FailingDisk, FakeClock, Fault, SimulatedDisk
+from holdfast.session.files import FileSessionStore
+from holdfast.session.opening import open_sessions
+from holdfast.session.output import StageOutput
+from holdfast.session.state import Session
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk, Fault
 
 
 def session(id: str = "w-1", **more: Any) -> Session:

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 from holdfast.app.commands.session import app as session_app
 from holdfast.app.commands.sessions import app as sessions_app
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict
-from holdfast.session import FileSessionStore, Finding, Session, SessionError, StageOutput, StageRecord
+from holdfast.session.files import FileSessionStore
+from holdfast.session.output import Finding, StageOutput
+from holdfast.session.state import Session, SessionError, StageRecord
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
 HOSTILE = '<script>alert(1)</script> [bold]x[/bold] \x1b[31m $title "quoted" & more'

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import load_config
+from holdfast.config.loading import load_config
 from holdfast.errors import InputError
-from holdfast.skills import SkillLibrary, Switches, open_skills, parse_skill, render
-from holdfast.tokens import open_counter
+from holdfast.skills.library import SkillLibrary, open_skills
+from holdfast.skills.rendering import render
+from holdfast.skills.skill_file import parse_skill
+from holdfast.skills.switches import Switches
+from holdfast.tokens.counter import open_counter
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 

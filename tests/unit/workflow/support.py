@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.session.files import FileSessionStore
 from holdfast.session.state import Session
-from holdfast.testing import FakeClock
+from holdfast.testing.clock import FakeClock
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launching import resume, run_workflow
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import all_errors, load_config, read_config
+from holdfast.config.loading import load_config, read_config
+from holdfast.config.notices import all_errors
 from holdfast.errors import ConfigError
-from holdfast.workflow import Workflow, load_workflow, parse_workflow
+from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
 from holdfast.workflow.settings import settings_of, workflow_config
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"

@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Bus
 from holdfast.session.output import parse_output
-from holdfast.tokens import Usage
+from holdfast.tokens.usage import Usage
 from holdfast.workflow import events
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.approval import approve, reject

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.workflow.support import Agent, Place, linear, output
 
-from holdfast.durable import REAL
+from holdfast.durable.disk import REAL
 from holdfast.errors import DiskFull, RevisionConflict, StorageError
 from holdfast.session.files import FileSessionStore
 from holdfast.testing.failing_disk import FailingDisk, Fault

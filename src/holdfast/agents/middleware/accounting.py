@@ -13,15 +13,13 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, Mod
 from langchain_core.messages import AIMessage
 
 from holdfast.agents.middleware.thread_data import RunContext
-from holdfast.tokens import Accounts, Usage
-from holdfast.tokens.accounts import Charge, Limits, Tally
+from holdfast.tokens.accounts import Accounts, Charge, Limits, Tally
+from holdfast.tokens.usage import Usage
 
 if TYPE_CHECKING:
     from holdfast.agents.middleware.summarization import SummarizationMiddleware
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.events import Bus
-
-__all__ = ["AccountingMiddleware", "RunAccounts"]
 
 _FOR: ContextVar[RunContext | None] = ContextVar("holdfast_run", default=None)
 

@@ -19,8 +19,6 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-__all__ = ["Approval", "ApprovalMiddleware", "Decision"]
-
 _KIND = "approval"
 
 

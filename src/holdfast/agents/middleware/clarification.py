@@ -11,8 +11,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.middleware.loop_guard import ended_by
 
-__all__ = ["ASK", "ClarificationMiddleware", "question_in"]
-
 ASK = "ask_clarification"
 _ASKED = "The question was put to the user. The answer is the next message."
 

@@ -20,8 +20,6 @@ from holdfast.context.view import MARK, marks_of
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-__all__ = ["LoopGuardMiddleware", "ended_by", "since_user"]
-
 _WARNING = "[This is call {count} of {name} with the same arguments. It will not give anything new: do something else, or answer now.]"
 _STOPPED = "I stopped: {name} was called {count} times with the same arguments, and nothing new came of it."
 

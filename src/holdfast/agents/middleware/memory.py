@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from holdfast.memory.service import MemoryService
 
-__all__ = ["MemoryMiddleware", "MemoryState"]
-
 _REMINDER_TOKENS = 300
 
 
@@ -205,6 +203,6 @@ def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
 
 def _default_service() -> MemoryService:
     from holdfast.agents.memory_service import open_memory
-    from holdfast.config import load_config
+    from holdfast.config.loading import load_config
 
     return open_memory(load_config())

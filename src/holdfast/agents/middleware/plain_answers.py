@@ -7,8 +7,6 @@ from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
 
-__all__ = ["PlainAnswersMiddleware"]
-
 
 class PlainAnswersMiddleware(AgentMiddleware[Any, Any, Any]):
     """Takes the tools out of every request."""

@@ -45,16 +45,19 @@ from holdfast.context.window import Keeper, Prepared, Room
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.tokens import Accounts, BaseCounter, Budget, Calibration, TokenCounter, Usage, find_window, open_counter
+from holdfast.tokens.accounts import Accounts
+from holdfast.tokens.budget import Budget
+from holdfast.tokens.calibration import Calibration
+from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
+from holdfast.tokens.usage import Usage
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.context.archive import Archive
     from holdfast.context.offload import Outputs
-
-__all__ = ["SummarizationMiddleware", "WindowState"]
 
 _KEEP = ("messages", 20)
 _ENOUGH_REPORTS = 8
@@ -146,8 +149,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     @classmethod
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
         """From the `summarization` section. The summarizer is the one that S14 names; a model that is too weak for it is not asked."""
-        from holdfast.agents.models import summary_model
         from holdfast.context.offload import FileOutputs
+        from holdfast.models.factory import summary_model
 
         wanted = config.summarization
         return cls(
@@ -424,7 +427,7 @@ def _counter(wanted: str | TokenCounter | Callable[..., int], model: BaseChatMod
 
 def _default_archive() -> Archive:
     """Below the base directory that the command line would use here."""
-    from holdfast.config import base_directory, find_config
+    from holdfast.config.loading import base_directory, find_config
     from holdfast.context.archive import FileArchive
 
     return FileArchive(base_directory(find_config())[0])

@@ -19,8 +19,6 @@ from holdfast.agents.state import ThreadState, merge_messages
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-__all__ = ["LeadState", "RunContext", "ThreadDataMiddleware", "files_thread", "merge_artifacts", "merge_images"]
-
 _SNAPSHOT = 25
 """Updates between two whole copies of the messages: a thread is read from at most so many pieces, and older ones can go."""
 _IMAGES = 50

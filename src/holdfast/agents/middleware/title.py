@@ -19,16 +19,14 @@ from holdfast.agents.prompting import filled
 from holdfast.context.view import marks_of
 from holdfast.memory.filtering import without_uploads
 from holdfast.text.secrets import redact
-from holdfast.tokens import Usage
+from holdfast.tokens.usage import Usage
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from holdfast.agents.threads import Threads
-    from holdfast.config import Config
-    from holdfast.tokens import Accounts
-
-__all__ = ["TitleMiddleware", "Titles", "extracted_title"]
+    from holdfast.config.sections import Config
+    from holdfast.tokens.accounts import Accounts
 
 _END = re.compile(r"(?<=[.!?。！？])\s")
 _MOST = 4_000

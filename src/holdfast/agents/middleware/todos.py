@@ -23,8 +23,6 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 from typing_extensions import TypedDict  # before Python 3.12 pydantic does not take the one of the standard library
 
-__all__ = ["Todo", "TodoMiddleware", "TodoState"]
-
 
 class Todo(TypedDict):
     """One thing to do."""

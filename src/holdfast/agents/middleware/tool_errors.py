@@ -18,8 +18,6 @@ from holdfast.text.secrets import redact
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-__all__ = ["ToolErrorMiddleware", "failed_result"]
-
 _LONGEST = 2_000
 
 

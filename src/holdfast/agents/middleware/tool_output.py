@@ -18,15 +18,13 @@ from holdfast.context.records import records_of
 from holdfast.context.references import clipped
 from holdfast.context.view import marks_of, text_of
 from holdfast.ids import IdSource, RandomIds
-from holdfast.tokens import TokenCounter, open_counter
+from holdfast.tokens.counter import TokenCounter, open_counter
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
     from holdfast.context.archive import Archive
     from holdfast.context.offload import Outputs
-
-__all__ = ["ToolOutputMiddleware"]
 
 
 class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):

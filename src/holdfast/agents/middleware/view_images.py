@@ -20,8 +20,6 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.agents.tools.workplaces import Workplaces
 
-__all__ = ["ViewImagesMiddleware"]
-
 
 class ViewImagesMiddleware(AgentMiddleware[Any, Any, Any]):
     """Sends the pictures of this turn along. Outside of whatever counts what is really sent."""

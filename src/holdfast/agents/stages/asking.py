@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from holdfast.tokens import Usage, find_window, open_counter
+from holdfast.tokens.counter import open_counter
+from holdfast.tokens.usage import Usage
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-    from holdfast.tokens import TokenCounter
-
-__all__ = ["Answer", "Asker"]
+    from holdfast.tokens.counter import TokenCounter
 
 _ANSWER_SHARE = 4  # a quarter of the window is left to the answer
 _LARGEST_ANSWER = 8192

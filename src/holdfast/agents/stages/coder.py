@@ -17,12 +17,10 @@ from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.commands import PROGRAMS, sandbox_thread, stopping
 from holdfast.agents.stages.evidence import Evidence, Passage
 from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
-from holdfast.durable import replace_text
+from holdfast.durable.replace import replace_text
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.workflow.agent import StageRequest
-
-__all__ = ["ModelCoder"]
 
 _ROUNDS = 3
 _SHOWN = 6_000

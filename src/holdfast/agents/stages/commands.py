@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from holdfast.durable import replace_text
+from holdfast.durable.replace import replace_text
 from holdfast.errors import SandboxError
+from holdfast.offline.coder import Ran, RunCode
 from holdfast.sandbox.commands import Cancel, Sandbox
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.extraction.coder import Ran, RunCode
-
-__all__ = ["PROGRAMS", "run_code", "sandbox_thread", "stopping"]
 
 PROGRAMS = {"python": ("program.py", "python3 program.py"), "bash": ("program.sh", "bash program.sh")}
 """For each language the file that code is written to, and the command that runs it."""

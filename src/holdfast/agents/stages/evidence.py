@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import InputError
-from holdfast.extract import Source, select
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
+from holdfast.offline.gathering import library_of_outputs
+from holdfast.offline.sources import Library
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.extraction.gathering import library_of_outputs
-from holdfast.workflow.extraction.sources import Library
 from holdfast.workflow.rendering import inert
-
-__all__ = ["Evidence", "Passage"]
 
 
 @dataclass(frozen=True, slots=True)

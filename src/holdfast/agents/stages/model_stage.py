@@ -15,17 +15,16 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.evidence import Evidence
-from holdfast.durable import replace_text
+from holdfast.durable.replace import replace_text
 from holdfast.errors import Cancelled, OutputInvalid
-from holdfast.extract import Source, select
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
 from holdfast.session.output import StageOutput, output_schema, parse_output
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.grounding import ground_output
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-
-__all__ = ["ModelPlanner", "ModelStage", "ModelWriter", "Models", "fitted", "role_prompt", "stop_if_cancelled"]
 
 Models = Callable[[str | None], "BaseChatModel"]
 """The chat model of a name; None is the one that the run uses."""

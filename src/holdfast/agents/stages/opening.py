@@ -6,20 +6,18 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.models import abilities_of, create_chat_model, settings_of
 from holdfast.agents.stages.commands import run_code
 from holdfast.errors import ModelNotConfigured, ModelTooWeak
+from holdfast.models.factory import abilities_of, create_chat_model, settings_of
+from holdfast.offline.coder import Coder
 from holdfast.workflow.agent import StageAgent
-from holdfast.workflow.extraction.coder import Coder
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from holdfast.agents.stages.model_stage import Models
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.sandbox.commands import Sandbox
-
-__all__ = ["coder_without_model", "model_for_stages", "stage_agents"]
 
 
 def stage_agents(

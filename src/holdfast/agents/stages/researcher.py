@@ -14,25 +14,23 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphRecursionError
 
-from holdfast.agents.models import abilities_of
 from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.evidence import Evidence, Passage
 from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
 from holdfast.errors import HoldfastError
-from holdfast.tokens import Usage
+from holdfast.models.factory import abilities_of
+from holdfast.offline.gathering import gather
+from holdfast.offline.planning import split_task
+from holdfast.offline.questions import TaskQuestion, names_asked_about, question_terms, questions_given
+from holdfast.offline.retrieval import Retrieval
+from holdfast.offline.settings import whole_number
+from holdfast.offline.sources import Library
+from holdfast.offline.subjects import Names
+from holdfast.tokens.usage import Usage
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.extraction.gathering import gather
-from holdfast.workflow.extraction.planning import split_task
-from holdfast.workflow.extraction.questions import TaskQuestion, names_asked_about, question_terms, questions_given
-from holdfast.workflow.extraction.retrieval import Retrieval
-from holdfast.workflow.extraction.settings import whole_number
-from holdfast.workflow.extraction.sources import Library
-from holdfast.workflow.extraction.subjects import Names
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["ModelResearcher"]
+    from holdfast.config.sections import Config
 
 _PER_QUESTION = 4
 _CALLS = 12

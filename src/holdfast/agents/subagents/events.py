@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Literal
 from holdfast.agents.subagents.results import SubagentResult
 from holdfast.events import Artifacts, Bus, Event, TaskCompleted, TaskOutput, TaskStarted, TaskThread, TaskTurn
 
-__all__ = ["Emit", "Kind", "TaskCancelled", "TaskFailed", "TaskTimedOut", "Teller"]
-
 Kind = Literal["task_started", "task_running", "task_completed", "task_failed", "task_timed_out", "task_cancelled"]
 Emit = Callable[[dict[str, Any]], None]
 

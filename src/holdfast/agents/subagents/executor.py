@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from holdfast.agents.threads import Threads
     from holdfast.context.archive import Archive
 
-__all__ = ["Executor", "Running", "Task"]
-
 _STEPS_A_TURN = 2  # model and tools are a step each
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from holdfast.agents.threads import Threads
     from holdfast.context.archive import FileArchive
 
-__all__ = ["prune_subagents"]
-
 
 def prune_subagents(threads: Threads, archive: FileArchive, *, retain_days: int, now: datetime) -> list[str]:
     """Remove those that were last used longer ago, with their checkpoints, archive and files. Says which."""

@@ -15,9 +15,8 @@ from holdfast.ids import check_name
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-    from holdfast.config import Config, SubagentSettings
-
-__all__ = ["GENERAL", "NEVER", "Registry", "SubagentType"]
+    from holdfast.config.agent_sections import SubagentSettings
+    from holdfast.config.sections import Config
 
 GENERAL = "general-purpose"
 NEVER = frozenset({"task", "ask_clarification"})

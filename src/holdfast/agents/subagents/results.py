@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["NO_RESPONSE", "Status", "SubagentResult"]
-
 Status = Literal["completed", "failed", "timed_out", "cancelled", "turn_capped", "token_capped"]
 NO_RESPONSE = "No response"
 

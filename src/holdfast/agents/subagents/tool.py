@@ -16,8 +16,6 @@ from holdfast.agents.subagents.executor import Executor, Task
 from holdfast.agents.subagents.registry import GENERAL, Registry
 from holdfast.agents.subagents.results import SubagentResult
 
-__all__ = ["TURNS", "task_tool"]
-
 TURNS = 20
 
 

@@ -10,8 +10,6 @@ from langchain_core.tools import BaseTool
 
 from holdfast.agents.tools.workplaces import Workplaces, tool_of
 
-__all__ = ["bash"]
-
 
 def bash(places: Workplaces, settings: Mapping[str, Any] | None = None) -> BaseTool:
     """Runs a command to its end. A cancelled turn, or a sub-agent that is stopped, stops its command with it."""

@@ -11,8 +11,6 @@ from langchain_core.tools import BaseTool
 from holdfast.agents.tools.workplaces import Workplaces, tool_of
 from holdfast.sandbox import searching
 
-__all__ = ["glob", "grep", "ls", "read_file", "str_replace", "write_file"]
-
 Runtime = ToolRuntime[Any, Any]
 Settings = Mapping[str, Any]
 

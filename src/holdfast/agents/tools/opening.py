@@ -18,9 +18,8 @@ from holdfast.config.known import nearest
 from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config, ToolConfig
-
-__all__ = ["BUILT_IN", "open_tools", "open_workplaces"]
+    from holdfast.config.agent_sections import ToolConfig
+    from holdfast.config.sections import Config
 
 _LOG = logging.getLogger("holdfast.tools")
 _OURS = "holdfast.agents."

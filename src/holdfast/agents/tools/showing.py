@@ -13,8 +13,6 @@ from langgraph.types import Command
 from holdfast.agents.tools.workplaces import Workplaces, tool_of
 from holdfast.errors import InputError
 
-__all__ = ["IMAGE_BYTES", "image_type", "present_files", "view_image"]
-
 IMAGE_BYTES = 5_000_000
 _KINDS = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
 

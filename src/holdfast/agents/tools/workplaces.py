@@ -16,8 +16,6 @@ from holdfast.agents.middleware.thread_data import files_thread
 from holdfast.errors import HoldfastError, InputError
 from holdfast.sandbox.commands import Sandbox
 
-__all__ = ["Workplaces", "tool_of"]
-
 _OPEN = 32  # an idle one holds three descriptors
 
 _P = ParamSpec("_P")

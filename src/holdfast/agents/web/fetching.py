@@ -17,8 +17,6 @@ from holdfast.errors import WebError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Fetched", "Fetcher", "Page"]
-
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = "Mozilla/5.0 (compatible; holdfast)"
 _ACCEPT = "text/html,application/xhtml+xml,text/plain,text/markdown,application/json;q=0.9,*/*;q=0.5"

@@ -15,8 +15,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import AddressRefused, ConfigError, WebError
 
-__all__ = ["Guard", "Resolver", "Target", "is_public", "shown", "system_resolver"]
-
 Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
 """From a host name and a port to the addresses as text. Raises OSError when there is none."""

@@ -13,8 +13,6 @@ from holdfast.errors import WebError
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
-__all__ = ["read_page"]
-
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/javascript", "application/x-yaml", "application/yaml"})
 _DROPPED = (

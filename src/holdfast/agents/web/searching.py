@@ -15,8 +15,6 @@ from holdfast.agents.web.guard import shown
 from holdfast.config.known import nearest
 from holdfast.errors import ConfigError, InputError, WebError
 
-__all__ = ["PROVIDERS", "DuckDuckGo", "HttpSearcher", "Provider", "Result", "Searcher", "open_searcher"]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

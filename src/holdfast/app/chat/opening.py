@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.models import abilities_of, create_chat_model, pick
 from holdfast.errors import InputError
+from holdfast.models.choice import pick
+from holdfast.models.factory import abilities_of, create_chat_model
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["described", "open_talk"]
+    from holdfast.config.sections import Config
 
 
 @contextmanager

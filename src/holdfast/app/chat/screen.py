@@ -13,8 +13,6 @@ from typing import IO, Any
 
 from holdfast.agents.turn_events import ApprovalNeeded, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 
-__all__ = ["Screen", "one_line"]
-
 _DIM, _RED, _BOLD, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 _WIDTH = 100
 _ENDINGS = {

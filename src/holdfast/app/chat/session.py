@@ -16,9 +16,7 @@ from holdfast.app.chat.uploading import noticed
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["converse", "one_turn"]
+    from holdfast.config.sections import Config
 
 
 def one_turn(talk: Any, events: Iterator[TurnEvent], screen: Screen, *, ask: bool) -> Ended:

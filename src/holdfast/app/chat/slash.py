@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.app.chat.screen import Screen, one_line
 from holdfast.config.known import nearest
 from holdfast.errors import HoldfastError, InputError
-from holdfast.tokens import Budget
+from holdfast.tokens.budget import Budget
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
-
-__all__ = ["COMMANDS", "Leave", "Slash", "run_command"]
+    from holdfast.config.sections import Config
 
 
 class Leave(Exception):
@@ -121,7 +119,7 @@ def _budget(slash: Slash, words: list[str]) -> None:
     summarization = agent.assembled.summarization
     manifest = summarization.manifest(slash.talk.thread)
     if manifest is None:
-        from holdfast.tokens import find_window
+        from holdfast.tokens.windows import find_window
 
         split = Budget.split(find_window(agent.model).tokens, slash.config.memory.max_injection_tokens)
         slash.screen.line(f"Nothing was sent in this process yet. The window has {split.window:,} tokens: " + _split(split))

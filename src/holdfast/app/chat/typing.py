@@ -7,8 +7,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["read_message", "remember_lines"]
-
 _QUOTES = '"""'
 
 

@@ -10,8 +10,6 @@ from holdfast.errors import InputError
 from holdfast.sandbox.conversion import MarkItDown
 from holdfast.sandbox.uploads import Upload, Uploads
 
-__all__ = ["noticed", "take_files"]
-
 
 def take_files(talk: Any, paths: Sequence[Path]) -> list[Upload]:
     """Copy the files into the thread's uploads, office formats also as Markdown. InputError, before anything is copied, for a wrong one."""

@@ -8,7 +8,8 @@ import typer
 
 from holdfast.app.logs import open_config
 from holdfast.app.output import ConfigOption, JsonOption, show
-from holdfast.tokens import Budget, find_window
+from holdfast.tokens.budget import Budget
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,7 @@ from holdfast.app.output import ConfigOption, JsonOption, show
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

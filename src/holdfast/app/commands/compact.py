@@ -29,7 +29,7 @@ def compact(
     """Shorten a conversation: what leaves the window stays in the archive, word for word, and can be searched."""
     loaded = open_config(config)
     from holdfast.agents.lead import make_lead_agent
-    from holdfast.agents.models import create_chat_model
+    from holdfast.models.factory import create_chat_model
 
     chosen = create_chat_model(model, config=loaded, retries=False) if model else None
     with make_lead_agent(loaded, agent=agent, model=chosen) as made:

@@ -10,8 +10,12 @@ import typer
 
 from holdfast.app.logs import open_config
 from holdfast.app.output import ConfigOption, JsonOption, show
-from holdfast.config import Config, Setting, effective_settings, example_text, find_config, upgrade_text
-from holdfast.durable import replace
+from holdfast.config.effective import Setting, effective_settings
+from holdfast.config.example import example_text
+from holdfast.config.loading import find_config
+from holdfast.config.migration import upgrade_text
+from holdfast.config.sections import Config
+from holdfast.durable.replace import replace
 from holdfast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:

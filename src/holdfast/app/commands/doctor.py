@@ -17,8 +17,8 @@ import typer
 from holdfast import __version__
 from holdfast.app.logs import open_config
 from holdfast.app.output import ConfigOption, JsonOption, show
-from holdfast.config import Config
-from holdfast.durable import probe
+from holdfast.config.sections import Config
+from holdfast.durable.probe import probe
 from holdfast.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _configuration(config: Config) -> Finding:
 
 
 def _model(config: Config) -> Finding:
-    from holdfast.agents.choice import pick
+    from holdfast.models.choice import pick
 
     choice = pick(config)
     detail = [{"what": one.what, "usable": one.usable, "seen": one.seen} for one in choice.considered]

@@ -15,7 +15,7 @@ from holdfast.app.output import ConfigOption, JsonOption, show
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
     from holdfast.knowledge.store import KnowledgeStore
 
 app = typer.Typer(

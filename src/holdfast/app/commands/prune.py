@@ -15,7 +15,7 @@ from holdfast.errors import Locked
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.config import Config
+    from holdfast.config.sections import Config
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

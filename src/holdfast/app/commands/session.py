@@ -42,7 +42,7 @@ def show_session(
     """Tell a session as a story: the task, each stage with what it found, what went wrong, what to do next."""
     from holdfast.app.deciding import sessions
     from holdfast.app.session_story import draw_story
-    from holdfast.durable import replace_text
+    from holdfast.durable.replace import replace_text
     from holdfast.session.state import session_json
 
     with sessions(config, session_config) as store:
@@ -191,7 +191,7 @@ def export(
     """Write a session as JSON, or as Markdown for people."""
     from holdfast.app.deciding import sessions
     from holdfast.app.session_story import story_markdown
-    from holdfast.durable import replace_text
+    from holdfast.durable.replace import replace_text
     from holdfast.session.writing import SessionWriter
 
     with sessions(config, session_config) as store:

@@ -14,14 +14,14 @@ from tests.unit.workflow.extraction.desk import PUMPS, Desk, write_corpus
 
 from holdfast.errors import Cancelled, ConfigError, SandboxError
 from holdfast.knowledge.records import Hit, Record
+from holdfast.offline.coder import Coder, Ran
+from holdfast.offline.llm import Plain
+from holdfast.offline.planner import Planner
+from holdfast.offline.researcher import Researcher
+from holdfast.offline.synthesizer import Synthesizer
+from holdfast.offline.writer import FILE, Writer
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.extraction.coder import Coder, Ran
-from holdfast.workflow.extraction.llm import Plain
-from holdfast.workflow.extraction.planner import Planner
-from holdfast.workflow.extraction.researcher import Researcher
-from holdfast.workflow.extraction.synthesizer import Synthesizer
-from holdfast.workflow.extraction.writer import FILE, Writer
 
 TASK = "Compare the Calder 9 and the Norvik H2 on noise, seasonal efficiency, price and delivery time."
 SOURCES = {"sources": {"folder": str(PUMPS)}}

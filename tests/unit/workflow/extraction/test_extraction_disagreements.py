@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.workflow.extraction.desk import PUMPS
 
-from holdfast.workflow.extraction.claims import claims_of
-from holdfast.workflow.extraction.disagreements import Conflict, find_conflicts
-from holdfast.workflow.extraction.sources import Document, read_folder
-from holdfast.workflow.extraction.subjects import Names
+from holdfast.offline.claims import claims_of
+from holdfast.offline.disagreements import Conflict, find_conflicts
+from holdfast.offline.sources import Document, read_folder
+from holdfast.offline.subjects import Names
 
 NAMES = Names(("Osprey", "Harrow"))
 

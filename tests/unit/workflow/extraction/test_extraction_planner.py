@@ -8,9 +8,9 @@ import pytest
 from tests.unit.workflow.extraction.desk import Desk
 
 from holdfast.errors import ConfigError, InputError
+from holdfast.offline.planner import Planner
+from holdfast.offline.planning import split_task
 from holdfast.text.words import terms
-from holdfast.workflow.extraction.planner import Planner
-from holdfast.workflow.extraction.planning import split_task
 
 FRAME = frozenset(terms("What is said about together Which figures are given Under which conditions exceptions or limits are there the of"))
 

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.workflow.extraction.desk import write_corpus
 
 from holdfast.errors import ConfigError, InputError
-from holdfast.workflow.extraction.foreign_orders import tainted_units
-from holdfast.workflow.extraction.quantities import differ, find_quantities
-from holdfast.workflow.extraction.readable import readable
-from holdfast.workflow.extraction.sources import Document, Library, read_folder
-from holdfast.workflow.extraction.subjects import Names
+from holdfast.offline.foreign_orders import tainted_units
+from holdfast.offline.quantities import differ, find_quantities
+from holdfast.offline.readable import readable
+from holdfast.offline.sources import Document, Library, read_folder
+from holdfast.offline.subjects import Names
 
 
 def test_a_page_becomes_headings_paragraphs_items_and_rows_without_scripts_and_navigation() -> None:

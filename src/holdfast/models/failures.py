@@ -1,0 +1,261 @@
+"""What went wrong in a call of a model, in our words: one kind, one sentence, one hint, whatever provider it came from.
+
+`typed` looks at LangChain's typed errors first, then at the status that nearly every client library carries, then at the words that
+gateways use for a full window. The provider's text is shown shortened and without secrets; for a refused key it is not shown at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from holdfast.config.redaction import HIDDEN, redact_text
+from holdfast.errors import HoldfastError, ModelError, ModelUnavailable
+
+Kind = Literal[
+    "authentication", "permission", "not_found", "quota", "rate_limit", "server", "connection", "timeout", "overflow", "invalid", "unknown"
+]
+
+_RETRYABLE: frozenset[Kind] = frozenset({"rate_limit", "server", "connection", "timeout"})
+_LONGEST_WAIT = 60.0
+"""A server that asks to wait longer than these seconds is not waited for."""
+_SHORTEST_SECRET = 6
+"""Keys such as `none`, given to servers that want none, are words and stay."""
+
+
+class CallFailed(ModelError):
+    """A call of a model failed. `kind` says how; `status` is the HTTP status, if any; `retryable` is whether asking again may help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Kind,
+        model: str | None = None,
+        hint: str | None = None,
+        status: int | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, model=model, hint=hint)
+        self.kind = kind
+        self.status = status
+        self.retryable = retryable
+
+
+class CallUnavailable(CallFailed, ModelUnavailable):
+    """The provider could not be reached, or would not serve us: key, permission, name, limits, time-out, its own failure."""
+
+
+class ContextOverflow(CallFailed):
+    """The request is larger than the model's window."""
+
+
+_BY_NAME: dict[str, Kind] = {
+    "ModelAuthenticationError": "authentication",
+    "ModelPermissionDeniedError": "permission",
+    "ModelNotFoundError": "not_found",
+    "ModelRateLimitError": "rate_limit",
+    "ModelAPIError": "server",
+    "ModelTimeoutError": "timeout",
+    "ModelConnectionError": "connection",
+    "ContextOverflowError": "overflow",
+    "ModelInvalidRequestError": "invalid",
+}
+"""The typed errors of langchain-core. Looked up by name along the ancestry of a class, so that nothing has to be imported for it."""
+
+_BY_STATUS: dict[int, Kind] = {
+    400: "invalid",
+    401: "authentication",
+    402: "quota",
+    403: "permission",
+    404: "not_found",
+    408: "timeout",
+    409: "server",
+    413: "overflow",
+    422: "invalid",
+    429: "rate_limit",
+    529: "server",
+}
+
+_OVERFLOW_WORDS = (
+    "context_length_exceeded",
+    "exceed_context_size",
+    "maximum context length",
+    "context window",
+    "context size",
+    "context length",
+    "prompt is too long",
+    "input is too long",
+    "too many input tokens",
+    "maximum number of tokens",
+    "reduce the length",
+    "contextwindowexceeded",
+)
+_QUOTA_WORDS = ("insufficient_quota", "exceeded your current quota", "credit balance", "billing")
+
+_SENTENCES: dict[Kind, tuple[str, str]] = {
+    "authentication": ("the provider refused the key", "Check `api_key` of the model, or the variable that it names."),
+    "permission": ("the key may not use this model", "Check what the account may use, or configure another model."),
+    "not_found": (
+        "the server does not know the model or the address",
+        "Check `model:` and `base_url:`; most OpenAI-compatible addresses end in /v1.",
+    ),
+    "quota": ("the account has no credit or quota left", "Top the account up, or configure another model under `fallbacks:`."),
+    "rate_limit": ("the provider's rate limit is reached", "Wait a little, raise `max_retries:`, or name other models under `fallbacks:`."),
+    "server": ("the provider failed", "Try again later, or name other models under `fallbacks:`."),
+    "connection": ("the server cannot be reached", "Check that it runs, `base_url:`, and the network."),
+    "timeout": ("no answer came in time", "Raise `timeout:` of the model, or check that the server is alive."),
+    "overflow": ("the request is larger than the model's window", "Set `max_input_tokens:` of the model to its real window."),
+    "invalid": (
+        "the provider rejected the request",
+        "Check the settings of the model: keys that are not ours go to it as they are.",
+    ),
+    "unknown": ("the call failed", "Try `holdfast models test` to see which kind of call works."),
+}
+
+
+def kind_of(error: BaseException) -> Kind | None:
+    """Which kind of model failure this is, or None when it does not look like one."""
+    if isinstance(error, CallFailed):
+        return error.kind
+    if isinstance(error, HoldfastError):
+        return None
+    text = " ".join(
+        str(part) for part in (error, getattr(error, "code", ""), getattr(error, "type", ""), getattr(error, "body", ""))
+    ).lower()
+    found = _kind_by_type(error) or _kind_by_status(error)
+    if found in {"invalid", "overflow", "server", None} and _status(error) is not None and any(words in text for words in _OVERFLOW_WORDS):
+        return "overflow"
+    if found == "rate_limit" and any(words in text for words in _QUOTA_WORDS):
+        return "quota"
+    return found or _kind_of_plain(error)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether asking the same again may help, soon enough to wait for."""
+    return kind_of(error) in _RETRYABLE and (retry_after(error) or 0.0) <= _LONGEST_WAIT
+
+
+def retry_after(error: BaseException) -> float | None:
+    """The seconds that the server asked to wait, if it did."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) * unit  # type: ignore[index]  # whatever mapping the client library has
+        except (KeyError, TypeError, ValueError):
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def typed(error: BaseException, *, model: str | None = None, secrets: Sequence[str] = ()) -> HoldfastError:
+    """The error in our words. One of ours is returned as it is; what no rule knows becomes a `CallFailed` of kind `unknown`.
+
+    `secrets` are values that must not be repeated, whatever form the provider's text gives them.
+    """
+    if isinstance(error, HoldfastError):
+        return error
+    kind = kind_of(error) or "unknown"
+    sentence, hint = _SENTENCES[kind]
+    status = _status(error)
+    who = f"model {model!r}: " if model else "model: "
+    where = f" at {address}" if kind in {"connection", "timeout"} and (address := _address(error)) else ""
+    asked = retry_after(error) if kind == "rate_limit" else None
+    told = "" if kind in {"authentication", "connection", "timeout"} else _excerpt(error, secrets)
+    message = "".join(
+        (
+            f"{who}{sentence}{where}",
+            f" ({status})" if status else "",
+            f"; it asks to wait {asked:g} s" if asked else "",
+            f": {told}" if told else ".",
+        )
+    )
+    made = ContextOverflow if kind == "overflow" else CallFailed if kind in {"invalid", "unknown"} else CallUnavailable
+    return made(message, kind=kind, model=model, hint=hint, status=status, retryable=is_retryable(error))
+
+
+def cause_of(error: BaseException, secrets: Sequence[str] = ()) -> BaseException | None:
+    """What may stand behind our error in a traceback: nothing, when the provider's text might show a key."""
+    if kind_of(error) in {"authentication", "permission"}:
+        return None
+    return error if all(without_secrets(str(one), secrets) == str(one) for one in _chain(error)) else None
+
+
+def _kind_by_type(error: BaseException) -> Kind | None:
+    for ancestor in type(error).__mro__:
+        if ancestor.__module__.startswith("langchain_core") and ancestor.__name__ in _BY_NAME:
+            return _BY_NAME[ancestor.__name__]
+    return None
+
+
+def _kind_by_status(error: BaseException) -> Kind | None:
+    status = _status(error)
+    if status is None:
+        return None
+    return _BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
+
+
+def _kind_of_plain(error: BaseException) -> Kind | None:
+    """Errors without a status: the socket's own, and those of the HTTP libraries, which share their names but no ancestor."""
+    names = {ancestor.__name__ for ancestor in type(error).__mro__}
+    if isinstance(error, TimeoutError) or names & {"TimeoutException", "APITimeoutError", "Timeout", "ReadTimeout"}:
+        return "timeout"
+    if isinstance(error, ConnectionError) or names & {
+        "TransportError",
+        "NetworkError",
+        "APIConnectionError",
+        "ConnectError",
+        "RemoteProtocolError",
+    }:
+        return "connection"
+    return None
+
+
+def _status(error: BaseException) -> int | None:
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "http_status", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600:
+                return value
+    return None
+
+
+def _address(error: BaseException) -> str | None:
+    """Where the request went: scheme, host and port, without path, user and query."""
+    for one in _chain(error):
+        try:
+            url = one.request.url  # type: ignore[attr-defined]  # httpx raises when there was no request
+        except (AttributeError, RuntimeError):
+            continue
+        host = getattr(url, "host", None)
+        if host:
+            port = getattr(url, "port", None)
+            return f"{url.scheme}://{host}{f':{port}' if port else ''}"
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _excerpt(error: BaseException, secrets: Sequence[str], limit: int = 240) -> str:
+    """What the provider said, on one line, shortened, without secrets."""
+    body = getattr(error, "body", None)
+    said = body.get("message") if isinstance(body, dict) else None
+    text = said if isinstance(said, str) and said else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    line = " ".join(without_secrets(text, secrets).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def without_secrets(text: str, secrets: Sequence[str]) -> str:
+    """The text without these values and without anything that has the form of a secret."""
+    for secret in secrets:
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    return redact_text(text)

@@ -1,0 +1,255 @@
+"""What single clauses claim about a subject: figures, dates, a yes or a no. Only what can be compared with another source's clause.
+
+A clause and not a sentence, because "needs 6 GB of memory: 2 GB for the heap" has one figure for the need and one for something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from holdfast.extract.passages import Unit
+from holdfast.offline.quantities import Quantity, find_quantities, full_dates, periods
+from holdfast.offline.sources import Document
+from holdfast.offline.subjects import IDENTIFIER, Names, Subject
+from holdfast.text.dates import Span
+from holdfast.text.language import guess_language
+from holdfast.text.normalise import normalise
+from holdfast.text.polarity import count_negations, without_negations
+from holdfast.text.sentences import split_sentences
+from holdfast.text.words import keys, tokenise
+
+_MARKER = re.compile(r"^\s*(?:[-*+•‣◦▪]\s+(?:\[[ xX]\]\s+)?|\(?\d{1,3}[.)]\s+|>\s*)+")
+_CLAUSES = re.compile(
+    r"(?<=[;:])\s+|,\s+|\s+[–—]\s+|\s+(?:and|but|yet|und|aber|et|mais|y|pero)\s+(?=(?:has|have|had|is|are|was|were|does|do|did|can|cannot|could|needs?|uses?|hat|ist|war"
+    r"|kann|wird|a|est|était|es|fue|tiene)\b)"
+)
+_MORE_CLAUSES = re.compile(r"\s+(?:and|but|while|whereas|und|während|et|tandis que|y|mientras)\s+|,\s+|;\s+")
+_VERSION = re.compile(r"\b(?:versions?|release|v)\s*(\d+(?:\.\d+)+)", re.IGNORECASE)
+_NUMBER_AFTER = re.compile(r"\s+v?(\d+(?:\.\d+)+)\b")
+_NO_LONGER = re.compile(r"\b(?:no longer|not any ?more|nicht mehr|ne \w+ plus|ya no)\b", re.IGNORECASE)
+_IRREGULAR = {
+    "lost": "lose", "loss": "lose", "fell": "fall", "rose": "rise", "ran": "run", "kept": "keep", "sold": "sell", "took": "take",
+    "taken": "take", "came": "come", "went": "go", "gave": "give", "given": "give", "held": "hold", "left": "leav",
+    "made": "make", "sent": "send", "written": "write", "wrote": "write", "grew": "grow", "grown": "grow", "began": "begin",
+    "begun": "begin", "broke": "break", "broken": "break", "built": "build", "found": "find", "met": "meet", "paid": "pay",
+    "said": "say", "saw": "see", "seen": "see", "spent": "spend", "stood": "stand", "won": "win", "shut": "close",
+}  # fmt: skip
+"""Forms that a stemmer cannot bring together, each with the stem of its verb."""
+_LIGHT = frozenset(
+    (
+        "about",
+        "around",
+        "approxim",
+        "roughli",
+        "near",
+        "almost",
+        "alreadi",
+        "still",
+        "also",
+        "onli",
+        "activ",
+        "current",
+        "now",
+        "even",
+        "everi",
+        "much",
+        "veri",
+        "figur",
+        "valu",
+        "accord",
+        "onc",
+        "ani",
+        "per",
+    )
+)
+_NEGATION_AT = re.compile(
+    r"\b(?:no longer|not any ?more|nicht mehr|not|no|never|none|nothing|neither|cannot|without|nicht|kein\w*|nie|pas|jamais|nunca|non"
+    r"|\w+n['’]t)\b|[不没沒未]|ない|ません",
+    re.IGNORECASE,
+)
+_NO_WHAT = ("no", "none", "nothing", "without", "kein", "keine", "keinen", "aucun", "aucune", "ningún", "ninguna")
+_SCOPE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One clause: its subject, what it says by its words, figures and dates, whether it denies, and the sentence around it."""
+
+    document: str
+    source: str
+    written: date | None
+    sentence: str
+    clause: str
+    subject: Subject
+    identified: bool
+    terms: frozenset[str]
+    order: tuple[str, ...]
+    quantities: tuple[Quantity, ...]
+    around: tuple[Quantity, ...]
+    dates: tuple[Span, ...]
+    around_dates: tuple[Span, ...]
+    denied: tuple[str, ...] | None
+    no_longer: bool
+    version: str
+    leads: bool
+    """Whether the subject is named at the beginning of the clause or of its sentence: then the clause is surely about it."""
+
+
+def bare_text(unit: Unit) -> str:
+    """The words of a unit on one line, without the mark of a list item or a heading."""
+    return re.sub(r"\s+", " ", _MARKER.sub("", unit.passage.text)).strip().strip("#").strip()
+
+
+def claims_of(document: Document, names: Names, chosen: Sequence[int] | None = None, *, sure: bool = True) -> list[Claim]:
+    """The claims of a document, or of its units with these numbers. Questions, headings and code claim nothing.
+
+    `sure` is that of `Names.of_units`: whether a sentence may be about what only the rest of its document suggests.
+    """
+    subjects = names.of_units(document, sure=sure)
+    wanted = range(len(document.units)) if chosen is None else chosen
+    whole = _document_version(document, names)
+    found: list[Claim] = []
+    for n in wanted:
+        unit = document.units[n]
+        if unit.kind not in ("sentence", "item", "row"):
+            continue
+        for sentence in _sentences(unit):
+            found.extend(_claims(document, unit, sentence, subjects[n], names, whole))
+    return found
+
+
+def _sentences(unit: Unit) -> list[str]:
+    text = bare_text(unit)
+    pieces = [one.text for one in split_sentences(text)] if unit.kind == "item" else [text]
+    return [piece for piece in pieces if not piece.rstrip("\"'”) ").endswith(("?", "？"))]
+
+
+def _leads(text: str, names: Names) -> bool:
+    return any(len(text[:start].split()) <= 1 for start, _, _ in names.places(text)[:1])
+
+
+def _document_version(document: Document, names: Names) -> tuple[Subject, str]:
+    """The version that a document describes, and of what."""
+    head = " ".join(unit.passage.text for unit in document.units[:3])
+    for _, end, name in names.places(head):
+        match = _NUMBER_AFTER.match(head, end)
+        if match:
+            return frozenset((name,)), match.group(1)
+    stated = _VERSION.search(head)
+    return names.of_document(document), stated.group(1) if stated else ""
+
+
+def _claims(document: Document, unit: Unit, sentence: str, subject: Subject, names: Names, whole: tuple[Subject, str]) -> Iterator[Claim]:
+    language = guess_language(sentence)
+    masked, version = _masked(sentence, names)
+    around, around_dates = tuple(find_quantities(masked)), tuple(periods(masked))
+    identifiers = frozenset(IDENTIFIER.findall(sentence))
+    for start, end in _spans(masked, several=len(names.named(sentence)) > 1):
+        clause, hidden = sentence[start:end], masked[start:end]
+        about, identified = _about(clause, subject, identifiers, names)
+        if about is None:
+            continue
+        quantities = tuple(find_quantities(hidden))
+        order = _terms(_unquantified(hidden, quantities), language)
+        if not order:
+            continue
+        yield Claim(
+            document=document.id,
+            source=document.cite(unit),
+            written=document.written,
+            sentence=sentence,
+            clause=clause.strip(" ,;:"),
+            subject=about,
+            identified=identified,
+            terms=frozenset(order),
+            order=order,
+            quantities=quantities,
+            around=around,
+            dates=tuple(full_dates(hidden)),
+            around_dates=around_dates,
+            denied=_denied(hidden, language),
+            no_longer=_NO_LONGER.search(clause) is not None,
+            version=version or (whole[1] if about == whole[0] else ""),
+            leads=_leads(clause, names) or _leads(sentence, names),
+        )
+
+
+def _masked(sentence: str, names: Names) -> tuple[str, str]:
+    """The sentence with names, versions and ticket numbers blanked, and the version that it speaks of."""
+    versions: list[str] = []
+    masked = sentence
+    for _, end, _ in names.places(sentence):
+        match = _NUMBER_AFTER.match(sentence, end)
+        if match:
+            versions.append(match.group(1))
+            masked = masked[: match.start()] + " " * (match.end() - match.start()) + masked[match.end() :]
+    masked = names.masked(masked)
+    for pattern in (IDENTIFIER, _VERSION):
+        masked = pattern.sub(lambda match: " " * len(match.group()), masked)
+    return masked, versions[0] if versions else ""
+
+
+def _spans(sentence: str, *, several: bool) -> list[tuple[int, int]]:
+    """Where the clauses stand. One without words of its own belongs to the one before it."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in (_MORE_CLAUSES if several else _CLAUSES).finditer(sentence):
+        if len(sentence[start : match.start()]) >= 6 and re.search(r"[^\W\d_]{2}", sentence[match.end() :][:60]):
+            # "Noise: 44 dB" is one claim; "needs 6 GB: 2 GB for the heap" are two.
+            short = (
+                sentence[match.start() - 1] == ":"
+                and re.match(r"[-+]?[\d$€£]", sentence[match.end() :])
+                and not re.search(r"\d", sentence[start : match.start()])
+            )
+            if not short:
+                spans.append((start, match.start()))
+                start = match.end()
+    spans.append((start, len(sentence)))
+    return spans
+
+
+def _about(clause: str, subject: Subject, identifiers: frozenset[str], names: Names) -> tuple[Subject | None, bool]:
+    """What a clause is about; None if it could be about several things. The number of a ticket says it best."""
+    own = frozenset(IDENTIFIER.findall(clause)) or identifiers
+    if own:
+        return (own, True) if len(own) == 1 else (None, True)
+    named = names.named(clause) or subject
+    return (named, False) if len(named) <= 1 else (None, False)
+
+
+def _unquantified(text: str, quantities: Sequence[Quantity]) -> str:
+    for one in reversed(quantities):
+        text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
+    return text
+
+
+def _terms(text: str, language: str) -> tuple[str, ...]:
+    """The content words of a clause: no numbers, no light words, no negation; irregular verbs in one form."""
+    dates = {piece for span in full_dates(text) for word in tokenise(span.text) for piece in keys(word, language)}
+    found: dict[str, None] = {}
+    for word in tokenise(without_negations(text, language)):
+        if word.kind in ("number", "version", "date"):
+            continue
+        for key in keys(word, language):
+            key = _IRREGULAR.get(word.text.lower(), _IRREGULAR.get(key, key))
+            if key not in _LIGHT and key not in dates and not key.isdigit():
+                found[key] = None
+    return tuple(found)
+
+
+def _denied(clause: str, language: str) -> tuple[str, ...] | None:
+    """What a clause denies: the words after its negation; None if it does not deny, or denies twice."""
+    if count_negations(normalise(clause), language) % 2 == 0:
+        return None
+    at = _NEGATION_AT.search(clause)
+    if at is None:
+        return None
+    # "Loses no message": the verb before the negation is denied with what follows. "Is not ours" denies nothing that can be compared.
+    verb = _terms(clause[: at.start()], language)[-1:] if at.group().lower() in _NO_WHAT else ()
+    after = _terms(clause[at.end() :], language)
+    if not after and language != "en":
+        return _terms(clause, language)[-_SCOPE:] or None
+    return (*verb, *after[:_SCOPE]) if after else None

@@ -1,0 +1,89 @@
+"""The plain stage without a model: what its system prompt asks for, answered by sentences of what it was given (W12, W18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
+from holdfast.offline.foreign_orders import tainted_units
+from holdfast.offline.gathering import gather, library_of_outputs
+from holdfast.offline.questions import TaskQuestion, question_terms
+from holdfast.offline.settings import whole_number
+from holdfast.offline.sources import Document, Library
+from holdfast.session.output import CONFIDENCES, Finding, StageOutput
+from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.grounding import ground_output
+
+_TOKENS = 400
+
+
+class Plain:
+    """Selects the sentences that answer the system prompt and the task. Settings: `max_tokens` of what is selected (400), `sources`.
+
+    It reads the findings and raw data of the outputs that it was given, the retrieved memories, and its own `sources`.
+    """
+
+    def run(self, request: StageRequest) -> StageResult:
+        budget = whole_number(request.stage, "max_tokens", _TOKENS)
+        asked = " ".join(part.strip() for part in (request.system_prompt, request.task) if part.strip())
+        library = _readings(request, asked)
+        question = asked or None
+        extract = select([Source(document.id, _clean(document)) for document in library], budget=budget, question=question)
+        findings = tuple(
+            Finding(" ".join(passage.text.split()), passage.source) for passage in extract.passages if passage.text.strip("#- \n")
+        )
+        refs = {
+            document.id: document.ref or request.raw.put(document.text, source=document.id, media_type="text/markdown")
+            for document in library
+        }
+        used = dict.fromkeys(finding.source for finding in findings)
+        left = sum(one.units for one in extract.left_out)
+        given = [output.confidence for output in request.given if output.key_findings]
+        output = StageOutput(
+            request.stage.name,
+            _summary(len(findings), len(library), left),
+            tuple(Finding(one.fact, one.source, extra={"raw": refs[one.source]}) for one in findings),
+            max((*given, "medium"), key=CONFIDENCES.index) if findings else "low",
+            () if findings else ("Give this stage sources, or outputs to read.",),
+            tuple(dict.fromkeys(refs[name] for name in used)),
+            {"method": "extraction", "text": extract.text},
+        )
+        return StageResult(output=ground_output(output, library.text_of)[0])
+
+
+def _summary(found: int, texts: int, left: int) -> str:
+    if not found:
+        return "There was nothing to select from. Nothing was generated."
+    selected = f"{found} sentences out of {texts} texts were selected for what was asked, word for word"
+    return f"{selected}; {left} were left out. Nothing was generated."
+
+
+def _readings(request: StageRequest, asked: str) -> Library:
+    """All that the stage may read: raw data of the given outputs, findings whose raw data is not at hand, memories, its own sources."""
+    library = library_of_outputs(request)
+    for document in _findings(request, library):
+        library.add(document)
+    for document in gather(request, [TaskQuestion("q1", asked, question_terms(asked))] if asked else []):
+        if library.get(document.id) is None:
+            library.add(document)
+    return library
+
+
+def _findings(request: StageRequest, library: Library) -> Iterable[Document]:
+    facts: dict[str, list[str]] = {}
+    for output in request.given:
+        for finding in output.key_findings:
+            if library.get(finding.source) is None:
+                facts.setdefault(finding.source, []).append(finding.fact)
+    return [Document(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
+
+
+def _clean(document: Document) -> str:
+    """The text without what gives orders to an assistant."""
+    bad = tainted_units(document)
+    text = document.text
+    for n in sorted(bad, reverse=True):
+        passage = document.units[n].passage
+        text = text[: passage.start] + text[passage.end :]
+    return text

@@ -1,0 +1,167 @@
+"""The contract of a storage backend. Its docstrings are the promises, and `tests/contract/test_backend.py` holds every backend to them.
+
+A key is a relative path such as `memory.json`, `agents/coder/memory.json` or `sessions/ID/log.jsonl`: in a folder it is the file's path,
+in PostgreSQL it is the name of the row. What is kept under a key is a document (bytes that are replaced as a whole), a log (records that
+are only added) or a blob (bytes named by their hash). Above this seam there is no file and no SQL; below it, nothing of any room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Kind = Literal["document", "log", "blob"]
+Mark = str
+"""Changes whenever what is kept under a key changes, by whoever: another process, a person with an editor or with SQL. Opaque."""
+
+ABSENT: Mark = "absent"
+"""As `expect`: there must be nothing under this key yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document as it was read, and the mark to give back as `expect`."""
+
+    data: bytes
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The sound records of a log from a position on. `mark` is that of the log's end; `damage` says in words what could not be read."""
+
+    records: tuple[Mapping[str, Any], ...]
+    mark: Mark
+    damage: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One key in a list. `modified` is in seconds since the epoch."""
+
+    key: str
+    kind: Kind
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Replace a document. With `expect`, only if it is still the one with that mark. Not `durable`: a view that can be made again."""
+
+    key: str
+    data: bytes
+    expect: Mark | None = None
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add records to a log, made if need be. With `expect`, only if nobody added anything since that mark was read."""
+
+    key: str
+    records: Sequence[Mapping[str, Any]]
+    expect: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a document or a log. Harmless where there is none."""
+
+    key: str
+    expect: Mark | None = None
+
+
+Change = Put | Append | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a lease: a name, the machine, the process, since when, and the last sign of life."""
+
+    name: str
+    host: str
+    pid: int
+    since: str
+    heartbeat: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid} on {self.host}, since {self.since}, last sign of life {self.heartbeat})"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to something, inside the `with`. `taken_over` is the holder that died without giving it back, if there was one."""
+
+    key: str
+    holder: Holder
+    taken_over: Holder | None = None
+
+
+class Backend(Protocol):
+    """Keeps documents, logs and blobs. Safe for many threads and processes.
+
+    InputError for a key that is not a plain relative path. Whatever fails on the medium is a StorageError at that moment (DiskFull,
+    NotWritable, SyncFailed, StoreUnavailable), and then the old state stands (W15).
+    """
+
+    def get(self, key: str) -> Stored | None:
+        """The document, or None."""
+
+    def mark(self, key: str) -> Mark | None:
+        """The mark of a document or of a log's end, or None if there is none. Much cheaper than reading it."""
+
+    def read(self, key: str, *, after: Mark | None = None) -> Records:
+        """The records of a log; with `after`, a mark that a reading or a writing gave, only those that came later.
+
+        An empty reading where there is no log. A mark that no longer stands for a position (the log was rewritten) reads everything.
+        """
+
+    def write(self, *changes: Change) -> tuple[Mark, ...]:
+        """Carry out all changes or none, and give the new mark of each (ABSENT for a removal). What was returned survives a power cut.
+
+        RevisionConflict, naming the key, if an `expect` does not hold; nothing is written then. A reader at any moment finds each key
+        whole. After a crash all of the changes are there or none, at the latest when one of their keys is next read or written through
+        a backend. One append, or one put, is one sync (plus one for a new name).
+        """
+
+    def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
+        """Put these records in place of all that a log has, in one step: for pruning and forgetting."""
+
+    def put_blob(self, prefix: str, data: bytes) -> str:
+        """Keep bytes below `prefix`, durably, and give their name, `sha256-<hex>`. The same bytes are kept once."""
+
+    def get_blob(self, prefix: str, name: str) -> bytes | None:
+        """The bytes, or None. Damaged if they are not the ones that were put."""
+
+    def delete_blob(self, prefix: str, name: str) -> None:
+        """Remove it. Harmless where there is none."""
+
+    def list(self, prefix: str = "") -> Iterator[Item]:
+        """Every key that begins with `prefix`, in order; a blob as `prefix/name`. Locks, leases and leftovers are not listed."""
+
+    def locked(self, key: str, timeout: float | None = 10.0) -> AbstractContextManager[None]:
+        """Held inside the `with`: nobody else, thread or process or machine, is inside for this key. Locked after `timeout` seconds.
+
+        For a step of reading, deciding and writing; never around a model call.
+        """
+
+    def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
+        """The right to work on something for long, inside the `with`. Locked, naming the holder, while a live one has it.
+
+        A holder that died is taken over at once; one that lives never is. Not reentrant.
+        """
+
+    def holder(self, key: str) -> Holder | None:
+        """Who has the lease now. None if nobody has, or if the holder died."""
+
+    def set_aside(self, key: str) -> str:
+        """Keep a damaged document or log under another name, which is given, and leave its key free."""
+
+    def where(self, key: str) -> str:
+        """What to call this place in a message to a person: the file's path, or the database and key, without secrets."""
+
+    def close(self) -> None:
+        """Give back connections and threads. Harmless when called twice."""
