@@ -2,7 +2,8 @@
 
     HoldfastError
     ├── ConfigError              a setting is wrong; knows file, line, key and what would fit
-    │   └── MissingVariable      an environment variable that a setting names is not set
+    │   ├── MissingVariable      an environment variable that a setting names is not set
+    │   └── NotImportable        a setting names a class or function that cannot be imported
     ├── InputError               a name, argument or file given by a person is not usable
     ├── StorageError             files and databases; knows the path and the operation
     │   ├── WriteFailed          nothing new is visible, the old content stands
@@ -103,6 +104,26 @@ class MissingVariable(ConfigError):
             hint=f"Set it, for example with `export {variable}=...`.",
         )
         self.variable = variable
+
+
+class NotImportable(ConfigError):
+    """A dotted path of a setting leads to nothing that can be imported. `missing` is the module that was not found, if one was not."""
+
+    def __init__(
+        self,
+        message: str,
+        path: str,
+        *,
+        missing: str | None = None,
+        file: str | PathLike[str] | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        nearest: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, file=file, line=line, key=key, nearest=nearest, hint=hint)
+        self.path = path
+        self.missing = missing
 
 
 class StorageError(HoldfastError):

@@ -7,9 +7,7 @@ Without `use`, an address means the OpenAI protocol, and otherwise the model's n
 from __future__ import annotations
 
 import atexit
-import difflib
 import functools
-import importlib
 import logging
 import os
 import re
@@ -20,7 +18,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from holdfast.config.model_section import ModelConfig
-from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelUnavailable
+from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelUnavailable, NotImportable
+from holdfast.imports import load_dotted
 from holdfast.models.failures import without_secrets
 from holdfast.models.loopback import is_loopback
 from holdfast.models.providers import Provider, is_installed, package_of, provider_named, split_model
@@ -100,7 +99,7 @@ def _maker(settings: ModelConfig, arguments: dict[str, Any]) -> tuple[type[BaseC
     use = (settings.use or "").strip()
     match = _CLASS_PATH.fullmatch(use)
     if match:
-        cls = _class(settings, match["module"], match["name"])
+        cls = _class(settings, f"{match['module']}:{match['name']}")
         return cls, cls
     provider = use or None
     if provider is None and settings.base_url:
@@ -154,7 +153,7 @@ def _by_provider(
         if "api_key" not in arguments:  # the class would look for OPENAI_API_KEY, and send that to another provider
             arguments["api_key"] = _key_of(known, settings)
         known = provider_named("openai")
-    cls = _class(settings, known.module, known.class_name) if known else None
+    cls = _class(settings, f"{known.module}:{known.class_name}") if known else None
     from langchain.chat_models import init_chat_model
 
     def make(*, model: str, **rest: Any) -> BaseChatModel:
@@ -171,33 +170,23 @@ def _key_of(provider: Provider, settings: ModelConfig) -> str:
     return os.environ[variable].strip()
 
 
-def _class(settings: ModelConfig, module: str, name: str) -> type[BaseChatModel]:
+def _class(settings: ModelConfig, path: str) -> type[BaseChatModel]:
     from langchain_core.language_models import BaseChatModel
 
+    about, model = f"model {settings.name!r}", settings.name
     try:
-        loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name or module
-        raise ModelUnavailable(
-            f"model {settings.name!r} needs the package {package_of(missing)}, which is not installed.",
-            model=settings.name,
-            hint=f"Install it with `pip install {package_of(missing)}`.",
-        ) from error
-    except ImportError as error:
-        raise ModelUnavailable(
-            f"model {settings.name!r}: {module} is installed, but cannot be imported: {error}.", model=settings.name
-        ) from error
-    cls = getattr(loaded, name, None)
+        cls = load_dotted(path, f"{about}: the class", key="models[].use")
+    except NotImportable as error:
+        if error.missing is not None:
+            package = package_of(error.missing)
+            problem = f"{about} needs the package {package}, which is not installed."
+            raise ModelUnavailable(problem, model=model, hint=f"Install it with `pip install {package}`.") from error
+        if error.__cause__ is not None:  # it is there, and fails when it is imported
+            raise ModelUnavailable(error.message, model=model) from error
+        raise
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
-        models = [key for key, value in vars(loaded).items() if isinstance(value, type) and issubclass(value, BaseChatModel)]
-        near = next(iter(difflib.get_close_matches(name, models, 1)), None)
-        problem = f"{module} has no {name}" if cls is None else f"{module}:{name} is not a chat model of LangChain"
-        raise ConfigError(
-            f"model {settings.name!r}: {problem}.",
-            key="models[].use",
-            nearest=near,
-            hint=f"Did you mean {module}:{near}?" if near else "Name a class that is a subclass of BaseChatModel, as module:Class.",
-        )
+        hint = "Name a class that is a subclass of BaseChatModel, as module:Class."
+        raise ConfigError(f"{about}: {path} is not a chat model of LangChain.", key="models[].use", hint=hint)
     return cls
 
 

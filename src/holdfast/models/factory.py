@@ -78,19 +78,15 @@ def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, ret
     try:
         return build(settings, thinking=thinking, retries=retries, beside=config.beside, cache=config.base)
     except ConfigError as error:
-        if type(error) is not ConfigError or error.file is not None or not error.key or settings not in config.models:
-            raise
-        index = config.models.index(settings)
-        part = error.key.rpartition(".")[2] if "." in error.key else None
-        path = ("models", index, part) if part else ("models", index)
-        raise type(error)(
-            error.message,
-            file=config.file,
-            line=config.reading.line(path) or config.reading.line(("models", index)),
-            key=f"models[{index}]{f'.{part}' if part else ''}",
-            nearest=error.nearest,
-            hint=error.hint,
-        ) from error.__cause__
+        if settings in config.models and error.file is None and error.key and not isinstance(error, MissingVariable):
+            index = config.models.index(settings)
+            part = error.key.rpartition(".")[2] if "." in error.key else None
+            error.file = str(config.file) if config.file is not None else None
+            error.line = config.reading.line(("models", index, part) if part else ("models", index)) or config.reading.line(
+                ("models", index)
+            )
+            error.key = f"models[{index}]{f'.{part}' if part else ''}"
+        raise
 
 
 def abilities_of(model: BaseChatModel | ModelConfig) -> Abilities:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
+from holdfast.imports import load_dotted
 from holdfast.sandbox.bubblewrap import unavailable_because
 from holdfast.sandbox.commands import CommandLimits, Sandbox
 from holdfast.sandbox.files import FileLimits
@@ -26,15 +26,12 @@ def open_sandbox(config: Config, thread: str, **parts: Any) -> Sandbox:
     cannot be loaded: commands never run in another place than the one that was asked for.
     """
     path = config.sandbox.use or _LOCAL
-    module, colon, name = path.partition(":")
-    if not colon:
-        module, _, name = path.rpartition(".")
+    key, hint = "sandbox.use", f"Leave it out, or write {_LOCAL}."
+    make = load_dotted(path, "the sandbox", file=config.file, key=key, hint=hint)
     try:
-        made: Sandbox = getattr(importlib.import_module(module), name)(thread, **sandbox_arguments(config), **parts)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{path} cannot be used as a sandbox: {error}.", file=config.file, key="sandbox.use", hint=f"Leave it out, or write {_LOCAL}."
-        ) from error
+        made: Sandbox = make(thread, **sandbox_arguments(config), **parts)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used as a sandbox: {error}.", file=config.file, key=key, hint=hint) from error
     return made
 
 

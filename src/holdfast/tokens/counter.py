@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import logging
 import math
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from holdfast.errors import ConfigError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
+from holdfast.imports import load_dotted
 from holdfast.tokens.images import image_tokens
 from holdfast.tokens.messages import REPLY_OVERHEAD, Message, count_message
 from holdfast.tokens.notices import Notices
@@ -199,7 +199,10 @@ def open_counter(
             nearest=nearest[0] if nearest else None,
             hint="Use `exact`, `approximate`, or the path of your own as `module:Name`.",
         )
-    return _fulfilled(_load(kind), kind, model=model, provider=provider)
+    found = load_dotted(
+        kind, "the token counter", key="token_counter", hint="Give it as `module:Name`, with the module on the Python path."
+    )
+    return _fulfilled(found, kind, model=model, provider=provider)
 
 
 def _exact_or_approximate(model: str | None, provider: str | None, bus: Bus) -> TokenCounter:
@@ -217,21 +220,6 @@ def _approximate(model: str | None, provider: str | None) -> TokenCounter:
     from holdfast.tokens.approximate import ApproximateCounter
 
     return ApproximateCounter(model=model, provider=provider, factor=factor_of(model, provider))
-
-
-def _load(path: str) -> Any:
-    module_name, _, name = path.partition(":") if ":" in path else path.rpartition(".")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"the token counter {path!r} cannot be loaded: {error}.",
-            key="token_counter",
-            hint="Give it as `module:Name`, with the module on the Python path.",
-        ) from error
-    return found
 
 
 def _fulfilled(found: Any, path: str, *, model: str | None, provider: str | None) -> TokenCounter:

@@ -6,15 +6,14 @@ one, whoever builds the run passes its own agents under the same names.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.config.known import nearest
 from holdfast.errors import ConfigError
+from holdfast.imports import load_dotted
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.definition import Stage, Workflow
 
@@ -68,25 +67,8 @@ def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None =
         hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}, and any `package.module:function`."
         raise _error(f"there is no agent type {name!r}.", stage, file, nearest=near, hint=hint)
     if isinstance(source, str):
-        source = _imported(source, stage, file)
+        source = load_dotted(source, "the agent", file=file, line=stage.line, key=_key(stage))
     return _as_agent(source, stage, file)
-
-
-def _imported(path: str, stage: Stage, file: str | None) -> object:
-    module_name, _, inner = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise _error(
-            f"the agent {path!r} cannot be imported: {error}.", stage, file, hint="Is its package installed, and on the path?"
-        ) from error
-    for part in inner.split("."):
-        if not hasattr(found, part):
-            near = nearest(part, [name for name in dir(found) if not name.startswith("_")])
-            hint = f"Did you mean `{near}`?" if near else None
-            raise _error(f"the module {module_name} has no {inner!r}.", stage, file, nearest=near, hint=hint)
-        found = getattr(found, part)
-    return found
 
 
 def _as_agent(source: object, stage: Stage, file: str | None) -> StageAgent:
@@ -105,5 +87,8 @@ def _as_agent(source: object, stage: Stage, file: str | None) -> StageAgent:
 
 
 def _error(message: str, stage: Stage, file: str | None, *, nearest: str | None = None, hint: str | None = None) -> ConfigError:
-    key = f"stages.{stage.name}.agent_type"
-    return ConfigError(message, file=file, line=stage.line, key=key, nearest=nearest, hint=hint)
+    return ConfigError(message, file=file, line=stage.line, key=_key(stage), nearest=nearest, hint=hint)
+
+
+def _key(stage: Stage) -> str:
+    return f"stages.{stage.name}.agent_type"

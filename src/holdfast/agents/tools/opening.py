@@ -5,7 +5,6 @@ An entry names one of ours by its name or by `use` (the reference's paths are kn
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -15,7 +14,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.tools.workplaces import Workplaces
 from holdfast.config.known import nearest
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, NotImportable
+from holdfast.imports import load_dotted
 
 if TYPE_CHECKING:
     from holdfast.config.agent_sections import ToolConfig
@@ -94,7 +94,7 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: Workplaces, 
     if ours is not None:
         if ours == "view_image" and not any(model.supports_vision for model in config.models):
             return None
-        maker: Callable[..., BaseTool | None] = getattr(importlib.import_module(BUILT_IN[ours]), ours)
+        maker: Callable[..., BaseTool | None] = load_dotted(f"{BUILT_IN[ours]}:{ours}", "the tool")
         return maker(settings) if ours.startswith("web_") else maker(places, settings)
     if use is None:
         known = [*BUILT_IN, *sorted(_WITH_MIDDLEWARES)]
@@ -120,17 +120,14 @@ def _ours(name: str, use: str | None) -> str | None:
 
 
 def _imported(number: int, name: str, use: str, settings: Mapping[str, Any], config: Config) -> BaseTool | None:
-    module, colon, attribute = use.partition(":")
-    if not colon:
-        module, _, attribute = use.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = load_dotted(use, "the tool")
         if isinstance(found, type):
             found = found(**settings)
         tool = found if isinstance(found, BaseTool) else StructuredTool.from_function(found)
-    except HoldfastError:
-        raise
-    except Exception as error:  # noqa: BLE001 - code of the user's own may raise anything; the agent works without that tool
+    except Exception as error:  # code of the user's own may raise anything; the agent works without that tool
+        if isinstance(error, HoldfastError) and not isinstance(error, NotImportable):
+            raise
         line = config.reading.line(("tools", number))
         _LOG.warning("the tool %s (%s, line %s) is left out: %s: %s", name, use, line, type(error).__name__, error)
         return None
