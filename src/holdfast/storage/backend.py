@@ -142,6 +142,12 @@ class Backend(Protocol):
     def list(self, prefix: str = "") -> Iterator[Item]:
         """Every key that begins with `prefix`, in order; a blob as `prefix/name`. Locks, leases and leftovers are not listed."""
 
+    def children(self, folder: str) -> Iterator[str]:
+        """The names directly below `folder`, in order and each once: of keys, and of what holds keys. Never looks deeper than it must.
+
+        `children("sessions")` of the keys `sessions/a.json` and `sessions/a/log.jsonl` gives `a` and `a.json`.
+        """
+
     def locked(self, key: str, timeout: float | None = 10.0) -> AbstractContextManager[None]:
         """Held inside the `with`: nobody else, thread or process or machine, is inside for this key. Locked after `timeout` seconds.
 

@@ -87,6 +87,10 @@ class MemoryBackend:
             items += [Item(f"{below}/{name}", "blob", len(data), at) for (below, name), (data, at) in self._blobs.items()]
         yield from sorted((item for item in items if item.key.startswith(prefix)), key=lambda item: item.key)
 
+    def children(self, folder: str) -> Iterator[str]:
+        start = f"{check_key(folder)}/"
+        yield from sorted({item.key.removeprefix(start).partition("/")[0] for item in self.list(start)})
+
     @contextmanager
     def locked(self, key: str, timeout: float | None = 10.0) -> Iterator[None]:
         with self._guard:
