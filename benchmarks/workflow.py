@@ -30,7 +30,7 @@ from holdfast.events import Bus
 from holdfast.session.files import FileSessionStore
 from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.launching import run_workflow
+from holdfast.workflow.launcher import run_workflow
 
 Run = Callable[[int, Path], float]
 """Runs a workflow of so many stages in an empty folder and says how many seconds that took."""

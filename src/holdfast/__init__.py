@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from holdfast.tokens.budget import Budget
     from holdfast.tokens.counter import TokenCounter, open_counter
     from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
-    from holdfast.workflow.launching import resume, run_workflow
+    from holdfast.workflow.launcher import resume, run_workflow
 
 __version__ = "0.1.0"
 
@@ -137,7 +137,7 @@ _WHERE = {
     "tokens.budget": ("Budget",),
     "tokens.counter": ("TokenCounter", "open_counter"),
     "workflow.agent": ("StageAgent", "StageRequest", "StageResult"),
-    "workflow.launching": ("resume", "run_workflow"),
+    "workflow.launcher": ("resume", "run_workflow"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 

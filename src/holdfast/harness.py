@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
-    from holdfast.workflow.launching import WorkflowSource
+    from holdfast.workflow.launcher import WorkflowSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +98,13 @@ class Harness:
 
     def run_workflow(self, workflow: WorkflowSource, **settings: Any) -> Session:
         """Run a workflow with the sessions, the long-term memory and the models of this configuration. As `holdfast.run_workflow`."""
-        from holdfast.workflow.launching import run_workflow
+        from holdfast.workflow.launcher import run_workflow
 
         return run_workflow(workflow, **self._parts(settings))
 
     def resume(self, session_id: str, **settings: Any) -> Session:
         """Go on with a session. As `holdfast.resume`."""
-        from holdfast.workflow.launching import resume
+        from holdfast.workflow.launcher import resume
 
         return resume(session_id, **self._parts(settings))
 

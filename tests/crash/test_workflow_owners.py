@@ -17,7 +17,7 @@ from tests.conftest import Effort
 from holdfast.errors import Locked
 from holdfast.session.files import FileSessionStore
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.launching import resume
+from holdfast.workflow.launcher import resume
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -25,7 +25,7 @@ import sys, time
 from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.session.files import FileSessionStore
-from holdfast.workflow.launching import resume, run_workflow
+from holdfast.workflow.launcher import resume, run_workflow
 
 base, command = Path(sys.argv[1]), sys.argv[2]
 

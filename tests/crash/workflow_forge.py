@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.session.files import FileSessionStore
 from holdfast.session.state import Session
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.launching import resume, run_workflow
+from holdfast.workflow.launcher import resume, run_workflow
 
 NAMES = tuple(f"stage_{number:02d}" for number in range(10))
 WORKFLOW: dict[str, Any] = {

@@ -13,7 +13,7 @@ from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import Request, call, structured
-from holdfast.workflow.launching import run_workflow
+from holdfast.workflow.launcher import run_workflow
 
 
 def quiet_config(tmp_path: Path) -> Config:

@@ -13,10 +13,9 @@ from tests.unit.workflow.support import Agent, linear, output
 from holdfast.clock import SystemClock
 from holdfast.errors import Locked
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.approval import approve
-from holdfast.workflow.cancelling import cancel
-from holdfast.workflow.launching import Launcher
-from holdfast.workflow.settings import settings_of
+from holdfast.workflow.control import approve, cancel
+from holdfast.workflow.launcher import Launcher
+from holdfast.workflow.run_settings import settings_of
 from holdfast.workflow.stores import open_store
 
 

@@ -11,21 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
-from tests.unit.workflow.extraction.desk import Desk
+from tests.unit.offline.desk import Desk
 
-from holdfast.offline.claims import claims_of
+from holdfast.offline.claims import Names, claims_of
 from holdfast.offline.disagreements import find_conflicts
-from holdfast.offline.enumerations import list_parts
-from holdfast.offline.planning import split_task
+from holdfast.offline.documents import Document, Library, readable
+from holdfast.offline.planner import list_parts, split_task
 from holdfast.offline.quantities import find_quantities
-from holdfast.offline.readable import readable
 from holdfast.offline.researcher import Researcher
-from holdfast.offline.sources import Document, Library
-from holdfast.offline.subjects import Names
 from holdfast.offline.synthesizer import Synthesizer
 from holdfast.offline.writer import Writer
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.grounding import ground_output
+from holdfast.workflow.output_grounding import ground_output
 
 PIECES = [
     "Compare ", "Osprey", "Harrow", " and ", ", ", "; ", ": ", " or ", "each ", "when were they fixed", "? ", ". ", "which ",

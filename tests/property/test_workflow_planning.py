@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session
-from holdfast.workflow import marking
+from holdfast.workflow import transitions
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage, Workflow, parse_workflow
 from holdfast.workflow.graph import ancestors
-from holdfast.workflow.judging import Accept, Ask, Fail, Retry, Tries, judge
-from holdfast.workflow.planning import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
+from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Tries, judge
+from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
 
 AT = "2026-01-01T00:00:00.000Z"
 
@@ -64,9 +64,9 @@ def played(workflow: Workflow, choices: Sequence[int]) -> tuple[Session, list[st
             continue
         stage = workflow.by_name[running.pop(choice % len(running))]
         if choice % 11 == 10:
-            session = marking.skipped(session, stage.name, at=AT, seconds=1)
+            session = transitions.skipped(session, stage.name, at=AT, seconds=1)
         else:
-            session = marking.completed(session, workflow, stage, output(stage.name), at=AT, seconds=1)
+            session = transitions.completed(session, workflow, stage, output(stage.name), at=AT, seconds=1)
 
 
 @given(workflows(), st.lists(st.integers(0, 100), max_size=30))
@@ -108,7 +108,7 @@ def test_a_stage_is_given_what_was_done_before_it_in_the_order_of_the_file(workf
 @given(workflows(), st.integers(0, 7))
 def test_a_failed_stage_halts_and_the_file_says_where(workflow: Workflow, number: int) -> None:
     stage = workflow.stages[number % len(workflow.stages)]
-    session = marking.with_record(Session("s"), stage.name, status="failed")
+    session = transitions.with_record(Session("s"), stage.name, status="failed")
     assert next_step(workflow, session, {"other"}) == Wait()
     assert next_step(workflow, session) == Halt((stage.name,))
     where = placed(workflow, session)

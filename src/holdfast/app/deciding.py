@@ -19,7 +19,7 @@ def sessions(config: Path | None, session_config: Path | None = None) -> Iterato
     from holdfast.clock import SystemClock
     from holdfast.config.loading import load_config
     from holdfast.durable.disk import REAL
-    from holdfast.workflow.settings import settings_of
+    from holdfast.workflow.run_settings import settings_of
     from holdfast.workflow.stores import open_store
 
     loaded = open_config(config)

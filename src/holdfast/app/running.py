@@ -18,9 +18,9 @@ from holdfast.app.output import show
 from holdfast.app.progress import Progress
 from holdfast.events import bus
 from holdfast.session.output import output_json
-from holdfast.workflow.endings import result_of
-from holdfast.workflow.launching import Launcher
-from holdfast.workflow.registry import Agents
+from holdfast.workflow.agent_registry import Agents
+from holdfast.workflow.control import result_of
+from holdfast.workflow.launcher import Launcher
 
 if TYPE_CHECKING:
     from rich.console import Console

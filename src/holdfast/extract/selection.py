@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import InputError
+from holdfast.extract.answer_types import understand
 from holdfast.extract.passages import Passage, Source, Unit, cut
-from holdfast.extract.questions import understand
-from holdfast.extract.ranking import Weights, centrality, positions, relevance, unit_terms
+from holdfast.extract.sentence_ranking import Weights, centrality, positions, relevance, unit_terms
 from holdfast.text.likeness import NEAR, compare
 
 # How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.

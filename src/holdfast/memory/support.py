@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast.extract.grounding import ground
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import Source, ground
 from holdfast.memory.facts import Candidate, SourceKind, Turn
 from holdfast.memory.instructions import strip_lead_in
 from holdfast.memory.statements import Statement, statements

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
-from holdfast.offline.foreign_orders import tainted_units
-from holdfast.offline.gathering import gather, library_of_outputs
-from holdfast.offline.questions import TaskQuestion, question_terms
+from holdfast.offline.documents import Document, Library, tainted_units
+from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.settings import whole_number
-from holdfast.offline.sources import Document, Library
+from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.grounding import ground_output
+from holdfast.workflow.output_grounding import ground_output
 
 _TOKENS = 400
 

@@ -1,13 +1,399 @@
-"""The planner without a model: the task's own words, split into questions that sources can answer (W18)."""
+"""The planner without a model: it splits a task into questions by its grammar: what is compared, on what, what else is asked (W18).
+
+English first; comparisons, lists and questions of other European languages and of Chinese and Japanese are known by their marks. A question
+is made of the task's own words and a small fixed frame ("What is said about ...?"), so nothing comes in that nobody asked. `TaskQuestion` is
+the form in which a planner hands questions on; one that is a model writes the same form, where only `text` is needed."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Literal, get_args
+
 from holdfast.errors import InputError
-from holdfast.offline.planning import MOST_QUESTIONS, split_task
-from holdfast.offline.questions import TaskQuestion, questions_json
 from holdfast.offline.settings import whole_number
 from holdfast.session.output import StageOutput
+from holdfast.text.dates import find_dates
+from holdfast.text.language import guess_language
+from holdfast.text.sentences import split_sentences
+from holdfast.text.words import keys, tokenise
 from holdfast.workflow.agent import StageRequest, StageResult
+
+Kind = Literal["aspect", "plain", "choice", "figure", "condition", "exception", "context", "topic"]
+"""aspect: one side of one thing that is compared; choice: which of several; figure, condition, exception: what a choice hangs on;
+context: what it is for; plain: a question as it was asked; topic: something that is only named."""
+_KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuestion:
+    """One question that sources can answer.
+
+    `topic` is what belongs together in a report, and `item` the one of several compared things that the question is about. `asks` are the
+    words whose presence makes a sentence an answer; they are all from the task.
+    """
+
+    id: str
+    text: str
+    terms: tuple[str, ...]
+    kind: Kind = "plain"
+    topic: str = ""
+    item: str = ""
+    asks: str = ""
+
+
+def question_terms(text: str) -> tuple[str, ...]:
+    """The stems of a question, each once, in order."""
+    language = guess_language(text)
+    return tuple(dict.fromkeys(key for word in tokenise(text) for key in keys(word, language)))
+
+
+def questions_json(questions: Iterable[TaskQuestion]) -> list[dict[str, Any]]:
+    """The questions as a planner's `data` has them, what is empty left out."""
+    listed = []
+    for one in questions:
+        value: dict[str, Any] = {"id": one.id, "text": one.text, "terms": list(one.terms), "kind": one.kind}
+        value |= {name: getattr(one, name) for name in ("topic", "item", "asks") if getattr(one, name)}
+        listed.append(value)
+    return listed
+
+
+def questions_given(outputs: Sequence[StageOutput]) -> list[TaskQuestion]:
+    """The questions in the outputs that a stage was given: those of the last one that has any."""
+    for output in reversed(outputs):
+        data = output.data if isinstance(output.data, Mapping) else {}
+        listed = data.get("questions")
+        if isinstance(listed, (list, tuple)):
+            found = [question for n, value in enumerate(listed, 1) if (question := _read(value, n)) is not None]
+            if found:
+                return found
+    return []
+
+
+def _read(value: object, number: int) -> TaskQuestion | None:
+    """A question from JSON. A bare text is one too; what is no text at all is passed over: it cannot be asked."""
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, Mapping) or not isinstance(value.get("text"), str) or not value["text"].strip():
+        return None
+    text = value["text"].strip()
+    kind = value.get("kind") if value.get("kind") in _KINDS else "plain"
+    topic, item, asks = (given if isinstance(given := value.get(name), str) else "" for name in ("topic", "item", "asks"))
+    return TaskQuestion(str(value.get("id") or f"q{number}"), text, question_terms(asks or text), kind, topic or text, item, asks or text)  # type: ignore[arg-type]
+
+
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<!\n)\b(?:[A-Z][\w-]*\d[\w-]*|[A-Z]{2,}[\w-]*|[A-Z][a-z][\w-]*)(?:\s(?:[A-Z][\w-]*|\d+\b))*")
+
+
+def names_asked_about(questions: Sequence[TaskQuestion], task: str = "") -> list[str]:
+    """The things that questions compare; where they compare none, the names in them and in the task, each once."""
+    items = list(dict.fromkeys(one.item for one in questions if one.item))
+    if items:
+        return items
+    found = (match.group() for text in (task, *(one.text for one in questions)) for match in _NAME.finditer(text))
+    return [name for name in dict.fromkeys(found) if not find_dates(name, date(2000, 6, 15))]
+
+
+AND = r"(?:and|or|und|oder|sowie|et|ou|y|e|o|ed|od|och|eller|og|ja|tai|и|или|&|vs\.?|versus)"
+_SPLIT = re.compile(
+    rf"\s*[,;]\s+(?:{AND}\s+|as well as\s+|nor\s+)?|\s+(?:as well as|along with|{AND}|against)\s+"
+    r"|\s*[、，；]\s*|\s*(?:和|与|以及|及|或者|或|または|および|と)\s*",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(
+    r"^(?:the|a|an|its|their|our|der|die|das|den|dem|ein|eine|le|la|les|l'|un|une|el|los|las|il|lo|gli)\s+", re.IGNORECASE
+)
+_EDGES = " \t\n.,;:!?…。？！，、\"'“”"
+_BRACKETED = re.compile(r"\([^()]*\)|\[[^\]]*\]")
+
+
+def list_parts(text: str) -> list[str]:
+    """The members of a list, without articles and marks around them. A text that is no list is one member.
+
+    >>> list_parts("throughput, tail latency, and the cost of a licence")
+    ['throughput', 'tail latency', 'cost of a licence']
+    """
+    # What stands in brackets belongs to its member, commas and all.
+    held: list[str] = []
+
+    def hold(match: re.Match[str]) -> str:
+        held.append(match.group())
+        return f"\x00{len(held) - 1}\x00"
+
+    parts = _SPLIT.split(_BRACKETED.sub(hold, text))
+    cleaned = (re.sub("\x00(\\d+)\x00", lambda match: held[int(match.group(1))], _bare(part)) for part in parts if part)
+    return list(dict.fromkeys(part for part in cleaned if part))
+
+
+def _bare(part: str) -> str:
+    return _ARTICLE.sub("", part.strip(_EDGES)).strip(_EDGES)
+
+
+def looks_like_names(parts: list[str]) -> bool:
+    """Whether all members are names: each begins with a capital or has a figure in it, and is short."""
+    return len(parts) > 1 and all(len(part.split()) <= 4 and (part[:1].isupper() or any(c.isdigit() for c in part)) for part in parts)
+
+
+MOST_QUESTIONS = 40
+
+_COMPARE = re.compile(
+    r"\b(?:compare|contrast|evaluate|assess|weigh up|vergleichen?|vergleiche"
+    r"|compar(?:e[rz]|a[r]?|ez|i|are)|jämför|sammenlign|vergelijk)\b[:\s]+"
+    r"|(?:比较|比較|对比)(?:一下)?",
+    re.IGNORECASE,
+)
+_ON = re.compile(
+    r"\s*(?::|[,;]?\s+(?:on|by|regarding|concerning|in terms of|with (?:regard|respect) to|with a view to|for their"
+    r"|hinsichtlich|bezüglich|nach"
+    r"|in bezug auf|en termes de|selon|en cuanto a|según|per quanto riguarda|avseende)\s)\s*|的|(?:に関して|について)",
+    re.IGNORECASE,
+)
+_AS = re.compile(r"\s+(?:as|for|als|für|comme|pour|como|para|come|per|som|för)\s+(?=\S)", re.IGNORECASE)
+_WH = r"(?:what|which|who|whom|whose|when|where|why|how|does|do|did|is|are|was|were|can|could|should|has|have|will|would)"
+_NEXT_QUESTION = re.compile(
+    rf"[,;]\s*(?:and\s+|but\s+|or\s+)?(?={_WH}\b)|\s+(?:and|but)\s+(?=(?:what|which|who|when|where|why|how)\b)"
+    r"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?=(?:was|welche[rsnm]?|wer|wann|wo|warum|wie|quand|qui|quoi|quel\w*|pourquoi|comment|où"
+    r"|cuándo|quién|qué|cuál\w*|cómo|dónde|por qué|quando|chi|che|quale|come|dove|perché|vad|när|vem|hur|когда|кто|что|почему|как)\b)",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(rf"^{_WH}\b|[?？]\s*$", re.IGNORECASE)
+_CHOICE = re.compile(
+    r"^(?:which|what|who)\b(?P<rest>.*?)(?:[:,]\s+|\s+(?:of|among|between|from)\s+)(?P<items>[^:?]+)$"
+    r"|^(?:is|are|does|do|should we (?:use|take|choose)|should i (?:use|take|choose))\s+(?P<either>[^:?]+?\s+or\s+[^:?]+?)"
+    r"(?P<after>\s+(?:better|faster|cheaper|safer|for|in|as|at|when)\b.*)?$",
+    re.IGNORECASE,
+)
+_SUPERLATIVE = re.compile(
+    r"\b(?:best|worst|lowest|highest|fastest|slowest|cheapest|largest|smallest|most|least|fewest|longest|shortest|better|faster|cheaper|lower|higher"
+    r"|should (?:we|i|they)|niedrigste[nrs]?|höchste[nrs]?|beste[nrs]?|schnellste[nrs]?|meilleure?s?|mejor(?:es)?)\b",
+    re.IGNORECASE,
+)
+_EACH = re.compile(
+    r"\b(?:each(?: of (?:them|these))?|every one of them|they each|all of them|jede[rsn]?|chacune?|cada uno|ognuno)\b", re.IGNORECASE
+)
+_BACK = re.compile(
+    r"\b(?:they|them|their|theirs|it|its|these|those|this|that|each|sie|ihre[nrs]?|es|ils|elles|leurs?|ellos|ellas)\b", re.IGNORECASE
+)
+_OF_LIST = re.compile(
+    r"^(?P<head>.*?\b(?:the|its|their|die|der|das|les|los|las|le|la|el))\s+(?P<list>[^,;:?]+?(?:,\s[^?:]+?)?,?\s+"
+    + AND
+    + r"\s+[^?:]+?)\s+(?P<tail>(?:of|in|for|from|von|für|de|du|des|del)\s.+)$",
+    re.IGNORECASE,
+)
+_ORDER = re.compile(
+    r"^(?:please\s+)?(?:find out|find|list|name|describe|explain|summari[sz]e|report(?: on)?|research|investigate|analy[sz]e|outline"
+    r"|give(?: me)?(?: an overview of)?"
+    r"|tell me(?: about)?|write(?: an?)?(?: short)?(?: report| overview)?(?: on| about)?"
+    r"|collect|look into|check|say|state|identify|determine|review"
+    r"|nenne|beschreibe|erkläre|fasse|untersuche|décris|explique|résume|describe|explica|resume)\s+",
+    re.IGNORECASE,
+)
+_CHOOSING = re.compile(
+    r"\b(?:should (?:we|i|they) (?:use|take|choose|pick|buy|have)|(?:is|are) (?:the )?(?:better|best)|better|best)\b", re.IGNORECASE
+)
+_NEXT_ORDER = re.compile(rf"[;,]\s+(?:and\s+|then\s+)*(?={_ORDER.pattern[1:]})", re.IGNORECASE)
+_WIDE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+
+
+@dataclass
+class _Plan:
+    """What was understood so far: the things that are compared, what was last spoken of, and the questions."""
+
+    english: bool
+    items: list[str] = field(default_factory=list)
+    spoken_of: str = ""
+    made: list[tuple[str, Kind, str, str, str]] = field(default_factory=list)
+
+    def add(self, text: str, kind: Kind, topic: str, item: str = "", asks: str = "") -> None:
+        self.made.append((_sentence(text), kind, topic.strip(), item, asks or text))
+
+
+def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
+    """The questions that a task comes down to, in its order, at most `most`. The same task gives the same questions.
+
+    >>> [question.text for question in split_task("Compare Ava and Bo on price.")]
+    ['What is said about Ava and Bo together?', 'What is said about the price of Ava?', 'What is said about the price of Bo?']
+    """
+    plan = _Plan(english=guess_language(task) == "en" and not _WIDE.search(task))
+    for sentence in _sentences(task):
+        for clause in _clauses(sentence):
+            _understand(clause, plan)
+    unique: dict[str, TaskQuestion] = {}
+    for text, kind, topic, item, asks in plan.made:
+        if text not in unique and len(unique) < most:
+            unique[text] = TaskQuestion(f"q{len(unique) + 1}", text, question_terms(f"{item} {asks}"), kind, topic, item, asks)
+    return list(unique.values())
+
+
+def _sentences(task: str) -> list[str]:
+    return [unit.text.strip(" \t\n-*#") for unit in split_sentences(task.replace("\r\n", "\n")) if unit.text.strip(" \t\n-*#>`|")]
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    """A sentence, cut where a further question begins."""
+    if _COMPARE.search(sentence):
+        yield sentence
+        return
+    for part in _NEXT_ORDER.split(sentence):
+        yield from _asked_clauses(part)
+
+
+def _asked_clauses(sentence: str) -> Iterator[str]:
+    start = 0
+    for match in _NEXT_QUESTION.finditer(sentence):
+        piece = sentence[start : match.start()].strip()
+        # "which X, is Y" is one question: what comes first must be able to stand alone.
+        if len(piece.split()) >= 3:
+            yield piece
+            start = match.end()
+    rest = sentence[start:].strip()
+    if rest:
+        yield rest
+
+
+def _understand(clause: str, plan: _Plan) -> None:
+    bare = clause.rstrip(" .!?？。")
+    if not bare:
+        return
+    if _comparison(bare, plan) or _choice(bare, plan) or _for_each(bare, plan):
+        return
+    asked = _QUESTION.search(clause) is not None
+    order = None if asked else _ORDER.match(bare)
+    subject = bare[order.end() :] if order else bare
+    if order and _QUESTION.match(subject):  # "Find out when the mill was built"
+        asked = True
+    for part in _enumerated(subject, plan):
+        if asked:
+            _ask(part, plan)
+        else:
+            plan.add(_about(part, plan), "topic", part, asks=part)
+            plan.spoken_of = part
+
+
+def _comparison(bare: str, plan: _Plan) -> bool:
+    """ "Compare A, B and C as D on x, y and z"."""
+    match = _COMPARE.search(bare)
+    if match is None:
+        return False
+    body = bare[match.end() :]
+    cut = _ON.search(body)
+    things, aspects = (body[: cut.start()], body[cut.end() :]) if cut else (body, "")
+    for_what = _AS.search(things)
+    named, purpose = (things[: for_what.start()], things[for_what.end() :]) if for_what else (things, "")
+    items = list_parts(named)
+    if len(items) < 2 and not (cut and items):
+        return False
+    if not aspects and not looks_like_names(items):
+        inside = re.split(r"\s+(?:of|von|de|di)\s+", named, maxsplit=1)  # "compare the price and noise of A and B"
+        if len(inside) == 2 and len(list_parts(inside[1])) > 1:
+            items, aspects = list_parts(inside[1]), inside[0]
+    plan.items = items
+    if purpose:
+        plan.add(_about(purpose, plan), "context", purpose, asks=purpose)
+    if plan.english and len(items) > 1:
+        listed = f"{', '.join(items[:-1])} and {items[-1]}"
+        plan.add(f"What is said about {listed} together", "choice", listed, asks=" ".join(items))
+    for aspect in list_parts(aspects) or [purpose or ""]:
+        for item in items:
+            plan.add(_about(aspect, plan, item), "aspect", aspect or item, item, aspect or item)
+    plan.spoken_of = ", ".join(items)
+    return True
+
+
+def _choice(bare: str, plan: _Plan) -> bool:
+    """ "Which X should we use for Y: A, B or C?", "Is A or B better for Y?": what it is for, what is said of several, and of each."""
+    match = _CHOICE.match(bare)
+    items = list_parts(match.group("items") or match.group("either")) if match else []
+    if match is None or not looks_like_names(items):
+        return False
+    plan.items = items
+    rest = (match.group("rest") or match.group("after") or "").strip(" ,:")
+    for_what = _AS.search(f" {rest}")
+    purpose = f" {rest}"[for_what.end() :].strip() if for_what else ""
+    if purpose:
+        plan.add(_about(purpose, plan), "context", purpose, asks=purpose)
+    plan.add(bare, "choice", bare, asks=" ".join(items))
+    core = _CHOOSING.sub(" ", rest).strip() or rest
+    for item in items:
+        plan.add(f"{item}: {rest}" if rest else item, "aspect", rest or item, item, core or item)
+    plan.spoken_of = rest or bare
+    return True
+
+
+def _for_each(bare: str, plan: _Plan) -> bool:
+    """A question about every one of the compared things: "which defects does each have, and when were they fixed?"."""
+    if not plan.items:
+        return False
+    each = _EACH.search(bare)
+    if each is not None:
+        core = _frame_free(bare[: each.start()] + " " + bare[each.end() :])
+        for item in plan.items:
+            plan.add(bare[: each.start()] + item + bare[each.end() :], "aspect", core, item, core)
+        plan.spoken_of = core
+        return True
+    if _QUESTION.match(bare) and _BACK.search(bare) and not any(item in bare for item in plan.items):
+        core = plan.spoken_of if plan.spoken_of != ", ".join(plan.items) else ""
+        for item in plan.items:
+            plan.add(
+                f"{item}{', ' + core if core else ''}: {bare[:1].lower()}{bare[1:]}", "aspect", core or bare, item, f"{core} {bare}".strip()
+            )
+        return True
+    return False
+
+
+def _frame_free(text: str) -> str:
+    """A question without its question words: what it is about."""
+    bare = re.sub(rf"^(?:(?:{_WH}|there|any)\s+)+|\b(?:does|do|did|have|has)\b", " ", text, flags=re.IGNORECASE)
+    return re.sub(r"\s+", " ", bare).strip(" ,:")
+
+
+def _enumerated(subject: str, plan: _Plan) -> list[str]:
+    """ "The causes and effects of X": one for each, with what they are of."""
+    if plan.items:
+        return [subject]
+    match = _OF_LIST.match(subject) if "," in subject or re.search(rf"\s{AND}\s", subject) else None
+    if match is None:
+        listed = list_parts(subject)
+        short = len(listed) > 2 and all(len(part.split()) <= 3 for part in listed) and not looks_like_names(listed)
+        return listed if short else [subject]
+    parts = list_parts(match.group("list"))
+    if len(parts) < 2 or looks_like_names(parts) or max(len(part.split()) for part in parts) > 4:
+        return [subject]
+    return [f"{match.group('head')} {part} {match.group('tail')}" for part in parts]
+
+
+def _ask(text: str, plan: _Plan) -> None:
+    """A question as it was asked; one that points back keeps what it points to; one for the best asks for what decides it."""
+    pointing = _BACK.search(text) is not None and plan.spoken_of and not plan.items
+    asks = f"{plan.spoken_of} {text}" if pointing else text
+    kind: Kind = "plain"
+    if _SUPERLATIVE.search(text):
+        kind = "choice"
+    plan.add(f"{text} ({plan.spoken_of})" if pointing else text, kind, text, asks=asks)
+    if kind == "choice" and plan.english:
+        core = _frame_free(text)
+        plan.add(f"Which figures are given: {core}?", "figure", text, asks=core)
+        plan.add(f"Under which conditions: {core}?", "condition", text, asks=core)
+        plan.add(f"Which exceptions or limits are there: {core}?", "exception", text, asks=core)
+    if not pointing:
+        plan.spoken_of = _frame_free(text)
+
+
+def _about(aspect: str, plan: _Plan, item: str = "") -> str:
+    """The fixed frame. Outside English only marks are used, which every language reads."""
+    if not plan.english:
+        return f"{item}: {aspect}" if item and aspect else item or aspect
+    thing = f"the {aspect} of {item}" if item and aspect else item or aspect
+    return f"What is said about {thing}"
+
+
+def _sentence(text: str) -> str:
+    text = re.sub(r"\s+", " ", text).strip(" ,;:")
+    if not text.endswith(("?", "？")):
+        text = text.rstrip(".!。") + ("？" if _WIDE.search(text) else "?")
+    return text[:1].upper() + text[1:]
 
 
 class Planner:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import Cancelled, ConfigError
-from holdfast.offline.gathering import gather
-from holdfast.offline.planning import split_task
-from holdfast.offline.questions import TaskQuestion, names_asked_about, questions_given, questions_json
+from holdfast.offline.claims import Names
+from holdfast.offline.documents import Document, Library
+from holdfast.offline.planner import TaskQuestion, names_asked_about, questions_given, questions_json, split_task
 from holdfast.offline.retrieval import GOOD, Answer, Retrieval
 from holdfast.offline.settings import whole_number
-from holdfast.offline.sources import Document, Library
-from holdfast.offline.subjects import Names
+from holdfast.offline.sources import gather
 from holdfast.session.output import Confidence, Finding, StageOutput
 from holdfast.text.likeness import NEAR, likeness
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.grounding import ground_output
+from holdfast.workflow.output_grounding import ground_output
 
 _PER_QUESTION = 5
 _CONTEXT = 8  # findings about what it is all for: a list of requirements is longer than an answer

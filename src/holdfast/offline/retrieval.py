@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from holdfast.extract.answer_types import Question, offers, understand
 from holdfast.extract.passages import Unit
-from holdfast.extract.questions import Question, offers, understand
-from holdfast.extract.ranking import relevance
-from holdfast.offline.claims import bare_text
-from holdfast.offline.foreign_orders import tainted_units
+from holdfast.extract.sentence_ranking import relevance
+from holdfast.offline.claims import IDENTIFIER, Names, Subject, bare_text
+from holdfast.offline.documents import Document, Library, tainted_units
+from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.quantities import find_quantities
-from holdfast.offline.questions import TaskQuestion, question_terms
-from holdfast.offline.sources import Document, Library
-from holdfast.offline.subjects import IDENTIFIER, Names, Subject
 from holdfast.search.fulltext import Document as Indexed
 from holdfast.search.fulltext import FullTextIndex, Shape
 from holdfast.text.language import guess_language

@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast.config.notices import all_errors
 from holdfast.errors import ConfigError, OutputInvalid
+from holdfast.workflow.agent_registry import Agents, find_agent
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.graph import ancestors, cycle
 from holdfast.workflow.reading import parse_stage
-from holdfast.workflow.registry import Agents, find_agent
 
 
 def grown(workflow: Workflow, by: str, wanted: Sequence[Mapping[str, Any]], agents: Agents | None) -> tuple[Workflow, tuple[Stage, ...]]:

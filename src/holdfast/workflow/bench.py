@@ -17,17 +17,16 @@ from holdfast.session.secrecy import clean_text
 from holdfast.session.state import Session, SessionError
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
-from holdfast.workflow import events, marking
+from holdfast.workflow import events, transitions
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
-from holdfast.workflow.attempts import Attempt
-from holdfast.workflow.context import ContextBuilder, Material, StageContext
+from holdfast.workflow.agent_registry import Agents, find_agent
 from holdfast.workflow.definition import Stage, Workflow
-from holdfast.workflow.judging import Tries
-from holdfast.workflow.planning import given_stages
 from holdfast.workflow.raw_access import SessionRaw
-from holdfast.workflow.registry import Agents, find_agent
-from holdfast.workflow.rendering import context_markdown, output_markdown
-from holdfast.workflow.settings import RunSettings
+from holdfast.workflow.retry_policy import Tries
+from holdfast.workflow.run_settings import RunSettings
+from holdfast.workflow.scheduling import given_stages
+from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext, context_markdown, output_markdown
+from holdfast.workflow.timed_executor import Attempt
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -110,7 +109,7 @@ class Bench:
         agent = self._found.get(stage.agent_type)
         if agent is None:
             agent = self._found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file)
-        last: Mapping[str, Any] = next(iter(reversed(marking.record_of(session, name).errors)), {})
+        last: Mapping[str, Any] = next(iter(reversed(transitions.record_of(session, name).errors)), {})
         note = f"A person did not accept your last answer: {last.get('message')}" if last.get("kind") == "rejected" else None
         return Work(stage, agent, self.clock.monotonic(), Tries.of(stage), note, workflow.order[name] + 1)
 
@@ -133,11 +132,11 @@ class Bench:
             prompt=context.prompt,
             given=context.given,
             provisional=frozenset(
-                output.stage_name for output in context.given if marking.record_of(session, output.stage_name).provisional
+                output.stage_name for output in context.given if transitions.record_of(session, output.stage_name).provisional
             ),
             retrieved=context.retrieved,
             feedback=work.note,
-            attempt=marking.record_of(session, stage.name).attempts + 1,
+            attempt=transitions.record_of(session, stage.name).attempts + 1,
             raw=work.raw,
             knowledge=self.knowledge,
             folder=work.folder,
@@ -177,12 +176,12 @@ class Bench:
         if result is not None and result.usage is not None:
             model = result.model or work.stage.model or self.settings.model or "unknown"
             self.accounts.charge(result.usage, model=model, session=self.session_id, run=self.run_id, stage=name)
-        model_name = (result.model if result is not None else None) or marking.record_of(session, name).model
+        model_name = (result.model if result is not None else None) or transitions.record_of(session, name).model
         spent = self.accounts.total(session=self.session_id, stage=name)
         if not spent.calls:
-            return session if model_name is None else marking.with_record(session, name, model=model_name)
+            return session if model_name is None else transitions.with_record(session, name, model=model_name)
         cost = float(spent.total_cost) if spent.total_cost is not None else None
-        return marking.with_record(session, name, tokens=spent.tokens, cost=cost, model=model_name)
+        return transitions.with_record(session, name, tokens=spent.tokens, cost=cost, model=model_name)
 
     def write_files(
         self,
@@ -217,7 +216,7 @@ class Bench:
                 number=workflow.order[name] + 1,
                 stages=len(workflow.stages),
                 seconds=round(seconds, 3),
-                tokens=marking.record_of(session, name).tokens or 0,
+                tokens=transitions.record_of(session, name).tokens or 0,
                 confidence=output.confidence,
             )
         ]

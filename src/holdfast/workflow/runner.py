@@ -13,14 +13,14 @@ from typing import assert_never
 from holdfast.clock import stamp
 from holdfast.errors import LimitExceeded
 from holdfast.session.state import Session, SessionError, Status
-from holdfast.workflow import events, marking
+from holdfast.workflow import events, transitions
 from holdfast.workflow.adding import grown
-from holdfast.workflow.attempts import Floor, Outcome
 from holdfast.workflow.bench import Bench, Work
 from holdfast.workflow.definition import Workflow
-from holdfast.workflow.judging import Accept, Ask, Fail, Retry, Verdict, judge, stops_the_run
-from holdfast.workflow.planning import Finish, Halt, Pause, Start, Wait, next_step, placed
-from holdfast.workflow.recall import look_up, store_findings
+from holdfast.workflow.long_term_memory import look_up, store_findings
+from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Verdict, judge, stops_the_run
+from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, next_step, placed
+from holdfast.workflow.timed_executor import Floor, Outcome
 
 
 class Runner:
@@ -81,7 +81,7 @@ class Runner:
     def _start(self, names: tuple[str, ...]) -> None:
         self.bench.check_limits(self.session)
         for name in names:
-            self._change(marking.started(self.session, name, at=self._now()))
+            self._change(transitions.started(self.session, name, at=self._now()))
         self._commit(frozenset(names))  # the end of the last stage and the beginning of this one are one write
         for name in names:
             work = self._works[name] = self.bench.work_on(self.workflow, self.session, name)
@@ -95,9 +95,9 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - a context that does not fit is a failure of the stage, like one of its agent
             self._settle(Outcome(work.stage.name, error=error))
             return
-        counted = marking.record_of(self.session, work.stage.name).attempts + 1
+        counted = transitions.record_of(self.session, work.stage.name).attempts + 1
         self._change(
-            marking.with_record(self.session, work.stage.name, attempts=counted, evicted=work.context.evicted if work.context else ())
+            transitions.with_record(self.session, work.stage.name, attempts=counted, evicted=work.context.evicted if work.context else ())
         )
         self._floor.start(work.agent, request, work.attempt, work.stage.timeout_seconds)
 
@@ -129,7 +129,7 @@ class Runner:
             case Accept(output, provisional):
                 self.bench.write_files(self.workflow, self.session, work, output, provisional=provisional)
                 self._change(
-                    marking.completed(
+                    transitions.completed(
                         self.session,
                         self.workflow,
                         work.stage,
@@ -144,8 +144,8 @@ class Runner:
             case Ask(note, tries, problem):
                 if problem is not None:
                     self._note(name, "malformed_output", problem.message)
-                    repairs = marking.record_of(self.session, name).repairs + 1
-                    self._change(marking.with_record(self.session, name, repairs=repairs))
+                    repairs = transitions.record_of(self.session, name).repairs + 1
+                    self._change(transitions.with_record(self.session, name, repairs=repairs))
                     self._say(events.OutputRejected(session=self._id, stage=name, problem=problem.message, left=tries.repairs))
                 else:
                     self._note(name, "low_confidence", "its confidence was low; it looks again")
@@ -174,11 +174,11 @@ class Runner:
             self._change(replace(self.session, stage_outputs={**self.session.stage_outputs, name: kept.output}))
         self.bench.write_files(self.workflow, self.session, work, kept.output if kept else None, provisional=True, error=error)
         if work.stage.on_error == "skip" and error.kind != "low_confidence":
-            self._change(marking.skipped(self.session, name, at=at, seconds=seconds))
+            self._change(transitions.skipped(self.session, name, at=at, seconds=seconds))
             self._say(events.StageSkipped(session=self._id, stage=name, message=error.message))
             return
         first = self.session.error
-        self._change(marking.failed(self.session, error, at=at, seconds=seconds))
+        self._change(transitions.failed(self.session, error, at=at, seconds=seconds))
         if first is not None:  # the first failure is the one that the file is about; this one is in its stage's record
             self._change(replace(self.session, error=first))
         self._say(events.StageFailure(session=self._id, stage=name, failure=error.kind, message=error.message))
@@ -187,7 +187,7 @@ class Runner:
         if work.grown is not None and work.grown[1]:
             bigger, stages = work.grown
             self.workflow = bigger
-            self._change(marking.added(self.session, stages, work.stage.name))
+            self._change(transitions.added(self.session, stages, work.stage.name))
             self._say(events.StagesAdded(session=self._id, stage=work.stage.name, added=tuple(stage.name for stage in stages)))
 
     # Long-term memory, before and after.
@@ -249,12 +249,12 @@ class Runner:
         """Stop every attempt. Their stages are to be run again from the beginning."""
         for name, work in self._works.items():
             work.give_up()
-            if marking.record_of(self.session, name).status == "running":
-                self._change(marking.with_record(self.session, name, status="pending"))
+            if transitions.record_of(self.session, name).status == "running":
+                self._change(transitions.with_record(self.session, name, status="pending"))
         self._floor.give_up()
 
     def _note(self, stage: str, kind: str, message: str) -> None:
-        self._change(marking.noted(self.session, stage, kind=kind, message=message, at=self._now()))
+        self._change(transitions.noted(self.session, stage, kind=kind, message=message, at=self._now()))
 
     def _seconds(self, work: Work) -> float:
         return self.bench.clock.monotonic() - work.began

@@ -12,7 +12,7 @@ from holdfast.durable.disk import Disk
 from holdfast.events import Bus
 from holdfast.session.opening import store_of
 from holdfast.session.store import SessionStore
-from holdfast.workflow.settings import RunSettings
+from holdfast.workflow.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore

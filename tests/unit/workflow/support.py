@@ -11,7 +11,7 @@ from holdfast.session.files import FileSessionStore
 from holdfast.session.state import Session
 from holdfast.testing.clock import FakeClock
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.launching import resume, run_workflow
+from holdfast.workflow.launcher import resume, run_workflow
 
 Answer = Mapping[str, Any] | str | BaseException | Callable[[StageRequest], object]
 

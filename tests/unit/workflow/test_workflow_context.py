@@ -12,7 +12,7 @@ from tests.unit.workflow.support import Place, linear, output
 from holdfast.errors import BudgetError
 from holdfast.session.output import Finding, StageOutput
 from holdfast.tokens.counter import open_counter
-from holdfast.workflow.context import ContextBuilder, Material
+from holdfast.workflow.stage_context import ContextBuilder, Material
 
 COUNTER = open_counter()
 

@@ -11,7 +11,7 @@ from holdfast.config.loading import load_config, read_config
 from holdfast.config.notices import all_errors
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
-from holdfast.workflow.settings import settings_of, workflow_config
+from holdfast.workflow.run_settings import settings_of, workflow_config
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
 FILE = """\

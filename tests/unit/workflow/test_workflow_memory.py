@@ -76,7 +76,7 @@ def test_findings_are_stored_with_tag_source_session_and_trust(place: Place, kno
 
 
 def test_what_a_person_approved_is_trusted_more(place: Place, knowledge: MarkdownStore) -> None:
-    from holdfast.workflow.approval import approve
+    from holdfast.workflow.control import approve
 
     place.run(linear("a", approve=True), knowledge=knowledge)
     assert remembered(knowledge) == [], "nothing is stored before the session is completed"

@@ -30,8 +30,7 @@ from holdfast.session.output import parse_output
 from holdfast.tokens.usage import Usage
 from holdfast.workflow import events
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.approval import approve, reject
-from holdfast.workflow.endings import result_of
+from holdfast.workflow.control import approve, reject, result_of
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from holdfast.errors import InputError
 from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
-from holdfast.offline.gathering import library_of_outputs
-from holdfast.offline.sources import Library
+from holdfast.offline.documents import Library
+from holdfast.offline.sources import library_of_outputs
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.rendering import inert
+from holdfast.workflow.stage_context import inert
 
 
 @dataclass(frozen=True, slots=True)

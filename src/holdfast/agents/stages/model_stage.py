@@ -21,7 +21,7 @@ from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
 from holdfast.session.output import StageOutput, output_schema, parse_output
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.grounding import ground_output
+from holdfast.workflow.output_grounding import ground_output
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

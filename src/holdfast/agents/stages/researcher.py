@@ -19,13 +19,12 @@ from holdfast.agents.stages.evidence import Evidence, Passage
 from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
 from holdfast.errors import HoldfastError
 from holdfast.models.factory import abilities_of
-from holdfast.offline.gathering import gather
-from holdfast.offline.planning import split_task
-from holdfast.offline.questions import TaskQuestion, names_asked_about, question_terms, questions_given
+from holdfast.offline.claims import Names
+from holdfast.offline.documents import Library
+from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
 from holdfast.offline.retrieval import Retrieval
 from holdfast.offline.settings import whole_number
-from holdfast.offline.sources import Library
-from holdfast.offline.subjects import Names
+from holdfast.offline.sources import gather
 from holdfast.tokens.usage import Usage
 from holdfast.workflow.agent import StageRequest
 

@@ -27,10 +27,10 @@ def approve(
     """Agree with what a stage wrote. The session goes on at once."""
     from holdfast.app.deciding import sessions
     from holdfast.app.running import launch
-    from holdfast.workflow import approval
+    from holdfast.workflow import control
 
     with sessions(config, session_config) as store:
-        session = approval.approve(store, id, stage)
+        session = control.approve(store, id, stage)
     if later or session.status == "paused":
         value = {"session": id, "status": session.status, "approved": stage}
         show(value, lambda console: console.print(f"Approved. Session {id} is {session.status}.", markup=False), as_json=as_json)

@@ -22,7 +22,7 @@ def cancel(
 ) -> None:
     """Stop a session at once. What is completed is kept, and `holdfast resume` goes on."""
     from holdfast.app.deciding import sessions
-    from holdfast.workflow.cancelling import cancel as ask
+    from holdfast.workflow.control import cancel as ask
 
     with sessions(config, session_config) as store:
         session = ask(store, id, wait=wait)

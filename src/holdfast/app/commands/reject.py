@@ -28,10 +28,10 @@ def reject(
 
 def _reject(id: str, stage: str | None, why: str, session_config: Path | None, config: Path | None, *, as_json: bool) -> None:
     from holdfast.app.deciding import sessions
-    from holdfast.workflow import approval
+    from holdfast.workflow import control
 
     with sessions(config, session_config) as store:
-        session = approval.reject(store, id, stage, why=why)
+        session = control.reject(store, id, stage, why=why)
     refused = session.error.stage if session.error is not None else stage
     line = f"Rejected {refused}. `holdfast resume {id}` runs it again."
     show(

@@ -14,7 +14,7 @@ from holdfast.config.known import nearest
 from holdfast.errors import ConfigError, InputError, OutputInvalid, WorkflowChanged
 from holdfast.session.output import output_json, parse_output
 from holdfast.session.state import Session, StageRecord
-from holdfast.workflow import marking
+from holdfast.workflow import transitions
 from holdfast.workflow.definition import Stage, Workflow, parse_workflow
 from holdfast.workflow.reading import parse_stage
 
@@ -77,14 +77,14 @@ def reopened(session: Session, workflow: Workflow, *, accept_changes: bool = Fal
         if name in workflow.by_name:
             _check_output(session, workflow.by_name[name])
     for stage in workflow.stages:
-        record = marking.record_of(session, stage.name)
+        record = transitions.record_of(session, stage.name)
         if stage.name in session.completed_stages or record.status in ("skipped", "waiting"):
             continue
         if stage.name in session.stage_outputs and record.status != "completed":
             _check_output(session, stage)
             session = _taken(session, workflow, stage, record)
         elif record.status != "pending":
-            session = marking.with_record(session, stage.name, status="pending", ended_at=None, seconds=None)
+            session = transitions.with_record(session, stage.name, status="pending", ended_at=None, seconds=None)
     return replace(session, error=None)
 
 
@@ -129,4 +129,4 @@ def _taken(session: Session, workflow: Workflow, stage: Stage, record: StageReco
     output = session.stage_outputs[stage.name]
     low = output.confidence == "low"
     changes: dict[str, Any] = {"ended_at": record.ended_at or session.updated_at or None, "provisional": low}
-    return marking.approved(marking.with_record(session, stage.name, **changes), workflow, stage.name)
+    return transitions.approved(transitions.with_record(session, stage.name, **changes), workflow, stage.name)

@@ -6,14 +6,12 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from tests.unit.workflow.extraction.desk import write_corpus
+from tests.unit.offline.desk import write_corpus
 
 from holdfast.errors import ConfigError, InputError
-from holdfast.offline.foreign_orders import tainted_units
+from holdfast.offline.claims import Names
+from holdfast.offline.documents import Document, Library, read_folder, readable, tainted_units
 from holdfast.offline.quantities import differ, find_quantities
-from holdfast.offline.readable import readable
-from holdfast.offline.sources import Document, Library, read_folder
-from holdfast.offline.subjects import Names
 
 
 def test_a_page_becomes_headings_paragraphs_items_and_rows_without_scripts_and_navigation() -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.extract.grounding import ground
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import Source, ground
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.normalise import normalise
 

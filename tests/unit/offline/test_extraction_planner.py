@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.workflow.extraction.desk import Desk
+from tests.unit.offline.desk import Desk
 
 from holdfast.errors import ConfigError, InputError
-from holdfast.offline.planner import Planner
-from holdfast.offline.planning import split_task
+from holdfast.offline.planner import Planner, split_task
 from holdfast.text.words import terms
 
 FRAME = frozenset(terms("What is said about together Which figures are given Under which conditions exceptions or limits are there the of"))

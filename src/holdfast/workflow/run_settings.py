@@ -15,8 +15,8 @@ from holdfast.config.redaction import redact
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 from holdfast.tokens.accounts import Limits
-from holdfast.workflow.context import EvictionPolicy
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.stage_context import EvictionPolicy
 
 _NO_LIMITS = Limits()
 

@@ -12,12 +12,12 @@ from types import ModuleType
 import pytest
 
 from holdfast.errors import InputError
+from holdfast.extract.answer_types import offers, understand
 from holdfast.extract.passages import Source, cut
-from holdfast.extract.questions import offers, understand
-from holdfast.extract.ranking import centrality, positions, relevance, unit_terms
 from holdfast.extract.selection import select
+from holdfast.extract.sentence_ranking import centrality, positions, relevance, unit_terms
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOTES = Source(
     "notes",
     """# The move

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.workflow.extraction.desk import PUMPS, Desk, write_corpus
+from tests.unit.offline.desk import PUMPS, Desk, write_corpus
 
 from holdfast.errors import Cancelled, ConfigError, SandboxError
 from holdfast.knowledge.records import Hit, Record

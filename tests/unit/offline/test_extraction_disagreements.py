@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.workflow.extraction.desk import PUMPS
+from tests.unit.offline.desk import PUMPS
 
-from holdfast.offline.claims import claims_of
+from holdfast.offline.claims import Names, claims_of
 from holdfast.offline.disagreements import Conflict, find_conflicts
-from holdfast.offline.sources import Document, read_folder
-from holdfast.offline.subjects import Names
+from holdfast.offline.documents import Document, read_folder
 
 NAMES = Names(("Osprey", "Harrow"))
 

@@ -26,15 +26,15 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
+from holdfast.workflow.agent_registry import Agents, find_agents
 from holdfast.workflow.bench import Bench
-from holdfast.workflow.context import ContextBuilder
+from holdfast.workflow.control import failure_of
 from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
-from holdfast.workflow.endings import failure_of
-from holdfast.workflow.planning import Finish, next_step, placed
-from holdfast.workflow.registry import Agents, find_agents
-from holdfast.workflow.reopening import check_unchanged, reopened, stored_workflow, with_added_stages
+from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
+from holdfast.workflow.run_settings import RunSettings, settings_of, workflow_config
 from holdfast.workflow.runner import Runner
-from holdfast.workflow.settings import RunSettings, settings_of, workflow_config
+from holdfast.workflow.scheduling import Finish, next_step, placed
+from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stores import open_memories, open_store, session_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 
 from holdfast.clock import Clock
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
-from holdfast.workflow.judging import TimedOut
+from holdfast.workflow.retry_policy import TimedOut
 
 LONGEST_WAIT = 0.1
 """Seconds until a request to stop is noticed at the latest."""

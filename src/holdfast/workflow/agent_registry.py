@@ -21,7 +21,7 @@ AgentSource = StageAgent | type[StageAgent] | Callable[[StageRequest], object] |
 """An agent, a class of agents, a function of the request, or the dotted path of one of these."""
 Agents = Mapping[str, AgentSource]
 
-EXTRACTION: Mapping[str, str] = {
+OFFLINE_AGENTS: Mapping[str, str] = {
     "planner": "holdfast.offline.planner:Planner",
     "researcher": "holdfast.offline.researcher:Researcher",
     "synthesizer": "holdfast.offline.synthesizer:Synthesizer",
@@ -60,9 +60,9 @@ def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None =
     """The agent that a stage names: one of those given, one of the registry, or whatever the dotted path says."""
     name = stage.agent_type
     given = agents or {}
-    source: object = given.get(name, EXTRACTION.get(name, name))
+    source: object = given.get(name, OFFLINE_AGENTS.get(name, name))
     if isinstance(source, str) and _PATH.fullmatch(source) is None:
-        known = sorted({*given, *EXTRACTION})
+        known = sorted({*given, *OFFLINE_AGENTS})
         near = nearest(source, known)
         hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}, and any `package.module:function`."
         raise _error(f"there is no agent type {name!r}.", stage, file, nearest=near, hint=hint)

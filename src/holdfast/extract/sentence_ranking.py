@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.extract.answer_types import Question, Wanted, offers
 from holdfast.extract.passages import Unit
-from holdfast.extract.questions import Question, Wanted, offers
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 

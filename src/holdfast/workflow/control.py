@@ -1,0 +1,117 @@
+"""What a person does to a session from outside, and how it ended: approve, reject and cancel (W14, W19), its failure and its result (W2).
+
+`approve` and `reject` decide about a stage that waits; `cancel` asks whoever runs the session, and where nobody does marks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.errors import Cancelled, HoldfastError, InputError, OutputInvalid, StageFailed, WorkflowError
+from holdfast.session.output import StageOutput, output_json
+from holdfast.session.state import Session, SessionError
+from holdfast.session.store import SessionStore
+from holdfast.workflow import transitions
+from holdfast.workflow.resume_checks import stored_workflow, with_added_stages
+from holdfast.workflow.scheduling import result_stages
+
+
+def waiting_stages(session: Session) -> tuple[str, ...]:
+    """The stages whose outputs wait for a person."""
+    return tuple(name for name, record in session.stages.items() if record.status == "waiting")
+
+
+def approve(store: SessionStore, session_id: str, stage: str | None = None) -> Session:
+    """Agree with the output of a stage, or of the only one that waits. It is on disk; `resume` goes on from there."""
+    store.load(session_id)
+    with store.hold(session_id, owner="approve"):
+        session = store.load(session_id)
+        name = _waiting(session, stage)
+        workflow = with_added_stages(stored_workflow(session), session)
+        agreed = transitions.approved(session, workflow, name)
+        rest = waiting_stages(agreed)
+        return store.commit(replace(agreed, status="paused" if rest else "ready"), expect=session.revision)
+
+
+def reject(store: SessionStore, session_id: str, stage: str | None = None, *, why: str, clock: Clock | None = None) -> Session:
+    """Refuse the output of a stage. The session halts; `resume` runs the stage again, and its agent is told why."""
+    if not why.strip():
+        raise InputError("a rejection needs a reason.", hint="Say why: the stage is told when it runs again.")
+    store.load(session_id)
+    with store.hold(session_id, owner="reject"):
+        session = store.load(session_id)
+        name = _waiting(session, stage)
+        at = stamp((clock or SystemClock()).now())
+        outputs = {key: output for key, output in session.stage_outputs.items() if key != name}
+        snapshots = tuple(shot for shot in session.memory_snapshots if shot.get("stage") != name)
+        refused = transitions.noted(transitions.with_record(session, name, status="rejected"), name, kind="rejected", message=why, at=at)
+        error = SessionError(
+            name,
+            "rejected",
+            f"a person did not accept the output of stage {name!r}: {why}",
+            raw_output=output_json(session.stage_outputs[name]) if name in session.stage_outputs else None,
+            at=at,
+            hint="`holdfast resume` runs the stage again with the reason; `holdfast session fix` puts an output in.",
+        )
+        changed = replace(refused, status="halted", error=error, stage_outputs=outputs, memory_snapshots=snapshots)
+        return store.commit(changed, expect=session.revision)
+
+
+def _waiting(session: Session, stage: str | None) -> str:
+    waiting = waiting_stages(session)
+    if not waiting:
+        raise InputError(f"no stage of session {session.workflow_id} waits for a person; it is {session.status}.")
+    if stage is None and len(waiting) == 1:
+        return waiting[0]
+    if stage is None:
+        raise InputError(f"several stages wait: {', '.join(waiting)}.", hint="Name one of them.")
+    if stage not in waiting:
+        raise InputError(f"the stage {stage!r} does not wait.", hint=f"Waiting: {', '.join(waiting)}.")
+    return stage
+
+
+_LOOK = 0.05
+
+
+def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: Clock | None = None) -> Session:
+    """Stop a session, and return it as it is then. One that is completed or cancelled already is an InputError.
+
+    A process that runs it notices within a tenth of a second; after `wait` seconds the answer is the session as it still is.
+    """
+    clock = clock or SystemClock()
+    session = store.load(session_id)
+    if store.owner(session_id) is None:
+        if session.status in ("completed", "cancelled"):
+            raise InputError(f"the session {session_id} is {session.status}: there is nothing to stop.")
+        with store.hold(session_id, owner="cancel"):
+            session = store.load(session_id)
+            return store.commit(replace(session, status="cancelled"), expect=session.revision)
+    store.request_cancel(session_id)
+    until = clock.monotonic() + wait
+    while store.owner(session_id) is not None and clock.monotonic() < until:
+        clock.sleep(_LOOK)
+    return store.load(session_id)
+
+
+_GO_ON = "`holdfast resume` goes on with it."
+
+
+def failure_of(session: Session) -> HoldfastError | None:
+    """The error that a session which is not completed stands for."""
+    if session.status == "completed":
+        return None
+    name, error = session.workflow_id, session.error
+    if session.status == "cancelled":
+        return Cancelled(f"the session {name} was cancelled.", session=name, stage=session.current_stage, hint=_GO_ON)
+    if error is None:
+        waits = f"waits for a person to approve {session.current_stage}" if session.status == "paused" else f"is {session.status}"
+        return WorkflowError(f"the session {name} {waits}.", session=name, stage=session.current_stage)
+    if error.kind == "malformed_output":
+        return OutputInvalid(error.message, problems=error.problems, raw=error.raw_output, session=name, stage=error.stage, hint=error.hint)
+    return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
+
+
+def result_of(session: Session) -> dict[str, StageOutput]:
+    """The result of a session: the outputs of the stages that nobody depends on, as far as they are there."""
+    workflow = with_added_stages(stored_workflow(session), session)
+    return {name: session.stage_outputs[name] for name in result_stages(workflow) if name in session.stage_outputs}
