@@ -1,7 +1,8 @@
 """Sources, passages of them word for word, the units that a source is cut into, and whether a claim is in a source (`ground`).
 
-Grounding is how facts are checked by their quote: word for word, but for case and punctuation, nearly, or not at all. "Nearly" never bridges
-another number, another name or a negation."""
+Grounding is how facts are checked by their quote: word for word, but for case and punctuation, nearly, or not at all. "Nearly" never
+bridges another number, another name or a negation.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Claims: what a clause of a source says, and about which of several named things, in a form that can be compared with other claims.
 
-A sentence is about what it names, or else what its paragraph, heading or document is about (`Names`)."""
+A sentence is about what it names, or else what its paragraph, heading or document is about (`Names`).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Documents that sentences can be quoted from: files as plain Markdown, cut into units, with a name for each section.
 
-HTML and JSON become Markdown; the words are never changed, only what surrounds them goes: markup, scripts, navigation. A section can be cited,
-`notes/queues.md#tail-latency`, and `Library.text_of` finds what such a citation stands for. Sentences that speak to whoever reads them as an
-assistant are data like all the rest and never findings: `tainted_units` finds them."""
+HTML and JSON become Markdown; the words are never changed, only what surrounds them goes: markup, scripts, navigation. A section can be
+cited, `notes/queues.md#tail-latency`, and `Library.text_of` finds what such a citation stands for. Sentences that speak to whoever
+reads them as an assistant are data like all the rest and never findings: `tainted_units` finds them.
+"""
 
 from __future__ import annotations
 

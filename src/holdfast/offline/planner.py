@@ -1,8 +1,9 @@
 """The planner without a model: it splits a task into questions by its grammar: what is compared, on what, what else is asked (W18).
 
-English first; comparisons, lists and questions of other European languages and of Chinese and Japanese are known by their marks. A question
-is made of the task's own words and a small fixed frame ("What is said about ...?"), so nothing comes in that nobody asked. `TaskQuestion` is
-the form in which a planner hands questions on; one that is a model writes the same form, where only `text` is needed."""
+English first; comparisons, lists and questions of other European languages and of Chinese and Japanese are known by their marks. A
+question is made of the task's own words and a small fixed frame ("What is said about ...?"), so nothing comes in that nobody asked.
+`TaskQuestion` is the form in which a planner hands questions on; one that is a model writes the same form, where only `text` is needed.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The synthesizer without a model: findings grouped by question, said once with all their sources, weighed, and what disagrees (W18).
 
-`synthesize` makes a `Synthesis` of what earlier stages found; `synthesis_json` and `read_synthesis` carry it to the writer."""
+`synthesize` makes a `Synthesis` of what earlier stages found; `synthesis_json` and `read_synthesis` carry it to the writer.
+"""
 
 from __future__ import annotations
 

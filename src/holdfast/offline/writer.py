@@ -1,7 +1,8 @@
 """The writer without a model: a Markdown report in which every sentence is quoted from a source, with its number (W18).
 
-What stands outside of the quoted sentences is a fixed frame of headings and labels. Texts of sources are data: what would be markup
-is escaped. `render` is pure."""
+What stands outside of the quoted sentences is a fixed frame of headings and labels. Texts of sources are data: what would be markup is
+escaped. `render` is pure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What a person does to a session from outside, and how it ended: approve, reject and cancel (W14, W19), its failure and its result (W2).
 
-`approve` and `reject` decide about a stage that waits; `cancel` asks whoever runs the session, and where nobody does marks it."""
+`approve` and `reject` decide about a stage that waits; `cancel` asks whoever runs the session, and where nobody does marks it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Task, outputs that it may see, and memories; nothing else gets in: no conversation of another stage, no raw data, only references to it.
 What does not fit is left out in the order of the policy, and named. What an output says is data: a line of it that looks like a heading
-is written so that it is none, and a fact stays on its own line."""
+is written so that it is none, and a fact stays on its own line.
+"""
 
 from __future__ import annotations
 
