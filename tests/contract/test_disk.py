@@ -203,3 +203,51 @@ def test_a_mode_is_set_and_imitated(disk: Disk, place: str) -> None:
     else:
         assert isinstance(inner, SimulatedDisk)
         assert inner.mode(f"{place}/b") == 0o640
+
+
+def test_an_identity_is_another_one_after_any_write(disk: Disk, place: str) -> None:
+    """M7: whoever caches what a file holds notices a write, by path and by handle, without reading it."""
+    path = f"{place}/a"
+    assert disk.identity(path) is None
+    put(disk, path, b"one")
+    before = disk.identity(path)
+    with closing(disk, disk.open(path)) as handle:
+        assert disk.identity(handle) is not None
+        assert before is not None and disk.identity(handle).facts == before.facts  # type: ignore[union-attr]  # asserted above
+    with closing(disk, disk.open_log(path)) as handle:
+        write_all(disk, handle, b" two")
+    after = disk.identity(path)
+    assert after is not None and after.facts != before.facts
+    put(disk, f"{place}/b", b"one two")
+    disk.rename(f"{place}/b", path)
+    again = disk.identity(path)
+    assert again is not None and again.facts != after.facts
+
+
+def test_a_folder_is_scanned_with_kinds_and_sizes(disk: Disk, place: str) -> None:
+    put(disk, f"{place}/b", b"12345")
+    disk.make_folder(f"{place}/a")
+    assert [(one.name, one.kind) for one in disk.scan(place)] == [("a", "folder"), ("b", "file")]
+    assert disk.scan(place)[1].size == 5
+    with pytest.raises(FileNotFoundError):
+        disk.scan(f"{place}/absent")
+
+
+def test_touching_makes_a_file_newer(disk: Disk, place: str) -> None:
+    put(disk, f"{place}/a", b"x")
+    before = disk.modified(f"{place}/a")
+    disk.touch(f"{place}/a")
+    assert disk.modified(f"{place}/a") >= before
+    with pytest.raises(FileNotFoundError):
+        disk.touch(f"{place}/absent")
+
+
+def test_only_an_empty_folder_is_removed(disk: Disk, place: str) -> None:
+    disk.make_folder(f"{place}/a")
+    put(disk, f"{place}/a/x", b"")
+    disk.remove_folder(f"{place}/a")
+    assert disk.kind(f"{place}/a") == "folder"
+    disk.unlink(f"{place}/a/x")
+    disk.remove_folder(f"{place}/a")
+    disk.remove_folder(f"{place}/a")
+    assert disk.kind(f"{place}/a") is None

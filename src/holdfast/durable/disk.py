@@ -10,9 +10,10 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from holdfast.durable.faults import faults
 from holdfast.errors import StorageError
@@ -22,6 +23,25 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getatt
 _LOG = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _SETTLED_LIMIT = 4096
+_TICK = 20_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
+_COARSE_TICK = 2_000_000_000  # of file systems that count in seconds
+
+
+class Identity(NamedTuple):
+    """Which file it is, its size and its times: other ones after any write. Not `settled` while one more write could look the same."""
+
+    facts: tuple[int, ...]
+    settled: bool
+
+
+class Named(NamedTuple):
+    """A name in a folder and what is there. `modified` is in seconds since the epoch; `link` if it is a symbolic link."""
+
+    name: str
+    kind: Kind
+    size: int
+    modified: float
+    link: bool
 
 
 class Disk(Protocol):
@@ -44,6 +64,12 @@ class Disk(Protocol):
 
     def modified(self, path: str) -> float:
         """Seconds since the epoch at which the content last changed."""
+
+    def identity(self, place: str | int) -> Identity | None:
+        """What changes when the file at a path, or of a handle, is written by anybody; None for nothing."""
+
+    def touch(self, path: str) -> None:
+        """Set the time of the last change to now."""
 
     def create(self, path: str, mode: int = 0o600) -> int:
         """A handle on a new file. FileExistsError if there is anything at `path`, even a dangling link."""
@@ -93,6 +119,12 @@ class Disk(Protocol):
     def list(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
 
+    def scan(self, path: str) -> Sequence[Named]:
+        """The names in a folder with what is there, sorted by name; links that lead nowhere are left out."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder; nothing happens if there is something in it, or no folder."""
+
     def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
         """Held inside the `with`: nobody else, thread or process, is inside for the same path. Locked after `timeout` seconds."""
 
@@ -118,11 +150,26 @@ class RealDisk:
                 mode = os.stat(path).st_mode
         except FileNotFoundError:
             return None
-        return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+        return _kind(mode)
 
     def modified(self, path: str) -> float:
         with faults(path, "look at"):
             return os.stat(path).st_mtime
+
+    def identity(self, place: str | int) -> Identity | None:
+        try:
+            with faults(str(place) if isinstance(place, str) else self._name(place), "look at"):
+                found = os.stat(place)
+        except FileNotFoundError:
+            return None
+        newest = max(found.st_mtime_ns, found.st_ctime_ns)
+        tick = _COARSE_TICK if newest % 1_000_000_000 == 0 else _TICK
+        facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return Identity(facts, time.time_ns() - newest > tick)
+
+    def touch(self, path: str) -> None:
+        with faults(path, "touch"):
+            os.utime(path)
 
     def create(self, path: str, mode: int = 0o600) -> int:
         with faults(path, "create"):
@@ -217,6 +264,27 @@ class RealDisk:
         with faults(path, "list"):
             return sorted(os.listdir(path))
 
+    def scan(self, path: str) -> Sequence[Named]:
+        found = []
+        with faults(path, "list"), os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed meanwhile, or a link that leads nowhere
+                    facts = entry.stat()
+                    found.append(Named(entry.name, _kind(facts.st_mode), facts.st_size, facts.st_mtime, entry.is_symlink()))
+        return sorted(found)
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            with faults(path, "remove"):
+                os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except StorageError as error:
+            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)):
+                raise
+            return
+        self._settled.discard(path)
+
     def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
         from holdfast.durable.lock import Lock
 
@@ -224,6 +292,10 @@ class RealDisk:
 
 
 REAL: Disk = RealDisk()
+
+
+def _kind(mode: int) -> Kind:
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
 
 def flush(handle: int) -> None:

@@ -2,14 +2,15 @@
 
 A key is a relative path such as `memory.json`, `agents/coder/memory.json` or `sessions/ID/log.jsonl`: in a folder it is the file's path,
 in PostgreSQL it is the name of the row. What is kept under a key is a document (bytes that are replaced as a whole), a log (records that
-are only added) or a blob (bytes named by their hash). Above this seam there is no file and no SQL; below it, nothing of any room.
+are only added; its name, and no other, ends in `.jsonl`) or a blob (bytes named by their hash). Above this seam there is no file and no
+SQL; below it, nothing of any room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Kind = Literal["document", "log", "blob"]
@@ -17,7 +18,7 @@ Mark = str
 """Changes whenever what is kept under a key changes, by whoever: another process, a person with an editor or with SQL. Opaque."""
 
 ABSENT: Mark = "absent"
-"""As `expect`: there must be nothing under this key yet."""
+"""As `expect`: there must be nothing under this key yet. Also the mark of a log that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The sound records of a log from a position on. `mark` is that of the log's end; `damage` says in words what could not be read."""
+    """The sound records of a log from a position on. `mark` is that of the log's end; `damage` says in words what could not be read.
+
+    `whole` is true if they are all records of the log, false if only those after the mark that was given.
+    """
 
     records: tuple[Mapping[str, Any], ...]
     mark: Mark
     damage: tuple[str, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +96,29 @@ class Holder:
         return f"{self.name} (process {self.pid} on {self.host}, since {self.since}, last sign of life {self.heartbeat})"
 
 
+def _never_lost() -> None:
+    """A lease that ends with its process and not before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to something, inside the `with`. `taken_over` is the holder that died without giving it back, if there was one."""
+    """The right to something, inside the `with`. `taken_over` is the holder that died without giving it back, if there was one.
+
+    `check()` raises Locked if the lease was lost meanwhile (its connection broke and somebody else has it by now): asked before what only
+    the holder may write is written. It costs nothing in the ordinary case.
+    """
 
     key: str
     holder: Holder
     taken_over: Holder | None = None
+    check: Callable[[], None] = field(default=_never_lost, repr=False, compare=False)
 
 
 class Backend(Protocol):
     """Keeps documents, logs and blobs. Safe for many threads and processes.
 
     InputError for a key that is not a plain relative path. Whatever fails on the medium is a StorageError at that moment (DiskFull,
-    NotWritable, SyncFailed, StoreUnavailable), and then the old state stands (W15).
+    NotWritable, StoreUnavailable), and then the old state stands (W15); only after SyncFailed is it not known whether all or none is there.
     """
 
     def get(self, key: str) -> Stored | None:
@@ -116,15 +130,17 @@ class Backend(Protocol):
     def read(self, key: str, *, after: Mark | None = None) -> Records:
         """The records of a log; with `after`, a mark that a reading or a writing gave, only those that came later.
 
-        An empty reading where there is no log. A mark that no longer stands for a position (the log was rewritten) reads everything.
+        An empty reading where there is no log. A mark that no longer stands for a position (the log was rewritten, or lost its tail)
+        reads everything, and `whole` says so.
         """
 
     def write(self, *changes: Change) -> tuple[Mark, ...]:
         """Carry out all changes or none, and give the new mark of each (ABSENT for a removal). What was returned survives a power cut.
 
-        RevisionConflict, naming the key, if an `expect` does not hold; nothing is written then. A reader at any moment finds each key
-        whole. After a crash all of the changes are there or none, at the latest when one of their keys is next read or written through
-        a backend. One append, or one put, is one sync (plus one for a new name).
+        RevisionConflict, naming the key, if an `expect` does not hold; nothing is written then. Each key may be named once. A reader at
+        any moment finds each key whole. After a crash all of the changes are there or none, at the latest when one of their keys is next
+        read or written through a backend. A put that is not `durable` is outside of that: it is carried out after all others, and a power
+        cut may undo or tear it. One append, or one put, is one sync (plus one for a new name).
         """
 
     def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
@@ -139,6 +155,9 @@ class Backend(Protocol):
     def delete_blob(self, prefix: str, name: str) -> None:
         """Remove it. Harmless where there is none."""
 
+    def remove(self, prefix: str) -> int:
+        """Remove everything below a prefix that ends in `/`, locks and leftovers included, and say how many keys went. Not in one step."""
+
     def list(self, prefix: str = "") -> Iterator[Item]:
         """Every key that begins with `prefix`, in order; a blob as `prefix/name`. Locks, leases and leftovers are not listed."""
 
@@ -151,7 +170,8 @@ class Backend(Protocol):
     def locked(self, key: str, timeout: float | None = 10.0) -> AbstractContextManager[None]:
         """Held inside the `with`: nobody else, thread or process or machine, is inside for this key. Locked after `timeout` seconds.
 
-        For a step of reading, deciding and writing; never around a model call.
+        For a step of reading, deciding and writing; never around a model call. Not reentrant. It keeps out nobody who merely writes: that
+        is what `expect` is for.
         """
 
     def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
@@ -164,7 +184,13 @@ class Backend(Protocol):
         """Who has the lease now. None if nobody has, or if the holder died."""
 
     def set_aside(self, key: str) -> str:
-        """Keep a damaged document or log under another name, which is given, and leave its key free."""
+        """Keep a damaged document or log as a document of another name, `KEY.damaged-...`, which is given, and leave its key free.
+
+        InputError if there is nothing under the key.
+        """
+
+    def sweep(self, prefix: str = "", *, holding: Callable[[bytes], bool] | None = None) -> Sequence[str]:
+        """Remove what killed writers left behind below `prefix`: what is older than an hour or, if given, what `holding` says yes to."""
 
     def where(self, key: str) -> str:
         """What to call this place in a message to a person: the file's path, or the database and key, without secrets."""

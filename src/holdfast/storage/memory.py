@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.strict_json import decode, encode
 from holdfast.errors import InputError, Locked, RevisionConflict
 from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_key
+from holdfast.storage.keys import check_changes, check_document, check_key, check_log, check_prefix
 
 
 class MemoryBackend:
@@ -34,7 +34,7 @@ class MemoryBackend:
 
     def get(self, key: str) -> Stored | None:
         with self._guard:
-            found = self._documents.get(check_key(key))
+            found = self._documents.get(check_document(key))
             return None if found is None else Stored(found[0], f"d{found[1]}")
 
     def mark(self, key: str) -> Mark | None:
@@ -45,23 +45,22 @@ class MemoryBackend:
 
     def read(self, key: str, *, after: Mark | None = None) -> Records:
         with self._guard:
-            lines, generation, _ = self._logs.get(check_key(key), ([], 0, 0.0))
-            start = 0
-            if after is not None and after.startswith(f"l{generation}:"):
-                start = int(after.partition(":")[2])
-            return Records(tuple(decode(line) for line in lines[start:]), self._end(key))
+            lines, generation, _ = self._logs.get(check_log(key), ([], 0, 0.0))
+            start = int(after.partition(":")[2]) if after is not None and generation and after.startswith(f"l{generation}:") else None
+            return Records(tuple(decode(line) for line in lines[start or 0 :]), self._end(key), whole=start is None)
 
     def write(self, *changes: Change) -> tuple[Mark, ...]:
         lines = [_lines(change.records) if isinstance(change, Append) else [] for change in changes]
+        check_changes(changes)
         with self._guard:
             for change in changes:
-                self._expect(check_key(change.key), change.expect)
+                self._expect(change.key, change.expect)
             return tuple(self._carry_out(change, new) for change, new in zip(changes, lines, strict=True))
 
     def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
         lines = _lines(records)
         with self._guard:
-            self._expect(check_key(key), expect)
+            self._expect(check_log(key), expect)
             self._logs[key] = (lines, self._next(), time.time())
             return self._end(key)
 
@@ -79,6 +78,17 @@ class MemoryBackend:
     def delete_blob(self, prefix: str, name: str) -> None:
         with self._guard:
             self._blobs.pop((check_key(prefix), name), None)
+
+    def remove(self, prefix: str) -> int:
+        check_prefix(prefix)
+        with self._guard:
+            gone = [*self.list(prefix)]
+            for item in gone:
+                below, _, name = item.key.rpartition("/")
+                self._documents.pop(item.key, None)
+                self._logs.pop(item.key, None)
+                self._blobs.pop((below, name), None)
+            return len(gone)
 
     def list(self, prefix: str = "") -> Iterator[Item]:
         with self._guard:
@@ -130,6 +140,9 @@ class MemoryBackend:
             self._documents[name] = found or (b"".join(log[0] if log else []), self._count, time.time())
             return name
 
+    def sweep(self, prefix: str = "", *, holding: Callable[[bytes], bool] | None = None) -> Sequence[str]:
+        return ()
+
     def where(self, key: str) -> str:
         return f"memory:{key}"
 
@@ -141,14 +154,16 @@ class MemoryBackend:
         return self._count
 
     def _end(self, key: str) -> Mark:
-        lines, generation, _ = self._logs.get(key, ([], 0, 0.0))
+        if key not in self._logs:
+            return ABSENT
+        lines, generation, _ = self._logs[key]
         return f"l{generation}:{len(lines)}"
 
     def _expect(self, key: str, expect: Mark | None) -> None:
         if expect is None:
             return
         found = self.mark(key)
-        if found != (None if expect == ABSENT else expect) and not (found is None and expect == self._end(key)):
+        if found != (None if expect == ABSENT else expect):
             raise RevisionConflict(f"{self.where(key)} was changed by somebody else.", path=key, expected=expect, found=found)
 
     def _carry_out(self, change: Change, lines: builtins.list[bytes]) -> Mark:

@@ -13,18 +13,21 @@ the content of the renamed file is not; any of the unsynced names may be missing
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import posixpath
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast.durable.disk import Kind
+from holdfast.durable.disk import Identity, Kind, Named
 from holdfast.durable.faults import storage_error
 from holdfast.errors import Locked
+
+_NUMBERS = itertools.count(1)
 
 
 class PowerCut(BaseException):
@@ -40,6 +43,8 @@ class _File:
     kept: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # (offset, data), or (size, None) for a cut
     changed: float = 0.0
+    number: int = field(default_factory=lambda: next(_NUMBERS))  # as an inode has one, and never given twice
+    version: int = 0
 
 
 @dataclass(eq=False)
@@ -108,6 +113,7 @@ class SimulatedDisk:
                     node.pending = []
                 if isinstance(node, _File):
                     node.seen = node.kept
+                    node.version += 1
         return after
 
     def kill(self, *, cut_at: int | None = None) -> SimulatedDisk:
@@ -167,6 +173,21 @@ class SimulatedDisk:
     def modified(self, path: str) -> float:
         self._tick()
         return self._need_file(path).changed
+
+    def identity(self, place: str | int) -> Identity | None:
+        self._tick()
+        node = self._file(place) if isinstance(place, int) else self._find(place)
+        if node is None:
+            return None
+        if isinstance(node, _Folder):
+            return Identity((0,), settled=True)
+        return Identity((node.number, len(node.seen), node.version), settled=True)
+
+    def touch(self, path: str) -> None:
+        self._tick()
+        file = self._need_file(path)
+        file.version += 1
+        file.changed = float(self.calls)
 
     def create(self, path: str, mode: int = 0o600) -> int:
         self._tick()
@@ -262,6 +283,24 @@ class SimulatedDisk:
         self._tick()
         return sorted(self._need_folder(path).seen)
 
+    def scan(self, path: str) -> Sequence[Named]:
+        self._tick()
+        return [
+            Named(name, "file", len(node.seen), node.changed, link=False)
+            if isinstance(node, _File)
+            else Named(name, "folder", 0, 0.0, link=False)
+            for name, node in sorted(self._need_folder(path).seen.items())
+        ]
+
+    def remove_folder(self, path: str) -> None:
+        self._tick()
+        node = self._find(path)
+        if isinstance(node, _Folder) and not node.seen:
+            folder, name = self._place(path)
+            del folder.seen[name]
+            self._changes.append(_Change(node, (folder, name), None))
+            self._settled.discard(self.resolve(path))
+
     def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
         return self._locked(path, -1 if timeout is None else timeout)
 
@@ -286,6 +325,7 @@ class SimulatedDisk:
     def _change(self, file: _File, change: tuple[int, bytes | None]) -> None:
         file.seen = _applied(file.seen, change)
         file.pending.append(change)
+        file.version += 1
         file.changed = float(self.calls)
 
     def _add(self, folder: _Folder, name: str, node: _AnyNode) -> _AnyNode:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from holdfast.durable.disk import Disk, Kind
+from holdfast.durable.disk import Disk, Identity, Kind, Named
 from holdfast.durable.faults import storage_error
 
 
@@ -87,6 +87,16 @@ class FailingDisk:
         self._meet("modified", path)
         return self.disk.modified(path)
 
+    def identity(self, place: str | int) -> Identity | None:
+        if isinstance(place, int):
+            return self.disk.identity(self._inner("identity", place))
+        self._meet("identity", place)
+        return self.disk.identity(place)
+
+    def touch(self, path: str) -> None:
+        self._meet("touch", path)
+        self.disk.touch(path)
+
     def create(self, path: str, mode: int = 0o600) -> int:
         self._meet("create", path)
         return self._opened(self.disk.create(path, mode), path)
@@ -152,6 +162,14 @@ class FailingDisk:
         self._meet("list", path)
         return self.disk.list(path)
 
+    def scan(self, path: str) -> Sequence[Named]:
+        self._meet("scan", path)
+        return self.disk.scan(path)
+
+    def remove_folder(self, path: str) -> None:
+        self._meet("remove_folder", path)
+        self.disk.remove_folder(path)
+
     def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
         self._meet("lock", path)
         return self.disk.lock(path, timeout)
@@ -192,6 +210,9 @@ class FailingDisk:
 _WORDS = {
     "kind": "look at",
     "modified": "look at",
+    "identity": "look at",
+    "scan": "list",
+    "remove_folder": "remove",
     "open_log": "open for writing",
     "imitate": "copy the mode of",
     "chmod": "set the mode of",
