@@ -27,7 +27,7 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Decision, Fact, Proposal, Turn
 from holdfast.memory.gate import judge
 from holdfast.memory.rendering import render
-from holdfast.memory.rewriting import third_person
+from holdfast.memory.rules import third_person
 
 DATA = Path(__file__).parent / "data" / "memory"
 NOW = "2026-01-15T12:00:00Z"

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
-from holdfast.memory.admission import admit_removals, admit_slots
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, SourceKind, Turn
-from holdfast.memory.gate import LONGEST, judge
+from holdfast.memory.gate import LONGEST, admit_removals, admit_slots, judge
 from holdfast.memory.merge import apply, evict
 from holdfast.memory.rules import RulesExtractor
 

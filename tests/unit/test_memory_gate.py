@@ -6,9 +6,8 @@ from itertools import count
 
 import pytest
 
-from holdfast.memory.admission import admit_removals, admit_slots
 from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
-from holdfast.memory.gate import INFERRED_CONFIDENCE, LONGEST, judge
+from holdfast.memory.gate import INFERRED_CONFIDENCE, LONGEST, admit_removals, admit_slots, judge
 
 NOW = "2026-03-01T10:00:00Z"
 

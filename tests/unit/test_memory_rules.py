@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.memory.facts import Fact, SlotUpdate, Turn
-from holdfast.memory.rewriting import third_person
-from holdfast.memory.rules import RulesExtractor
+from holdfast.memory.rules import RulesExtractor, third_person
 
 
 def learned(text: str) -> list[tuple[str, str]]:

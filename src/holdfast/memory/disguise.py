@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import unquote
 
+from holdfast.memory.word_lists import word_lists
 from holdfast.text.normalise import find_invisible, find_mixed_script, normalise
 
 
@@ -28,35 +29,20 @@ class Finding:
     why: str
 
 
-_ROLE_MARKER = re.compile(
-    r"<\|[^|>\n]{0,40}\|>|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|USER)\]|<</?SYS>>|"
-    r"(?:^|[\n.!?;>\]])\s*(?:system|assistant|developer|human|ai|model|tool|function|instructions?|"
-    r"### ?\w+)\s*(?:prompt|message|note)?\s*(?::|>>)|"
-    r"[\"']role[\"']\s*:|^\s*#{1,6}\s*\w+|\bBEGIN (?:SYSTEM|PROMPT|INSTRUCTIONS)\b",
-    re.IGNORECASE,
-)
-_TAG = re.compile(
-    (
-        r"<\s*/?\s*[a-zA-Z][\w:-]*(?:\s[^<>]*)?/?\s*>|<!--|-->|<!\[CDATA|<\s*/?\s*(?:memory|system|user|assistant|"
-        r"tool)\b|&lt;|&#x?[0-9a-f]{2,6};"
-    ),
-    re.IGNORECASE,
-)
-_FENCE = re.compile(r"`{3,}|~{3,}")
-_IMAGE = re.compile(r"!\[[^\]]*\]\s*[(\[]|\]\(\s*(?:javascript|data|vbscript|file):|\]\(\s*https?:", re.IGNORECASE)
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\$\{[^}]*\}|\{%.*?%\}|\{[a-z_]{3,}\}")
-_JSON = re.compile(r"^\s*[{\[]\s*[\"'{\[]|\{\s*\"\w+\"\s*:")
-_URL_PARAMETERS = re.compile(
-    r"(?:https?|hxxps?|ftp|wss?)\s*:\s*/{1,2}\s*\S*[?;]\S*=?\S*|www\.\S+\?\S+=|\b[\w-]+\.[a-z]{2,6}/\S*\?\S+=|hxxps?:|\[\.\]", re.IGNORECASE
-)
-_STRANGE_SCHEME = re.compile(r"\b(?:javascript|vbscript|file|gopher|data):[^\s]", re.IGNORECASE)
 _BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[A-Za-z0-9+/_-]{20,}={0,2}(?![\w+/=-])")
 _HEX = re.compile(r"(?<![0-9a-zA-Z])(?:0x)?(?:[0-9a-fA-F]{2}[\s:-]?){16,}(?![0-9a-zA-Z])")
-_ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}){2,}|(?:\\[0-7]{3}){3,}|(?:\b[01]{8}\b\s*){4,}")
 _SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5,}\w\b")
 _FANCY = re.compile("[\U0001d400-\U0001d7ff\u24b6-\u24e9\U0001f130-\U0001f189\uff21-\uff3a\uff41-\uff5a]{2,}")
 _LEET = str.maketrans("013457@$", "oieastas")
 _LEET_WORD = re.compile(r"(?i)(?<![\w/.-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/.-])")
+_LISTS = word_lists("disguises")
+_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    *(
+        (one["rule"], _LISTS.compiled(one["form"], re.IGNORECASE if one.get("ignore_case") else re.NOFLAG), one["why"])
+        for one in _LISTS.tables["disguises"]
+    ),
+    ("encoded", _SPACED, "is spelled out letter by letter"),
+)
 
 
 def find_disguise(text: str) -> Finding | None:
@@ -79,20 +65,6 @@ def find_disguise(text: str) -> Finding | None:
     if _blobs(text):
         return Finding("encoded", "holds a run of characters that hides a text or a key")
     return None
-
-
-_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
-    ("role-marker", _ROLE_MARKER, "holds a marker of a speaker or of a system message"),
-    ("markup", _TAG, "holds markup that could close or open a block"),
-    ("markup", _FENCE, "holds a fence of code"),
-    ("markup", _IMAGE, "holds a link or an image in markup"),
-    ("markup", _TEMPLATE, "holds a slot of a template"),
-    ("markup", _JSON, "is data in JSON, not a sentence"),
-    ("url-parameters", _URL_PARAMETERS, "holds an address with parameters"),
-    ("url-parameters", _STRANGE_SCHEME, "holds an address that runs or embeds something"),
-    ("encoded", _ESCAPES, "holds escaped characters"),
-    ("encoded", _SPACED, "is spelled out letter by letter"),
-)
 
 
 def _blobs(text: str) -> list[str]:

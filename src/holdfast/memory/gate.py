@@ -1,8 +1,8 @@
 """The gate: what of a proposal becomes a fact, what waits for a person, and what is let go. No model, no I/O (M10).
 
 `judge` runs each candidate through the rules below in their order; the first that decides ends it. A rule may also change the draft:
-take a secret out, put a wish as a description, lower the confidence. `admission.py` does the same for the other two things that an
-extractor may propose.
+take a secret out, put a wish as a description, lower the confidence. A summary goes into every prompt as facts do, and a removal can
+undo what the user said, so `admit_slots` and `admit_removals` look at the other two things that an extractor may propose.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from itertools import pairwise
 
 from holdfast.clock import stamp
 from holdfast.memory import merge
-from holdfast.memory.declarations import declares, speaks_to_somebody
 from holdfast.memory.disguise import find_disguise
-from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, Turn, Verdict
-from holdfast.memory.instructions import find_instruction, strip_lead_in
-from holdfast.memory.statements import own_words
+from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, Verdict
+from holdfast.memory.instructions import describe_wish, find_instruction
+from holdfast.memory.statements import declares, own_words, speaks_to_somebody, strip_lead_in
 from holdfast.memory.support import Support, find_support
-from holdfast.memory.wishes import describe_wish
+from holdfast.memory.word_lists import word_lists
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.normalise import normalise
 from holdfast.text.secrets import redact
@@ -30,19 +29,15 @@ from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
 
 LONGEST = 500  # characters of a fact
+LONGEST_SLOT = 4000
 INFERRED_CONFIDENCE = 0.6
 """A fact that the user did not state has at most this confidence, whatever the extractor says."""
 
 _PLACEHOLDER = re.compile(r"\[redacted: [^\]]*\]")
 _CATEGORY = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MEMORY_LINE = re.compile(r"^\s*(?:[-*]\s+|(?:Work|Personal|Top of mind|Recent|Earlier|Background):\s*)|\s*\(confidence: [\d.]+\)\s*$")
-_OPEN_END = re.compile(
-    (
-        r"(?:[,:;…-]|\.\.\.|\b(?:and|or|to|the|a|an|of|for|with|when|if|then|that|all|from|by|on|in|at|please|"
-        r"always|never|not|send|delete))\s*$"
-    ),
-    re.IGNORECASE,
-)
+_OPEN_END = word_lists("support").pattern("open_end", re.IGNORECASE)
+_REMOVAL = word_lists("support").pattern("removal", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -387,3 +382,67 @@ def _goes_on(text: str) -> bool:
     """Whether a text begins in the middle of a sentence: with a small letter, a digit or a mark."""
     first = text.lstrip()[:1]
     return first.islower() or not first.isalpha()
+
+
+# Summaries and removals: an extractor may propose them, the user's own words decide
+
+
+def admit_slots(
+    proposal: Proposal, turns: Sequence[Turn], *, injected: str = ""
+) -> tuple[tuple[SlotUpdate, ...], tuple[tuple[SlotUpdate, str], ...]]:
+    """The new summaries that may be stored, cleaned; and what of them may not, each with the reason.
+
+    A summary is kept sentence by sentence: a sentence that is an instruction, is in disguise, or that neither the user's words nor the
+    memory of before supports is refused. A summary of which nothing is left changes nothing.
+    """
+    lines = memory_lines(injected)
+    admitted: list[SlotUpdate] = []
+    refused: list[tuple[SlotUpdate, str]] = []
+    clean = [replace(turn, text=redact(turn.text)) for turn in turns]
+    for update in proposal.slots:
+        if update.slot not in SLOTS:
+            refused.append((replace(update, text=redact(update.text[:LONGEST_SLOT])), "is none of the six summaries"))
+            continue
+        kept: list[str] = []
+        left: list[str] = []
+        why = ""
+        for unit in split_sentences(redact(update.text[:LONGEST_SLOT])):
+            problem = _slot_problem(unit.text, clean, lines)
+            why = why or problem
+            (left if problem else kept).append(re.sub(r"\s+", " ", unit.text))
+        if kept:
+            admitted.append(SlotUpdate(update.slot, " ".join(kept)))
+        if left or not kept:
+            refused.append((SlotUpdate(update.slot, " ".join(left)), why or "says nothing"))
+    return tuple(admitted), tuple(refused)
+
+
+def _slot_problem(sentence: str, turns: Sequence[Turn], lines: Sequence[str]) -> str:
+    found = find_disguise(sentence) or find_instruction(sentence)
+    if found:
+        return found.why
+    if speaks_to_somebody(sentence) or not declares(sentence):
+        return "is not built like a statement"
+    if any(compare(sentence, line).shared >= 0.8 for line in lines):
+        return ""
+    return "" if find_support(Candidate(sentence), turns).typed else "is not in what the user stated"
+
+
+def admit_removals(proposal: Proposal, turns: Sequence[Turn], facts: Sequence[Fact]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The ids that may be removed, and those that may not, each with the reason.
+
+    A fact is removed only when the user, in their own words, speaks of what it says and that it is over, wrong or to be forgotten.
+    """
+    known = {fact.id: fact for fact in facts}
+    admitted: list[str] = []
+    refused: list[tuple[str, str]] = []
+    said = [unit.text for turn in turns if turn.kind == "user" for unit in split_sentences(own_words(turn.text))]
+    for fact_id in dict.fromkeys(proposal.remove):
+        fact = known.get(fact_id)
+        if fact is None:
+            refused.append((fact_id, "is no fact that is known"))
+        elif any(_REMOVAL.search(text) and compare(text, fact.content).shared >= 0.4 for text in said):
+            admitted.append(fact_id)
+        else:
+            refused.append((fact_id, "the user did not say that it is over or wrong"))
+    return tuple(admitted), tuple(refused)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from holdfast.memory.attributes import attribute_of
 from holdfast.memory.facts import Decision, Fact, Origin
+from holdfast.memory.word_lists import word_lists
 from holdfast.text.likeness import NEAR, Differences, compare
 from holdfast.text.normalise import normalise
 
@@ -21,10 +21,21 @@ Relation = Literal["same", "contradicts", "apart"]
 _HALF_LIFE = 180.0  # days after which an unconfirmed fact counts half as fresh
 _MESSAGES = 20  # ids that a fact remembers
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_STATES = re.compile(
-    r"\b(?:is|are|due|deadline|born|uses?|runs?|has|have|works?|lives?|costs?|listens|starts?|ends?|version|budget|port|age)\b"
-)
-_LIKES = re.compile(r"\b(?:likes?|loves?|enjoys?|prefers?|favou?rite|fan of|dislikes?|hates?|can'?t stand|avoids?|not a fan)\b")
+
+_LISTS = word_lists("attributes")
+_STATES, _LIKES = _LISTS.pattern("states"), _LISTS.pattern("likes")
+_FORMS = tuple((one["name"], _LISTS.compiled(f"(?:{one['says'].strip()}){{end}}")) for one in _LISTS.tables["attributes"])
+_OF_USER, _OF_THING, _USED_FOR = _LISTS.pattern("of_user"), _LISTS.pattern("of_thing"), _LISTS.pattern("used_for")
+_MANY, _DENIAL, _ARTICLE = _LISTS.pattern("many"), _LISTS.pattern("denial"), _LISTS.pattern("article")
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """What a fact is about, where it can have one value at a time: its name, its value in compared form, and whether the fact denies it."""
+
+    name: str
+    value: str
+    denied: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,3 +204,31 @@ def _moment(when: datetime | str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def attribute_of(content: str) -> Attribute | None:
+    """The attribute that a fact is about, or None when it has none of those with one value.
+
+    >>> attribute_of("User lives in Graz."), attribute_of("User likes tea")
+    (Attribute(name='home', value='graz', denied=False), None)
+    """
+    plain = normalise(content).rstrip(" .!")
+    denied = _DENIAL.search(re.sub(r",? (?:and )?not .*$", "", plain)) is not None
+    bare = re.sub(r"\s+", " ", _DENIAL.sub("", re.sub(r",? (?:and )?not .*$", "", plain))).strip()
+    bare = re.sub(r"\b(live|work|use|reside)\b(?!s)", r"\1s", bare) if denied else bare
+    for name, pattern in _FORMS:
+        match = pattern.fullmatch(bare)
+        if match:
+            return _made(name, match["v"], denied=denied)
+    match = _USED_FOR.fullmatch(bare)
+    if match:
+        return _made(f"used for {match['n'].strip()}", match["v"], denied=denied)
+    match = _OF_USER.fullmatch(bare) or _OF_THING.fullmatch(bare)
+    if match and not _MANY.match(match["n"]) and len(match["v"].split()) <= 6:
+        return _made(match["n"].strip(), match["v"], denied=denied)
+    return None
+
+
+def _made(name: str, value: str, *, denied: bool) -> Attribute | None:
+    stripped = _ARTICLE.sub("", value.strip(" .,!"))
+    return Attribute(name, stripped, denied) if stripped else None

@@ -1,6 +1,7 @@
 """Facts from plain English statements, without any model (M13).
 
-Each rule is one way of saying one kind of thing: a pattern over a sentence in the user's own words, the category, and how sure it is.
+Each phrase in `lists/rules.toml` is one way of saying one kind of thing: a pattern over a clause in the user's own words, the category,
+and how sure it is. What is found is put in the third person: "I use my own server" becomes "User uses their own server".
 A sentence is read only if it is stated plainly (`statements.py`): questions, mere thoughts, what others say, code, logs and pasted text
 teach nothing. Every candidate quotes its sentence word for word, and keeps its numbers and names as they were written.
 """
@@ -9,64 +10,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from holdfast.memory.attributes import attribute_of
 from holdfast.memory.facts import Candidate, Fact, Proposal, SlotUpdate, Turn
-from holdfast.memory.instructions import strip_lead_in
-from holdfast.memory.phrases import CORRECTIONS, PHRASES, Phrase
-from holdfast.memory.rewriting import third_person
-from holdfast.memory.statements import Statement, mood_of, statements
-from holdfast.memory.wishes import describe_wish
+from holdfast.memory.instructions import describe_wish
+from holdfast.memory.merge import attribute_of
+from holdfast.memory.statements import Statement, mood_of, statements, strip_lead_in
+from holdfast.memory.word_lists import word_lists
 from holdfast.text.language import guess_language
 from holdfast.text.normalise import normalise
 
 _LONGEST = 240  # characters of a sentence: longer ones hold more than one plain statement
-_CLAUSE = re.compile(
-    (
-        r"\s*(?:;|\s[–—-]\s|,?\s+(?:and|but|so|because|since|which is why|although|though)\s+(?=(?:i|we|my|our)\b)|"
-        r",\s+(?=(?:i|we)\s|(?:i|we)['’]|(?:my|our)\s+\w+\s+(?:is|are)\b))\s*"
-    ),
-    re.IGNORECASE,
+_LISTS = word_lists("rules")
+_CASELESS = re.IGNORECASE
+_CLAUSE, _OPENING = _LISTS.pattern("clause", _CASELESS), _LISTS.pattern("opening", _CASELESS)
+_EMPTY, _POINTING, _PASSING = (_LISTS.pattern(name, _CASELESS) for name in ("empty", "pointing", "passing"))
+_VAGUE_END = re.compile(r"\b(?:it|this|that|them|these|those|you)\b[.!]?$", _CASELESS)
+_OPINION, _SARCASM = _LISTS.pattern("opinion", _CASELESS), _LISTS.pattern("sarcasm", _CASELESS)
+_CORRECTIONS = tuple(_LISTS.compiled(one["says"], _CASELESS) for one in _LISTS.tables["corrections"])
+_SUBJECT = _LISTS.compiled(
+    r"(?P<who>\b(?:I|we|We|i)\b)(?P<glued>['’](?:m|ve|d|ll|re))?(?P<adverbs>(?:\s+{adverbs_before_a_verb})*)(?:\s+(?P<verb>[A-Za-z][\w'’]*))?"
 )
-_OPENING = re.compile(
-    r"^(?:(?:hi|hello|hey|ok|okay|well|so|and|but|also|anyway|actually|oh|yes|yeah|sure|great|thanks|thank you|"
-    r"right|honestly|frankly|basically|personally|generally|usually|currently|at work|at home|these days|"
-    r"right now|at the moment|in general|for context|fyi|btw|by the way|as i said|as mentioned|to be honest|"
-    r"sorry)[,.!:]?\s+)+(?=(?:i|we|my|our|the|please|answer|call|use)\b|i['’])",
-    re.IGNORECASE,
+_THIRD_PERSON: dict[str, str] = _LISTS.tables["third_person"]
+_POSSESSIVES: dict[str, str] = _LISTS.tables["possessives"]
+_PAST = frozenset(_LISTS.words("past_forms"))
+
+
+@dataclass(frozen=True)
+class _Phrase:
+    """One way of saying one kind of thing, matched against a whole clause. `value`, where there is one, must say something of its own."""
+
+    name: str
+    category: str
+    confidence: float
+    pattern: re.Pattern[str]
+
+
+_PHRASES = tuple(
+    _Phrase(one["name"], one["category"], one["confidence"], _LISTS.compiled(one["says"], _CASELESS)) for one in _LISTS.tables["phrases"]
 )
-_EMPTY = re.compile(
-    (
-        r"^(?:it|this|that|them|these|those|so|one|you|your|something|anything|everything|nothing|what|how|more|"
-        r"some|a lot|help|the (?:first|second|last|other|same|above|latter|former|idea|answer|result|output)(?: one|"
-        r" option)?)\b(?!\s+(?:over|to|than)\b)"
-    ),
-    re.IGNORECASE,
-)
-_VAGUE_END = re.compile(r"\b(?:it|this|that|them|these|those|you)\b[.!]?$", re.IGNORECASE)
-_POINTING = re.compile(
-    (
-        r"\b(?:this(?! (?:year|week|month|morning|summer|spring|autumn|fall|winter|weekend|season|quarter|semester|"
-        r"evening|afternoon))|these|your|that (?:bug|error|file|one|code)|it)\b"
-    ),
-    re.IGNORECASE,
-)
-_PASSING = re.compile(
-    r"(?:not |still |all |now |again )*(?:failing|broken|red|green|slow|down|wrong|right|correct|fine|ok|okay|"
-    r"empty|missing|below|above|here|there|ready|done|gone|late|late again|stuck|crashing|not working|working|"
-    r"attached|as follows|"
-    r"the following|red again|\w+ing(?: again| now)?)|(?:the|my|our) (?:script|command|code|program|query|build|"
-    r"app|loop|function)\b.*|(?:into|out of|through) .+",
-    re.IGNORECASE,
-)
-_OPINION = re.compile(
-    (
-        r"(?:i|we)(?:['’]m| am)? (?:don['’]t |do not |can['’]t )?(?:think|know|understand|agree|believe|see|get|"
-        r"guess|need|want|just|sorry|sure)\b"
-    ),
-    re.IGNORECASE,
-)
-_SARCASM = re.compile(r"\b(?:yeah right|as if|sure\.\.\.|/s|lol|haha|oh great|just love it when|just what i needed)\b|🙄|😏", re.IGNORECASE)
 
 
 class RulesExtractor:
@@ -137,7 +119,7 @@ def _clauses(text: str) -> list[str]:
 
 def _by_rules(plain: str, quote: str, mood: str) -> tuple[str, Candidate | None]:
     bare = plain.strip().rstrip(".!").strip()
-    for rule in PHRASES:
+    for rule in _PHRASES:
         if mood == "reported" and rule.name not in ("family", "of me"):
             continue
         match = rule.pattern.fullmatch(bare)
@@ -158,7 +140,7 @@ def _is_vague(value: str) -> bool:
     return short and (_VAGUE_END.search(value) is not None or _POINTING.search(value) is not None)
 
 
-def _content(bare: str, rule: Phrase) -> str:
+def _content(bare: str, rule: _Phrase) -> str:
     if rule.name == "name":
         named = re.fullmatch(r"(?:i['’]m|i am) ((?-i:[A-Z])[\w'’-]+(?: (?-i:[A-Z])[\w'’-]+){0,2})", bare, re.IGNORECASE)
         if named:
@@ -169,7 +151,7 @@ def _content(bare: str, rule: Phrase) -> str:
 def _correction(text: str) -> Candidate | None:
     """ "No, it is X, not Y": the claim in the third person, and what was wrong."""
     stripped = text.strip()
-    for pattern in CORRECTIONS:
+    for pattern in _CORRECTIONS:
         match = pattern.match(stripped)
         if match is None:
             continue
@@ -193,3 +175,45 @@ def _with_targets(candidate: Candidate, facts: Sequence[Fact]) -> Candidate:
     wrong = normalise(candidate.error)
     named = tuple(fact.id for fact in facts if re.search(rf"(?<!\w){re.escape(wrong)}(?!\w)", normalise(fact.content)))
     return Candidate(candidate.content, candidate.category, candidate.confidence, candidate.quote, named, candidate.error)
+
+
+def third_person(sentence: str) -> str:
+    """The sentence about "User", without the mark at its end. Names, numbers and all but the pronouns and their verbs stay as they are.
+
+    >>> third_person("I don't use my phone at work."), third_person("My sister's name is Ana."), third_person("We run Postgres 16.")
+    ("User doesn't use their phone at work", "User's sister's name is Ana", 'User runs Postgres 16')
+    """
+    text = sentence.strip().rstrip(".!").strip()
+    text = re.sub(r"^(?:My|my|Our|our)\b", "User's", text)
+    seen = 0
+
+    def subject(match: re.Match[str]) -> str:
+        nonlocal seen
+        seen += 1
+        return _subject(match, "User" if seen == 1 and "User" not in text[: match.start()] else "they")
+
+    text = _SUBJECT.sub(subject, text)
+    text = re.sub(r"\b(?:my|our|mine|ours|me|us|myself|ourselves)\b", lambda m: _POSSESSIVES[m.group()], text)
+    return text[:1].upper() + text[1:]
+
+
+def _subject(match: re.Match[str], name: str) -> str:
+    glued, adverbs, verb = (match["glued"] or "").replace("’", "'"), match["adverbs"] or "", (match["verb"] or "").replace("’", "'")
+    plural = name == "they"
+    if glued:
+        first = {"'m": "are", "'re": "are", "'ve": "have"}.get(glued) if plural else None
+        return f"{name} {first or _THIRD_PERSON[glued]}{adverbs}{' ' + verb if verb else ''}"
+    if not verb:
+        return f"{name}{adverbs}"
+    return f"{name}{adverbs} {('are' if verb == 'am' else verb) if plural else _conjugated(verb)}"
+
+
+def _conjugated(verb: str) -> str:
+    lowered = verb.lower()
+    if lowered in _THIRD_PERSON:
+        return _THIRD_PERSON[lowered]
+    if lowered in _PAST or (lowered.endswith(("ed", "ing")) and len(lowered) > 4) or not verb.isalpha() or not verb.islower():
+        return "needs" if lowered == "need" else verb
+    if re.search(r"(?:s|x|z|ch|sh|o)$", lowered):
+        return verb + "es"
+    return verb[:-1] + "ies" if re.search(r"[^aeiou]y$", lowered) else verb + "s"

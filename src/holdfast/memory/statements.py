@@ -1,7 +1,8 @@
-"""What a user says in their own words, sentence by sentence, and in what mood: plainly, as a question, as a mere thought.
+"""What a user says in their own words, sentence by sentence: in what mood, and whether a text is built like a statement at all.
 
 What was pasted is not said: code, quoted mails, log lines, long quotations and the memory block itself are left out. The rules
-extractor reads these sentences and the gate grounds facts in them, so both agree on what a user has stated.
+extractor reads these sentences and the gate grounds facts in them, so both agree on what a user has stated. Orders have no end of
+wordings, so nothing is learned because it looks like no known order: a fact has to have the build of a statement (`declares`).
 """
 
 from __future__ import annotations
@@ -11,85 +12,48 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from holdfast.memory.word_lists import word_lists
+from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
 
 Mood = Literal["plain", "question", "thought", "reported"]
 """`thought` is hypothetical, wished or uncertain; `reported` is what somebody else says, likes or does."""
 
+_LISTS = word_lists("statements")
+_CASELESS = re.IGNORECASE
+_LEAD_IN = _LISTS.pattern("lead_in", _CASELESS)
+
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _MEMORY_BLOCK = re.compile(r"<memory\b.*?(?:</memory\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _FENCE = re.compile(r"(`{3,}|~{3,}).*?(?:\1|\Z)", re.DOTALL)
-_FORWARDED = re.compile(
-    (
-        r"^[ \t]*(?:-{2,}\s*(?:original|forwarded) message.*|begin forwarded message.*|on .{4,80} wrote:\s*|"
-        r"from:.*\n(?:to|date|sent|subject):.*)$"
-    ),
-    re.IGNORECASE | re.MULTILINE,
-)
-_PASTE = re.compile(
-    r"^(?=[^\n]*\b(?:this|these|the following|below|here(?:'s|’s| is| are)|pasted?|attached|text|e-?mail|mail|"
-    r"page|article|log|output|error|file|transcript|"
-    r"message|document|report|summar\w+|translate|proofread|rewrite|fix)\b)[^\n]{0,160}:[ \t]*\n",
-    re.IGNORECASE | re.MULTILINE,
-)
-_ABOUT_ME = re.compile(r"\b(?:me|my|mine|i|i'm|i’m|we|our)\b", re.IGNORECASE)
+_FORWARDED = _LISTS.pattern("forwarded", re.IGNORECASE | re.MULTILINE)
+_PASTE = _LISTS.pattern("paste", re.IGNORECASE | re.MULTILINE)
+_ABOUT_ME = _LISTS.pattern("about_me", _CASELESS)
 _LONG_QUOTE = re.compile('“([^”]{1,2000})”|"([^"\\n]{1,2000})"|«([^»]{1,2000})»|„([^“”]{1,2000})[“”]|(?<!\\w)‘([^’]{1,2000})’(?!\\w)')
 _QUOTE_WORDS = 4  # a longer quotation is somebody's sentence, a shorter one is a name or a word that is spoken of
-_LOG_LINE = re.compile(
-    r"^[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|TRACE)\b|"
-    r"Traceback \(|File \"|at \w[\w.$]*\(|"
-    r"[$#] \w|>>> |\.\.\. |[+-]{3} |@@ |diff --git|(?:def|class|import|from|return|const|let|var|function|"
-    r"public|private|SELECT|INSERT|UPDATE) .*[;:({=]|"
-    r"[\w.\"'\[\]]+\s*(?:=|:=|\+=)\s*\S+|[{}();]+\s*$|\w+@[\w-]+:.*[$#] ).*$",
-    re.MULTILINE,
-)
+_LOG_LINE = _LISTS.pattern("log_line", re.MULTILINE)
 
 _QUESTION_END = re.compile(r"[?？]\s*[\"'”’)]*\s*$")
-_QUESTION_HEAD = re.compile(
-    r"^(?:(?:and|but|so|ok|okay|hey|hi|then|also|well)[, ]+)*(?:who|what|when|where|why|how|which|whose|do|does|"
-    r"did|is|are|am|was|were|can|could|should|would|"
-    r"will|have|has|had|may|might|shall)\s+(?:i|we|you|he|she|it|they|my|our|your|the|a|an|this|that|these|"
-    r"those|there|is|are|do|does|did|was|much|many)\b",
-    re.IGNORECASE,
+_QUESTION_HEAD = _LISTS.pattern("question_head", _CASELESS)
+_ASIDE = _LISTS.pattern("aside", _CASELESS)
+_THOUGHT = _LISTS.pattern("thought", _CASELESS)
+_REPORTED = _LISTS.pattern("reported", _CASELESS)
+_FIRST_SAYS = _LISTS.pattern("first_says", _CASELESS)
+
+_SUBJECTS, _ORDERING = frozenset(_LISTS.words("subjects")), frozenset(_LISTS.words("ordering"))
+_NOT_PLURAL, _NOT_DOING = frozenset(_LISTS.words("not_plural")), frozenset(_LISTS.words("not_doing"))
+_FINITE = _LISTS.pattern("finite")
+_INTERJECTION = _LISTS.pattern("interjection")
+_CLAUSE = _LISTS.pattern("clause")
+_ONE_SELF = re.compile(
+    "".join(rf"(?<!^{word} )" for word in _LISTS.words("self_not_right_after"))
+    + r"\b(?:i|we|user|the user|they|my \w+|our \w+|user's \w+)\b(?:'\w+)?\s+\w"
 )
-_ASIDE = re.compile(
-    r"(?:^|[,;:–—(-]\s*|\b(?:and|but|since|because|as|given that|that)\s+)(?:i|we)(?:['’](?:m|ve|re)\b|\s+(?:am|"
-    r"are|have|use|work|live|run|need|want|prefer|like)\b)|"
-    r"(?:^|[,;:–—(-]\s*)(?:my|our)\s+[\w' ]{1,30}\s+(?:is|are|has|uses|runs)\b",
-    re.IGNORECASE,
-)
-_THOUGHT = re.compile(
-    r"\b(?:if i (?:were|was|had|lived|could|worked|used)|if we (?:were|had|used|could)|i(?:'d| would) (?:be|"
-    r"have been|live|work|use|move|become)\b(?!.*\bif\b.{0,3}$)|"
-    r"(?:i|we) wish|suppose|supposing|imagine|pretend|let'?s (?:say|assume|suppose)|assume|assuming|say i|"
-    r"hypothetically|in theory|what if|as if|as though|"
-    r"(?:i|we) (?:might|may|could)|maybe|perhaps|possibly|probably|not sure|unsure|i'?m (?:considering|"
-    r"wondering|thinking (?:of|about))|(?:i|we) (?:wonder|doubt)|"
-    r"(?:i|we)(?:'re| are|'m| am)? (?:consider|considering|thinking (?:of|about))|for example|for instance|e\.g\.|"
-    r"i'?m (?:kidding|joking)|just kidding|yeah right|"
-    r"as a (?:joke|test)(?! \w)|role-?play|in (?:my|the) (?:dream|story|novel|game|book))\b",
-    re.IGNORECASE,
-)
-_OTHERS = (
-    r"(?:boss|manager|wife|husband|partner|friend|colleague|coworker|co-worker|mother|mom|mum|father|dad|"
-    r"brother|sister|son|daughter|uncle|aunt|cousin|neighbou?r|"
-    r"teacher|doctor|client|customer|roommate|flatmate|girlfriend|boyfriend|team ?mate|professor|supervisor|"
-    r"landlord|grandm\w+|grandf\w+|kids?|child(?:ren)?|"
-    r"parents?|lead|ceo|cto|assistant|intern|lawyer|therapist)"
-)
-_REPORTED = re.compile(
-    rf"^(?:(?:and|but|so|well|also|however|anyway|because|by the way)[, ]+)*(?:(?:my|our|the|a|his|her|"
-    rf"their)\s+(?:\w+\s+){{0,2}}?{_OTHERS}(?:\s+(?-i:[A-Z])\w+)?\s+(?!is\b|are\b|has\b|have\b|was\b|'s\b)"
-    r"|(?:he|she|they|someone|somebody|everyone|everybody|people|some people|most people|others)\b|"
-    r"(?-i:[A-Z])\w+ (?:says|said|told|thinks|claims|wrote|writes|asked|prefers|likes|loves|hates|wants|"
-    r"uses)\b)|"
-    r"\b(?:says|said|claims?|claimed|thinks?|thought|told (?:me|us|him|her)|according to|insists?|believes?|"
-    r"writes?|wrote|asks|asked|keeps saying)\b(?=.{0,6}\b(?:that\s+)?(?:i|we|he|she|they|you)\b)",
-    re.IGNORECASE,
-)
-_FIRST_SAYS = re.compile(
-    r"\b(?:i|we)\s+(?:already\s+|just\s+)?(?:said|told|think|thought|believe|wrote|mean|meant|say|never said)\b", re.IGNORECASE
-)
+_YOU, _HARMLESS_YOU, _FOREIGN_YOU = _LISTS.pattern("you"), _LISTS.pattern("harmless_you"), _LISTS.pattern("foreign_you")
+_SUBJECT_FREE = _LISTS.pattern("subject_free")
+_ORDER_SHAPE = _LISTS.pattern("order_shape")
+_FOREIGN = tuple(_LISTS.pattern(name) for name in ("foreign_self", "foreign_own", "foreign_verb", "foreign_plain"))
+_FOREIGN_FROM_NOW_ON = re.compile(r"(?:ab sofort|désormais|dorénavant|d'ora in poi|a partir d\w+|de ahora|с этого|in zukunft|künftig)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +117,72 @@ def mood_of(sentence: str) -> Mood:
     if _THOUGHT.search(plain):
         return "thought"
     return "reported" if _REPORTED.search(plain) and not _FIRST_SAYS.search(plain) else "plain"
+
+
+def strip_lead_in(text: str) -> str:
+    """A statement without "Please remember that" and its like before it.
+
+    >>> strip_lead_in("Remember that I'm vegan"), strip_lead_in("Remember Acme as a source")
+    ("I'm vegan", 'Remember Acme as a source')
+    """
+    return _LEAD_IN.sub("", text, count=1)
+
+
+def declares(text: str) -> bool:
+    """Whether every sentence of the text is built like a statement.
+
+    >>> declares("User likes tea"), declares("Lower the alerts"), declares("If it rains, close the roof"), declares("Uses PostgreSQL 16")
+    (True, False, False, True)
+    """
+    sentences = [unit.text for unit in split_sentences(strip_lead_in(text.strip()))]
+    parts = [part for sentence in sentences for part in sentence.split("; ") if any(c.isalnum() for c in part)]
+    return bool(parts) and all(_declares(part) for part in parts)
+
+
+def speaks_to_somebody(text: str) -> bool:
+    """Whether the text addresses its reader. What is learned about a user says nothing to anybody."""
+    plain = _HARMLESS_YOU.sub(" ", normalise(strip_lead_in(text.strip())))
+    return _YOU.search(plain) is not None or (_FOREIGN_YOU.search(plain) is not None and _SUBJECT_FREE.search(plain) is not None)
+
+
+def _declares(sentence: str) -> bool:
+    plain = normalise(sentence).strip(" \"'()*-.!?…")
+    bare = _INTERJECTION.sub("", plain)
+    if not re.match(r"(?:i|we|they|user|the user)\b", bare) and any(
+        _ORDER_SHAPE.match(tail) for tail in re.split(r"[,:]\s+|\s[–—-]\s", bare)[1:]
+    ):
+        return False  # "..., spread them": an order behind a statement
+    if _CLAUSE.match(bare):
+        _, comma, rest = bare.partition(", ")
+        if comma:
+            return _declares(rest) or (_has_head(rest) if rest else False)
+        return _ONE_SELF.search(bare) is not None or _foreign(bare)
+    return _has_head(bare) or _foreign(bare)
+
+
+def _has_head(bare: str) -> bool:
+    words = re.findall(r"[\w'&+#.-]+", bare)
+    if not words:
+        return False
+    first = words[0]
+    if (first in _SUBJECTS and words[:2] != ["a", "partir"]) or first.isdigit():
+        return True
+    if (
+        first.endswith("s")
+        and not first.endswith("ss")
+        and first not in _NOT_PLURAL
+        and first.isascii()
+        and first.isalpha()
+        and len(first) > 2
+    ):
+        return True  # "Uses PostgreSQL 16", "Deployments need an approval"
+    if first.endswith("'s") or (first.endswith("ing") and first not in _NOT_DOING):
+        return True  # "Ana's dog", "Running keeps me sane"
+    if _ORDER_SHAPE.match(bare):
+        return False
+    return first not in _ORDERING and _FINITE.search(" ".join(words[1:6])) is not None
+
+
+def _foreign(plain: str) -> bool:
+    after = plain.split(", ", 1)[1] if _FOREIGN_FROM_NOW_ON.match(plain) and ", " in plain else plain
+    return any(pattern.search(after) is not None for pattern in _FOREIGN)

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from holdfast.extract.passages import Source, ground
 from holdfast.memory.facts import Candidate, SourceKind, Turn
-from holdfast.memory.instructions import strip_lead_in
-from holdfast.memory.statements import Statement, statements
+from holdfast.memory.statements import Statement, statements, strip_lead_in
+from holdfast.memory.word_lists import word_lists
 from holdfast.text.language import guess_language
 from holdfast.text.likeness import traits
 from holdfast.text.normalise import normalise
@@ -41,72 +41,18 @@ class Support:
         return self.kind == "user"
 
 
-def _classes(*groups: str) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = {}
-    for number, group in enumerate(groups):
-        for word in group.split():
-            found.setdefault(word, set()).add(number)
-    return {word: frozenset(numbers) for word, numbers in found.items()}
-
-
-# Stems that say the same kind of thing about a user: one of them in the fact needs one of them in the user's words.
-_PREDICATES = _classes(
-    "prefer like love enjoy favourit favorit fan rather want wish fond better best choos pleas would keen appreci",
-    "dislik hate stand avoid detest loath never not don't can't fan",
-    "work job employ engin develop profess manag career role posit compani freelanc report lead staff hire am",
-    "live base resid home move reloc locat citi hometown from grew am",
-    "name call known surnam nicknam spell am go",
-    "use run work switch stack built written write deploy develop our main",
-    "speak languag nativ tongu fluent mother",
-    "have has own got our my keep with",
-    "want goal plan hope aim tri intend would need train prepar learn save go work look",
-    "decid decis chose choos pick agre settl will go select accept reject opt",
-    "allerg intoler avoid eat",
-    "studi learn student degre major thesi",
-    "wife husband spous partner marri",
-    "son daughter kid child children babi",
-    "birthday born age old year",
-)  # fmt: skip
-_COPULA = re.compile(
-    (
-        r"\b(?:i'm|i am|i was|i've been|we're|we are|as)\s+(?:now\s+|also\s+|currently\s+|still\s+)?(?:an?\b|the\b|"
-        r"in\b|from\b|at\b|based\b|[a-z]+(?<!ing)\b)"
-    ),
-    re.IGNORECASE,
-)
+_LISTS = word_lists("support")
+_PREDICATES: dict[str, frozenset[int]] = {}
+"""Stems by the kinds of thing that they say about a user: one in the fact needs one of the same kind in the user's words."""
+for _kind, _stems in enumerate(_LISTS.tables["predicates"]):
+    for _stem in _stems.split():
+        _PREDICATES[_stem] = _PREDICATES.get(_stem, frozenset()) | {_kind}
+_COPULA = _LISTS.pattern("copula", re.IGNORECASE)
 _ROLES = frozenset((2, 3, 4))  # what "I'm a nurse from Leeds" says without a verb for it
-_FRAME = frozenset(
-    (
-        "user",
-        "person",
-        "also",
-        "current",
-        "answer",
-        "repli",
-        "respons",
-        "explan",
-        "be",
-        "been",
-        "being",
-        "assist",
-        "state",
-        "said",
-        "mention",
-        "prefer to",
-        "etc",
-        "kept",
-        "without",
-        "with",
-    )
-)
-_SELF = re.compile(
-    r"\b(?:i|me|my|mine|myself|we|us|our|ours)\b|\b(?:ich|mich|mir|mein\w*|wir|uns\w*|je|moi|mon|ma|mes|nous|"
-    r"notre|nos|yo|mi|mis|me|nosotros|io|mio|mia|miei|noi|nostro|eu|meu|minha|nós|nosso|ik|mijn|wij|я|мой|моя|"
-    r"мою|моё|мне|меня|мы|наш\w*)\b|\bj'|"
-    r"[我咱]|私|僕|俺|저|나는|내",
-    re.IGNORECASE,
-)
-_PRONOUN = re.compile(r"\b(?:i|i'm|i've|i'd|i'll|me|myself|we|us|mine|im|ive)\b", re.IGNORECASE)
+_FRAME = frozenset(_LISTS.words("frame"))
+_SELF = _LISTS.pattern("self", re.IGNORECASE)
+_PRONOUN = _LISTS.pattern("pronoun", re.IGNORECASE)
+_IMPERATIVE = _LISTS.compiled(r"\s*{imperatives}\b", re.IGNORECASE)
 _OWNED = re.compile(r"^(?:the )?user(?:'s|’s| has| have| had| owns?)\b", re.IGNORECASE)
 _ABOUT_USER = re.compile(r"^(?:the )?user\b", re.IGNORECASE)
 
@@ -183,7 +129,7 @@ def _covered(content: str, window: Sequence[Statement], text: str) -> float:
     if about_user and guess_language(text) == "en":
         speaks = _SELF if owned else _PRONOUN
         own = " ".join(s.text for s in window if s.mood in fitting)
-        if not speaks.search(own.replace("’", "'")) and not _imperative(own):
+        if not speaks.search(own.replace("’", "'")) and not _IMPERATIVE.match(own):
             return 0.0
     language = guess_language(f"{content}\n{text}")
     wanted, given = traits(content, language), traits(text, language)
@@ -200,17 +146,6 @@ def _covered(content: str, window: Sequence[Statement], text: str) -> float:
 @lru_cache(maxsize=4096)
 def _small_words(plain: str) -> frozenset[str]:
     return frozenset(re.findall(r"[\w']+", plain))
-
-
-def _imperative(text: str) -> bool:
-    return (
-        re.match(
-            r"\s*(?:please|always|never|don'?t|use|keep|answer|reply|respond|write|be|call|give|show|avoid|stop|explain|format|skip)\b",
-            text,
-            re.IGNORECASE,
-        )
-        is not None
-    )
 
 
 def _share(wanted: Sequence[str], have: frozenset[str], text: str) -> float:

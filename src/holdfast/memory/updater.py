@@ -118,10 +118,10 @@ class Updater:
         self, item: Item, proposal: Proposal, seen: Document, extracted: list[Fact], *, last: bool
     ) -> Callable[[Document], Edit | None]:
         """What the proposal makes of the document as it is when the lock is held."""
-        from holdfast.memory import admission, gate  # their tables of patterns are made when somebody first learns something
+        from holdfast.memory import gate  # their tables of patterns are made when somebody first learns something
 
         injected = self._shown(item.agent)
-        slots, refused = admission.admit_slots(proposal, item.turns, injected=injected)
+        slots, refused = gate.admit_slots(proposal, item.turns, injected=injected)
 
         def edit(document: Document) -> Edit | None:
             if not self.queue.holds(item):
@@ -142,7 +142,7 @@ class Updater:
                 thread=item.thread,
             )
             outcome = apply_decisions(document, decisions, now=now, thread=item.thread)
-            removals, _ = admission.admit_removals(proposal, item.turns, document.facts)
+            removals, _ = gate.admit_removals(proposal, item.turns, document.facts)
             after, removed = apply_removals(outcome.document, removals, seen.facts)
             after, evicted = evict_from(apply_slots(after, slots, now), self._max_facts, now)
             extracted[:] = outcome.added
