@@ -19,8 +19,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
 from holdfast.tokens.approximate import ApproximateCounter
-from holdfast.tokens.counter import TokenCounter
-from holdfast.tokens.exact import ExactCounter
+from holdfast.tokens.counter import ExactCounter, TokenCounter
 from holdfast.tokens.ledger import Ledger, MessageCounts
 
 TEXTS = Path(__file__).parent.parent / "tests" / "fixtures" / "texts"

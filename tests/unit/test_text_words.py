@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from holdfast.text.language import dominant_script, guess_language, script_of
-from holdfast.text.stop_words import STOP_WORDS
+from holdfast.text.language import STOP_WORDS, dominant_script, guess_language, script_of
 from holdfast.text.words import is_stop_word, stem, terms, terms_with_offsets, tokenise
 
 LANGUAGES = [

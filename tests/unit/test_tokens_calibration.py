@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
-from holdfast.tokens.calibration import Calibration
+from holdfast.tokens.usage import Calibration
 
 
 def usage(tokens: int) -> dict[str, int]:

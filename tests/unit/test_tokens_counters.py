@@ -13,10 +13,8 @@ from holdfast.errors import ConfigError
 from holdfast.events import Bus, Event
 from holdfast.tokens import counter as counter_module
 from holdfast.tokens.approximate import ApproximateCounter, estimate
-from holdfast.tokens.counter import BaseCounter, TokenCounter, VocabularyMissing, open_counter
-from holdfast.tokens.exact import ExactCounter
-from holdfast.tokens.notices import Notices
-from holdfast.tokens.providers import factor_of, provider_of, vocabulary_of
+from holdfast.tokens.counter import BaseCounter, ExactCounter, TokenCounter, VocabularyMissing, open_counter
+from holdfast.tokens.windows import Notices, factor_of, provider_of, vocabulary_of
 
 TEXTS = Path(__file__).parent.parent / "fixtures" / "texts"
 CLASSES = ("english", "markdown", "python", "json", "logs", "html", "chinese", "japanese", "russian")
@@ -206,8 +204,8 @@ def test_counting_until_a_limit_stops_early() -> None:
 
 def test_the_import_of_the_room_loads_no_vocabulary_and_no_langchain() -> None:
     code = (
-        "import sys; from holdfast.tokens.exact import ExactCounter; c = ExactCounter(); "
-        "import holdfast.tokens.exact as e; assert not e._loaded; c.count_text('a'); assert list(e._loaded) == ['o200k']; "
+        "import sys; from holdfast.tokens.counter import ExactCounter; c = ExactCounter(); "
+        "import holdfast.tokens.counter as e; assert not e._loaded; c.count_text('a'); assert list(e._loaded) == ['o200k']; "
         "assert not [m for m in sys.modules if m.startswith(('langchain', 'numpy', 'pydantic'))]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from holdfast.tokens.counter import open_counter
-from holdfast.tokens.exact import ExactCounter
+from holdfast.tokens.counter import ExactCounter, open_counter
 from holdfast.tokens.ledger import Ledger, MessageCounts
 from holdfast.tokens.messages import MESSAGE_OVERHEAD
 

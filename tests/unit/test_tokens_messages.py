@@ -15,10 +15,18 @@ from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel, Field
 
-from holdfast.tokens.counter import BaseCounter, open_counter
-from holdfast.tokens.exact import ExactCounter
-from holdfast.tokens.images import image_size, image_tokens
-from holdfast.tokens.messages import CALL_OVERHEAD, FILE_PAGE_TOKENS, MEDIA_TOKENS, MESSAGE_OVERHEAD, REPLY_OVERHEAD, Message, mark_of
+from holdfast.tokens.counter import BaseCounter, ExactCounter, open_counter
+from holdfast.tokens.messages import (
+    CALL_OVERHEAD,
+    FILE_PAGE_TOKENS,
+    MEDIA_TOKENS,
+    MESSAGE_OVERHEAD,
+    REPLY_OVERHEAD,
+    Message,
+    image_size,
+    image_tokens,
+    mark_of,
+)
 
 
 class Letters(BaseCounter):

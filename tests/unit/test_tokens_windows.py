@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.events import Bus, Event
 from holdfast.tokens import windows as windows_module
-from holdfast.tokens.notices import Notices
-from holdfast.tokens.windows import DEFAULT_WINDOW, WindowUnknown, find_window, window_of
+from holdfast.tokens.windows import DEFAULT_WINDOW, Notices, WindowUnknown, find_window, window_of
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,8 @@ from holdfast.memory.facts import Candidate, SourceKind, Turn
 from holdfast.memory.statements import Statement, statements, strip_lead_in
 from holdfast.memory.word_lists import word_lists
 from holdfast.text.language import guess_language
-from holdfast.text.likeness import traits
+from holdfast.text.likeness import are_opposite, count_negations, traits
 from holdfast.text.normalise import normalise
-from holdfast.text.polarity import are_opposite, count_negations
 from holdfast.text.words import terms
 
 _ENOUGH = 0.6  # of a fact's telling words, predicates counted twice

@@ -16,8 +16,8 @@ from holdfast.offline.documents import Document
 from holdfast.offline.quantities import Quantity, find_quantities, full_dates, periods
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.language import guess_language
+from holdfast.text.likeness import count_negations, without_negations
 from holdfast.text.normalise import normalise
-from holdfast.text.polarity import count_negations, without_negations
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import keys, tokenise
 

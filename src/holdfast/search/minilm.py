@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from holdfast.errors import ModelUnavailable
 from holdfast.search.embedding import Embedding
 from holdfast.search.onnx_graph import with_integer_products
-from holdfast.text.stop_words import STOP_WORDS
+from holdfast.text.language import STOP_WORDS
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

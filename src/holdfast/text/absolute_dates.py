@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from datetime import date
 
-from holdfast.text import almanac
-from holdfast.text.almanac import FEASTS, NUMBERS
+from holdfast.text import date_rules
 from holdfast.text.date_rules import (
     DAY,
     ENGLISH_MONTH,
+    FEASTS,
     MONTH,
     MONTH_WORDS,
+    NUMBERS,
     WEEKDAY,
     YEAR,
     Context,
@@ -31,7 +32,7 @@ BOOK = Rulebook()
     "####",
 )
 def _iso(match: re.Match[str], context: Context) -> Found:
-    return Found(almanac.day(date(int(match[1]), int(match[2]), int(match[3]))), "day")
+    return Found(date_rules.day(date(int(match[1]), int(match[2]), int(match[3]))), "day")
 
 
 @BOOK.rule(
@@ -39,7 +40,7 @@ def _iso(match: re.Match[str], context: Context) -> Found:
     "####",
 )
 def _iso_month(match: re.Match[str], context: Context) -> Found:
-    return Found(almanac.month(int(match[1]), int(match[2])), "month")
+    return Found(date_rules.month(int(match[1]), int(match[2])), "month")
 
 
 @BOOK.rule(
@@ -48,7 +49,7 @@ def _iso_month(match: re.Match[str], context: Context) -> Found:
     "w",
 )
 def _iso_week(match: re.Match[str], context: Context) -> Found:
-    return Found(almanac.week(date.fromisocalendar(int(match[1]), int(match[2]), 1)), "week")
+    return Found(date_rules.week(date.fromisocalendar(int(match[1]), int(match[2]), 1)), "week")
 
 
 @BOOK.rule(
@@ -63,7 +64,7 @@ def _slashed(match: re.Match[str], context: Context) -> Found | None:
     dotted = match[2] == "."  # written with dots, the day always comes first
     if second > 12 or (first <= 12 and not context.day_first and not dotted):
         first, second = second, first
-    days = almanac.day(date(year, second, first))
+    days = date_rules.day(date(year, second, first))
     turned = date(year, first, second) if first <= 12 and first != second and not dotted else None
     return Found(days, "day", other=turned)
 
@@ -91,8 +92,8 @@ def _english_month_day(match: re.Match[str], context: Context) -> Found:
 def _month_day(context: Context, name: str, number: str, year: str | None) -> Found:
     if year is not None:
         in_year = full_year(int(year.lstrip("'’")))
-        return Found(almanac.day(date(in_year, month_number(name), int(number))), "day")
-    return Found(latest(context, lambda y: almanac.day(_real_day(y, month_number(name), int(number)))), "day", relative=True)
+        return Found(date_rules.day(date(in_year, month_number(name), int(number))), "day")
+    return Found(latest(context, lambda y: date_rules.day(_real_day(y, month_number(name), int(number)))), "day", relative=True)
 
 
 def _real_day(year: int, month: int, number: int) -> date:
@@ -120,8 +121,8 @@ def _days_of_month(match: re.Match[str], context: Context) -> Found:
     MONTH_WORDS,
 )
 def _month_year(match: re.Match[str], context: Context) -> Found:
-    days = almanac.month(full_year(int(match[3].lstrip("'’"))), month_number(match[2]))
-    return Found(almanac.part(days, match[1].lower()), "range") if match[1] else Found(days, "month")
+    days = date_rules.month(full_year(int(match[3].lstrip("'’"))), month_number(match[2]))
+    return Found(date_rules.part(days, match[1].lower()), "range") if match[1] else Found(days, "month")
 
 
 @BOOK.rule(
@@ -137,8 +138,8 @@ def _bare_month(match: re.Match[str], context: Context) -> Found | None:
     if not (match["before"] or lead or part) and (not name[0].isupper() or plain in ("may", "mar", "march", "gen", "ago", "mai", "sep")):
         return None
     number = month_number(name)
-    days = of_lead(lead, context, lambda year: almanac.month(year, number))
-    return Found(almanac.part(days, part.lower()), "range", relative=True) if part else Found(days, "month", relative=True)
+    days = of_lead(lead, context, lambda year: date_rules.month(year, number))
+    return Found(date_rules.part(days, part.lower()), "range", relative=True) if part else Found(days, "month", relative=True)
 
 
 @BOOK.rule(
@@ -149,8 +150,8 @@ def _quarter(match: re.Match[str], context: Context) -> Found:
     number = int(match[1] or match[4] or match[5])
     year = match[2] or match[3]
     if year is None:
-        return Found(latest(context, lambda y: almanac.quarter(y, number)), "quarter", relative=True)
-    return Found(almanac.quarter(full_year(int(year.lstrip("'’"))), number), "quarter")
+        return Found(latest(context, lambda y: date_rules.quarter(y, number)), "quarter", relative=True)
+    return Found(date_rules.quarter(full_year(int(year.lstrip("'’"))), number), "quarter")
 
 
 @BOOK.rule(
@@ -161,11 +162,11 @@ def _quarter(match: re.Match[str], context: Context) -> Found:
 def _part_of_year(match: re.Match[str], context: Context) -> Found:
     year = int(match[3] or match[5])
     if match[2] and match[2].lower() == "quarter":
-        return Found(almanac.quarter(year, 4 if match[1].lower() == "last" else NUMBERS[match[1].lower()]), "quarter")
+        return Found(date_rules.quarter(year, 4 if match[1].lower() == "last" else NUMBERS[match[1].lower()]), "quarter")
     half = int(match[4]) if match[4] else 2 if match[1].lower() == "last" else NUMBERS[match[1].lower()]
     if half > 2:
-        return Found(almanac.year(year), "year")
-    return Found((almanac.quarter(year, half * 2 - 1)[0], almanac.quarter(year, half * 2)[1]), "half")
+        return Found(date_rules.year(year), "year")
+    return Found((date_rules.quarter(year, half * 2 - 1)[0], date_rules.quarter(year, half * 2)[1]), "half")
 
 
 @BOOK.rule(
@@ -175,10 +176,10 @@ def _part_of_year(match: re.Match[str], context: Context) -> Found:
 def _season(match: re.Match[str], context: Context) -> Found | None:
     lead, name, year = (match[1] or "").lower(), match[2].lower(), match[3]
     if year:
-        return Found(almanac.season(int(year), name), "season")
+        return Found(date_rules.season(int(year), name), "season")
     if lead not in ("last", "this", "next") or (name in ("fall", "spring") and not lead):
         return None
-    return Found(of_lead(lead, context, lambda y: almanac.season(y, name)), "season", relative=True)
+    return Found(of_lead(lead, context, lambda y: date_rules.season(y, name)), "season", relative=True)
 
 
 @BOOK.rule(
@@ -189,8 +190,8 @@ def _season(match: re.Match[str], context: Context) -> Found | None:
     "####",
 )
 def _bare_year(match: re.Match[str], context: Context) -> Found:
-    days = almanac.year(int(match["year"]))
-    return Found(almanac.part(days, match["part"].lower()), "range") if match["part"] else Found(days, "year")
+    days = date_rules.year(int(match["year"]))
+    return Found(date_rules.part(days, match["part"].lower()), "range") if match["part"] else Found(days, "year")
 
 
 @BOOK.rule(
@@ -201,7 +202,7 @@ def _bare_year(match: re.Match[str], context: Context) -> Found:
 def _decade(match: re.Match[str], context: Context) -> Found:
     first = int(match[2]) if match[2] else 1900 + int(match[3])
     days = (date(first, 1, 1), date(first + 9, 12, 31))
-    return Found(almanac.part(days, match[1].lower()), "range") if match[1] else Found(days, "decade")
+    return Found(date_rules.part(days, match[1].lower()), "range") if match[1] else Found(days, "decade")
 
 
 @BOOK.rule(
@@ -215,5 +216,5 @@ def _feast(match: re.Match[str], context: Context) -> Found:
     lead = re.match(r"(last|this|next)\s+", words, re.IGNORECASE)
     name = words[lead.end() :] if lead else words
     if match[1]:
-        return Found(almanac.feast(name, int(match[1])), "day")
-    return Found(of_lead(lead[1].lower() if lead else "", context, lambda y: almanac.feast(name, y)), "day", relative=True)
+        return Found(date_rules.feast(name, int(match[1])), "day")
+    return Found(of_lead(lead[1].lower() if lead else "", context, lambda y: date_rules.feast(name, y)), "day", relative=True)

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
-from holdfast.text import absolute_dates, foreign_dates, relative_dates
-from holdfast.text.almanac import Precision
-from holdfast.text.date_rules import Context, Found, Rule
+from holdfast.text import absolute_dates, relative_dates
+from holdfast.text.date_rules import Context, Found, Precision, Rule
 
-_RULES: tuple[Rule, ...] = (*absolute_dates.BOOK.rules, *relative_dates.BOOK.rules, *foreign_dates.BOOK.rules)
+_RULES: tuple[Rule, ...] = (*absolute_dates.BOOK.rules, *relative_dates.BOOK.rules)
 
 _ANCHORS = frozenset(word for rule in _RULES for words in rule.needs for word in words)
 _TOKEN = re.compile(r"\d+|[^\W\d_]+")

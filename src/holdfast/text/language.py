@@ -11,7 +11,10 @@ from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
 
-from holdfast.text.stop_words import STOP_WORDS
+from holdfast.text.word_lists import read_words
+
+STOP_WORDS = read_words("holdfast.text", "stop_words")
+"""Function words of each language, lower case."""
 
 # Where each script's letters begin; a block without letters of interest is "other".
 _STARTS: tuple[tuple[int, str], ...] = (

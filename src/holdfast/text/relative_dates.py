@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from holdfast.text import almanac
-from holdfast.text.almanac import WEEKDAYS
+from holdfast.text import date_rules
 from holdfast.text.date_rules import (
     COUNT,
     LONG_WEEKDAY,
@@ -14,12 +13,16 @@ from holdfast.text.date_rules import (
     UNIT_WORDS,
     WEEKDAY,
     WEEKDAY_WORDS,
+    WEEKDAYS,
+    YEAR,
     Context,
     Found,
     Rulebook,
+    latest,
     number_of,
     unit_of,
 )
+from holdfast.text.language import guess_language
 
 BOOK = Rulebook()
 
@@ -35,7 +38,7 @@ _NEAR = {
 )
 def _near_day(match: re.Match[str], context: Context) -> Found:
     away = _NEAR[" ".join(match[0].lower().split())]
-    return Found(almanac.day(context.today + timedelta(days=away)), "day", relative=True)
+    return Found(date_rules.day(context.today + timedelta(days=away)), "day", relative=True)
 
 
 @BOOK.rule(
@@ -44,7 +47,7 @@ def _near_day(match: re.Match[str], context: Context) -> Found:
     UNIT_WORDS,
 )
 def _ago(match: re.Match[str], context: Context) -> Found:
-    days, precision = almanac.shift(context.today, unit_of(match[2]), -number_of(match[1]))
+    days, precision = date_rules.shift(context.today, unit_of(match[2]), -number_of(match[1]))
     return Found(days, precision, relative=True)
 
 
@@ -54,7 +57,7 @@ def _ago(match: re.Match[str], context: Context) -> Found:
     UNIT_WORDS,
 )
 def _ahead(match: re.Match[str], context: Context) -> Found:
-    days, precision = almanac.shift(context.today, unit_of(match[2] or match[4]), number_of(match[1] or match[3]))
+    days, precision = date_rules.shift(context.today, unit_of(match[2] or match[4]), number_of(match[1] or match[3]))
     return Found(days, precision, relative=True)
 
 
@@ -65,7 +68,7 @@ def _ahead(match: re.Match[str], context: Context) -> Found:
 )
 def _later(match: re.Match[str], context: Context) -> Found:
     sign = 1 if match[3].lower() in ("later", "afterward", "afterwards") else -1
-    days, precision = almanac.shift(context.anchor or context.today, unit_of(match[2]), sign * number_of(match[1]))
+    days, precision = date_rules.shift(context.anchor or context.today, unit_of(match[2]), sign * number_of(match[1]))
     return Found(days, precision, relative=True)
 
 
@@ -78,7 +81,7 @@ def _stretch(match: re.Match[str], context: Context) -> Found:
     count, unit, today = number_of(match[2]), unit_of(match[3]), context.today
     sign = 1 if match[1].lower() in ("next", "coming", "following") else -1
     if unit in ("month", "quarter", "year", "decade"):
-        edge = almanac.add_months(today, sign * count * {"month": 1, "quarter": 3, "year": 12, "decade": 120}[unit])
+        edge = date_rules.add_months(today, sign * count * {"month": 1, "quarter": 3, "year": 12, "decade": 120}[unit])
     else:
         edge = today + timedelta(days=sign * count * {"day": 1, "week": 7, "weekend": 7, "fortnight": 14}[unit])
     return Found((min(edge, today), max(edge, today)), "range", relative=True)
@@ -109,27 +112,27 @@ def _turned(match: re.Match[str], context: Context) -> Found:
         return Found((found.days[0], min(context.today, found.days[1])), "range", relative=True)
     if which == "later":
         return Found((max(context.today, found.days[0]), found.days[1]), "range", relative=True)
-    return Found(almanac.part(found.days, which), "range", relative=True)
+    return Found(date_rules.part(found.days, which), "range", relative=True)
 
 
 def _named(name: str, step: int, context: Context) -> Found:
     """The day or stretch `step` turns away from the current one; a weekday turns from today, not from this week."""
     today = context.today
     if name in WEEKDAYS:
-        return Found(almanac.day(_weekday(today, WEEKDAYS[name], step)), "day", relative=True)
+        return Found(date_rules.day(_weekday(today, WEEKDAYS[name], step)), "day", relative=True)
     if name == "week":
-        return Found(almanac.week(today + timedelta(days=7 * step)), "week", relative=True)
+        return Found(date_rules.week(today + timedelta(days=7 * step)), "week", relative=True)
     if name == "weekend":
         # On a Sunday "last weekend" is not the one that is ending.
-        return Found(almanac.weekend(today + timedelta(days=7 * step)), "weekend", relative=True)
+        return Found(date_rules.weekend(today + timedelta(days=7 * step)), "weekend", relative=True)
     if name == "month":
-        moved = almanac.add_months(today.replace(day=1), step)
-        return Found(almanac.month(moved.year, moved.month), "month", relative=True)
+        moved = date_rules.add_months(today.replace(day=1), step)
+        return Found(date_rules.month(moved.year, moved.month), "month", relative=True)
     if name == "quarter":
-        moved = almanac.add_months(today.replace(day=1), 3 * step)
-        return Found(almanac.quarter(moved.year, (moved.month + 2) // 3), "quarter", relative=True)
+        moved = date_rules.add_months(today.replace(day=1), 3 * step)
+        return Found(date_rules.quarter(moved.year, (moved.month + 2) // 3), "quarter", relative=True)
     if name == "year":
-        return Found(almanac.year(today.year + step), "year", relative=True)
+        return Found(date_rules.year(today.year + step), "year", relative=True)
     length, precision = (10, "decade") if name == "decade" else (100, "century")
     first = today.year // length * length + step * length
     return Found((date(first, 1, 1), date(first + length - 1, 12, 31)), "decade" if precision == "decade" else "century", relative=True)
@@ -153,8 +156,8 @@ def _bare_weekday(match: re.Match[str], context: Context) -> Found | None:
         return None
     weekday = WEEKDAYS[name.lower()]
     if weekday == context.today.weekday():
-        return Found(almanac.day(context.today), "day", relative=True)
-    return Found(almanac.day(_weekday(context.today, weekday, 1 if before in ("by", "until", "till") else -1)), "day", relative=True)
+        return Found(date_rules.day(context.today), "day", relative=True)
+    return Found(date_rules.day(_weekday(context.today, weekday, 1 if before in ("by", "until", "till") else -1)), "day", relative=True)
 
 
 @BOOK.rule(
@@ -165,5 +168,116 @@ def _bare_weekday(match: re.Match[str], context: Context) -> Found | None:
 def _day_of_this_month(match: re.Match[str], context: Context) -> Found:
     number, first = int(match[1]), context.today.replace(day=1)
     if number > context.today.day:
-        first = almanac.add_months(first, -1)
-    return Found(almanac.day(first.replace(day=number)), "day", relative=True)
+        first = date_rules.add_months(first, -1)
+    return Found(date_rules.day(first.replace(day=number)), "day", relative=True)
+
+
+_FOREIGN_NEAR = {
+    "vorgestern": -2, "gestern": -1, "heute": 0, "übermorgen": 2, "avant-hier": -2, "hier": -1, "aujourd'hui": 0, "demain": 1,
+    "après-demain": 2, "anteayer": -2, "antier": -2, "ayer": -1, "hoy": 0, "pasado mañana": 2, "前天": -2, "昨天": -1, "昨日": -1,
+    "今天": 0, "今日": 0, "明天": 1, "明日": 1, "后天": 2, "後天": 2, "一昨日": -2, "おととい": -2, "昨夜": -1, "今朝": 0, "今晚": 0,
+    "昨晚": -1, "明後日": 2,
+}  # fmt: skip
+_TURNED = {
+    "letzte woche": ("week", -1), "vorige woche": ("week", -1), "diese woche": ("week", 0), "nächste woche": ("week", 1),
+    "letzten monat": ("month", -1), "diesen monat": ("month", 0), "nächsten monat": ("month", 1), "letztes jahr": ("year", -1),
+    "dieses jahr": ("year", 0), "nächstes jahr": ("year", 1), "la semaine dernière": ("week", -1), "cette semaine": ("week", 0),
+    "la semaine prochaine": ("week", 1), "le mois dernier": ("month", -1), "ce mois-ci": ("month", 0), "le mois prochain": ("month", 1),
+    "l'année dernière": ("year", -1), "l'an dernier": ("year", -1), "cette année": ("year", 0), "l'année prochaine": ("year", 1),
+    "la semana pasada": ("week", -1), "esta semana": ("week", 0), "la próxima semana": ("week", 1), "el mes pasado": ("month", -1),
+    "este mes": ("month", 0), "el próximo mes": ("month", 1), "el año pasado": ("year", -1), "este año": ("year", 0),
+    "el próximo año": ("year", 1), "上周": ("week", -1), "上星期": ("week", -1), "上个星期": ("week", -1), "上週": ("week", -1),
+    "本周": ("week", 0), "这周": ("week", 0), "本週": ("week", 0), "這週": ("week", 0), "下周": ("week", 1), "下星期": ("week", 1),
+    "下週": ("week", 1), "上个月": ("month", -1), "上個月": ("month", -1), "上月": ("month", -1), "本月": ("month", 0),
+    "这个月": ("month", 0), "這個月": ("month", 0), "下个月": ("month", 1), "下個月": ("month", 1), "先週": ("week", -1),
+    "今週": ("week", 0), "来週": ("week", 1), "先月": ("month", -1), "今月": ("month", 0), "来月": ("month", 1), "前年": ("year", -2),
+    "去年": ("year", -1), "昨年": ("year", -1), "今年": ("year", 0), "明年": ("year", 1), "来年": ("year", 1),
+}  # fmt: skip
+_ERAS = {"令和": 2018, "平成": 1988, "昭和": 1925, "大正": 1911, "明治": 1867, "民国": 1911, "民國": 1911}
+
+
+def _names(words: dict[str, object]) -> str:
+    ordered = sorted(words, key=lambda word: (-len(word), word))
+    return "|".join(re.escape(word).replace("'", "['’]") if not word.isascii() or len(word) > 3 else rf"\b{word}\b" for word in ordered)
+
+
+@BOOK.rule(
+    rf"(?<![a-zäöüß])(?:{_names({**_FOREIGN_NEAR})})(?![a-zäöüß])",
+    "vorgestern gestern heute übermorgen avant hier aujourd demain après anteayer antier ayer hoy pasado 前 昨 今 明 后 後 と",
+)
+def _foreign_near_day(match: re.Match[str], context: Context) -> Found | None:
+    word = match[0].lower().replace("’", "'")
+    if word == "hier" and guess_language(match.string) != "fr":  # "here" in German
+        return None
+    return Found(date_rules.day(context.today + timedelta(days=_FOREIGN_NEAR[word])), "day", relative=True)
+
+
+@BOOK.rule(
+    rf"(?<![a-zäöüß])(?:{_names({**_TURNED})})(?![a-zäöüß])",
+    "woche monat jahr semaine mois année an semana mes año 周 週 星 月 年",
+)
+def _foreign_turned(match: re.Match[str], context: Context) -> Found:
+    unit, step = _TURNED[match[0].lower().replace("’", "'")]
+    today = context.today
+    if unit == "week":
+        return Found(date_rules.week(today + timedelta(days=7 * step)), "week", relative=True)
+    if unit == "month":
+        moved = date_rules.add_months(today.replace(day=1), step)
+        return Found(date_rules.month(moved.year, moved.month), "month", relative=True)
+    return Found(date_rules.year(today.year + step), "year", relative=True)
+
+
+_UNIT_WORDS = (
+    "tag tagen woche wochen monat monaten jahr jahren jour jours semaine semaines mois an ans année années"
+    " día días dia dias semana semanas mes meses año años"
+)
+_COUNT = (
+    r"(\d{1,4}|ein(?:em|er|e)?|zwei|drei|vier|fünf|sechs|sieben|acht|zehn|une?|deux|trois|quatre|cinq|sept|huit|dix"
+    r"|una?|dos|tres|cuatro|cinco|seis|siete|ocho|diez)"
+)
+
+
+@BOOK.rule(
+    rf"\bvor\s+{_COUNT}\s+(tag(?:en)?|wochen?|monat(?:en)?|jahr(?:en)?)\b|\bil\s+y\s+a\s+{_COUNT}\s+(jours?|semaines?|mois|ans?|années?)\b"
+    rf"|\bhace\s+{_COUNT}\s+(d[ií]as?|semanas?|mes(?:es)?|años?)\b",
+    "vor il hace",
+    _UNIT_WORDS,
+)
+def _foreign_ago(match: re.Match[str], context: Context) -> Found:
+    count, unit = next((match[n], match[n + 1]) for n in (1, 3, 5) if match[n])
+    days, precision = date_rules.shift(context.today, unit_of(unit), -number_of(count))
+    return Found(days, precision, relative=True)
+
+
+@BOOK.rule(
+    r"(\d{1,4}|[一二两兩三四五六七八九十几数])\s*(天|日|周|週間|週|个?星期|[个個かヶカケ]月|年)(?:以?前|之前)",
+    "前",
+)
+def _eastern_ago(match: re.Match[str], context: Context) -> Found:
+    unit = match[2].removeprefix("个") if match[2].endswith("星期") else match[2]
+    days, precision = date_rules.shift(context.today, unit_of(unit), -number_of(match[1]))
+    return Found(days, precision, relative=True)
+
+
+@BOOK.rule(
+    rf"(?<!\d)(?:({YEAR})|(令和|平成|昭和|大正|明治|民国|民國)(\d{{1,2}}|元))\s*年(?:\s*(\d{{1,2}})\s*月(?:\s*(\d{{1,2}})\s*[日号號])?|\s*第?([一二三四1-4])季度)?",
+    "年",
+)
+def _eastern_date(match: re.Match[str], context: Context) -> Found:
+    year = int(match[1]) if match[1] else _ERAS[match[2]] + (1 if match[3] == "元" else int(match[3]))
+    if match[5]:
+        return Found(date_rules.day(date(year, int(match[4]), int(match[5]))), "day")
+    if match[4]:
+        return Found(date_rules.month(year, int(match[4])), "month")
+    if match[6]:
+        return Found(date_rules.quarter(year, number_of(match[6])), "quarter")
+    return Found(date_rules.year(year), "year")
+
+
+@BOOK.rule(
+    r"(?<![\d年])(\d{1,2})\s*月\s*(\d{1,2})\s*[日号號]",
+    "月",
+)
+def _eastern_day(match: re.Match[str], context: Context) -> Found:
+    number, day = int(match[1]), int(match[2])
+    return Found(latest(context, lambda year: date_rules.day(date(year, number, day))), "day", relative=True)

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol
 
-import Stemmer  # type: ignore[import-not-found, import-untyped, unused-ignore]  # a C extension without annotations
+import Stemmer
 
-from holdfast.text.language import NO_SPACES, guess_language, is_spaceless, script_of
+from holdfast.text.language import NO_SPACES, STOP_WORDS, guess_language, is_spaceless, script_of
 from holdfast.text.normalise import fold
-from holdfast.text.stop_words import STOP_PAIRS, STOP_WORDS
+from holdfast.text.word_lists import read_words
+
+STOP_PAIRS = read_words("holdfast.text", "stop_pairs")["pairs"]
+"""Character pairs that carry grammar only."""
+
 
 Kind = Literal["word", "compound", "number", "version", "date", "url", "email", "path", "identifier", "acronym", "characters"]
 

@@ -47,9 +47,8 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
-from holdfast.tokens.calibration import Calibration
 from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
-from holdfast.tokens.usage import Usage
+from holdfast.tokens.usage import Calibration, Usage
 from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
