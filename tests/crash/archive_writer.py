@@ -6,8 +6,8 @@ import random
 import sys
 
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import records_of
+from holdfast.context.view import PlainMessage
 
 
 def talk(owner: str, count: int) -> list[PlainMessage]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import records_of
+from holdfast.context.view import PlainMessage
 
 if TYPE_CHECKING:
     from tests.conftest import Effort

@@ -227,7 +227,7 @@ def test_all_of_ours_are_there_without_a_list(tmp_path: Path, places: Workplaces
 
 def test_idle_workplaces_are_closed_and_open_again(tmp_path: Path) -> None:
     opened: list[str] = []
-    from holdfast.sandbox.opening import open_sandbox
+    from holdfast.sandbox.local import open_sandbox
 
     config = make_config(tmp_path)
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.config.loading import config_from_values
 from holdfast.sandbox.conversion import MarkItDown
-from holdfast.sandbox.opening import open_sandbox
+from holdfast.sandbox.local import open_sandbox
 from holdfast.sandbox.uploads import Upload, Uploads
 
 _TYPES = (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import SummaryRecord, records_of
+from holdfast.context.view import PlainMessage
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from tests.conftest import Effort
 
 from holdfast.config.effective import effective_settings
-from holdfast.config.example import example_text
-from holdfast.config.loading import config_from_values, read_config
+from holdfast.config.loading import config_from_values, example_text, read_config
 from holdfast.config.migration import upgrade_text
-from holdfast.config.notices import all_errors
+from holdfast.config.problems import all_errors
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from tests.conftest import Effort
 
 from holdfast.context.compaction import Move, Recall, Record, Settings, Store
-from holdfast.context.plain import PlainForge, PlainMessage
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
 from holdfast.context.summarizing import Ask, SummaryError
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Messages, Never, Size, Tokens
-from holdfast.context.view import marks_of, role_of, text_of, view_of
+from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, text_of, view_of
 from holdfast.context.window import Keeper, Prepared, Room
 from holdfast.errors import BudgetError
 from holdfast.events import Bus

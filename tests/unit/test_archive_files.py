@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import SummaryRecord, records_of
+from holdfast.context.view import PlainMessage
 from holdfast.errors import OutsideRoot, StorageError
 
 TALK = [PlainMessage("human", f"Message speaks of topic{n}.", f"m{n}") for n in range(20)]

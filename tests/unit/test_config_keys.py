@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config.known import MODEL_ARGUMENTS, near_miss
+from holdfast.config.known_keys import MODEL_ARGUMENTS, near_miss
 from holdfast.config.loading import read_config
 from holdfast.config.memory_sections import Knowledge, Session
-from holdfast.config.model_section import ModelConfig
-from holdfast.config.notices import all_errors
+from holdfast.config.problems import all_errors
 from holdfast.config.section import Section
-from holdfast.config.service_sections import Server
+from holdfast.config.sections import ModelConfig, Server
 from holdfast.errors import ConfigError, ModelNotConfigured
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.config.conditions import AllOf, Condition
 from holdfast.config.effective import effective_settings
-from holdfast.config.example import example_text
-from holdfast.config.loading import read_config
+from holdfast.config.loading import example_text, read_config
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config

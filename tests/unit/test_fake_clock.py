@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.ids import CountingIds
+from holdfast.testing.clock import CountingIds, FakeClock
 
 NOON = datetime(2026, 4, 19, 12, 0, tzinfo=UTC)
 
@@ -140,7 +139,7 @@ def test_no_id_is_given_twice_to_many_threads() -> None:
 
 def test_the_testing_room_itself_imports_no_langchain() -> None:
     code = (
-        "import sys; from holdfast.testing.clock import FakeClock; from holdfast.testing.ids import CountingIds; import holdfast.testing;"
+        "import sys; from holdfast.testing.clock import FakeClock; from holdfast.testing.clock import CountingIds; import holdfast.testing;"
         "print(sorted(m for m in sys.modules if m.startswith(('langchain', 'langgraph'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,7 @@ import holdfast
 from holdfast.config.loading import config_from_values
 from holdfast.errors import ModelNotConfigured, StorageError
 from holdfast.events import Bus
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.ids import CountingIds
+from holdfast.testing.clock import CountingIds, FakeClock
 
 
 def test_everything_works_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from holdfast.app.commands.history import app
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import SummaryRecord, records_of
+from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
 
 TALK = [

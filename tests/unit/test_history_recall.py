@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.context.archive import Archive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.recall import search_history
 from holdfast.context.records import records_of
+from holdfast.context.view import PlainMessage
 from holdfast.testing.archive import MemoryArchive
 from holdfast.text.words import terms
 

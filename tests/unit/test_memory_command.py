@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from holdfast.app.commands.memory import app
 from holdfast.context.archive import FileArchive
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import records_of
+from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
 from holdfast.memory.changing import Edit
 from holdfast.memory.facts import Fact, Turn

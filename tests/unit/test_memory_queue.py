@@ -16,8 +16,7 @@ from holdfast.memory.facts import Turn
 from holdfast.memory.filtering import turns_of
 from holdfast.memory.holders import Holder, is_alive, this_process
 from holdfast.memory.queue import MemoryQueue, Retry, UpdateFailed, UpdateGivenUp
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.ids import CountingIds
+from holdfast.testing.clock import CountingIds, FakeClock
 
 
 def said(number: int, text: str = "") -> Turn:

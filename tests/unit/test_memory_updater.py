@@ -17,8 +17,7 @@ from holdfast.memory.queue import Item, MemoryQueue, Retry
 from holdfast.memory.rules import RulesExtractor
 from holdfast.memory.storage import FileMemoryStorage
 from holdfast.memory.updater import Extractor, Updater
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.ids import CountingIds
+from holdfast.testing.clock import CountingIds, FakeClock
 
 
 class Scripted:

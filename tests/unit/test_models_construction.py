@@ -14,8 +14,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import Field
 
 from holdfast.config.loading import config_from_values, load_config
-from holdfast.config.model_section import ModelConfig
-from holdfast.config.sections import Config
+from holdfast.config.sections import Config, ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
 from holdfast.models.construction import build, class_path_of
 from holdfast.models.factory import abilities_of, create_chat_model, memory_model, require, summary_model

@@ -150,7 +150,7 @@ def test_weights_that_are_there_and_whole_are_not_installed_again(tmp_path: Path
 def test_the_file_is_found_in_its_package_without_importing_it(tmp_path: Path, tiny: Weights) -> None:
     _environment(tmp_path, b"right")
     code = (
-        "import sys; from holdfast.agents import weights as w;"
+        "import sys; from holdfast.models import weights as w;"
         f"known = w.Weights('tiny', 'Tiny.gguf', '', 5, '', 5, {tiny.package!r});"
         "w.KNOWN_WEIGHTS = {'tiny': known}; print(w.find_weights('tiny')); print('tinyweights' in sys.modules)"
     )

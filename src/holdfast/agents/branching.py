@@ -15,7 +15,7 @@ from langgraph.types import Overwrite
 from holdfast.agents.forge import LangChainForge
 from holdfast.context.archive import check_thread
 from holdfast.context.records import MessageRecord, message_of, records_of
-from holdfast.context.repair import repair
+from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
 from holdfast.errors import InputError
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.agents.turn_events import Ended, Token, TurnEvent
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import FileArchive, check_thread
-from holdfast.context.plain import PlainMessage
 from holdfast.context.records import MessageRecord, records_of
+from holdfast.context.view import PlainMessage
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from holdfast.config.kinds import Text, Texts
-from holdfast.config.known import near_miss
+from holdfast.config.known_keys import near_miss
+from holdfast.config.problems import plain_words
 from holdfast.config.reading import read_yaml
-from holdfast.config.section import Section
-from holdfast.config.wording import plain_words
+from holdfast.config.section import Section, Text, Texts
 from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, InputError
 from holdfast.ids import check_name

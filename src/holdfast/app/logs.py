@@ -11,8 +11,7 @@ from holdfast.config.loading import load_config
 from holdfast.events import JsonLines
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config
-    from holdfast.config.service_sections import Logging
+    from holdfast.config.sections import Config, Logging
 
 
 def open_config(path: Path | None) -> Config:

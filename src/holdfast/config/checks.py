@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.config.environment import references
-from holdfast.config.notices import NoticeKind
+from holdfast.config.problems import NoticeKind
 from holdfast.config.reading import KeyPath, dotted
 from holdfast.config.redaction import redact_text
 from holdfast.config.section import Section

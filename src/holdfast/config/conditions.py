@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.config.wording import Misfit
+from holdfast.config.problems import Misfit
 
 Kind = Literal["fraction", "tokens", "messages"]
 _KINDS = ("fraction", "tokens", "messages")

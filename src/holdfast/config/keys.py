@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.config import classpaths
 from holdfast.config.environment import mark
-from holdfast.config.known import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
-from holdfast.config.notices import Notice, NoticeKind
+from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
+from holdfast.config.problems import Notice, NoticeKind
 from holdfast.config.reading import KeyPath, Reading, dotted
 from holdfast.config.section import Nested, Section, nested
 from holdfast.errors import ConfigError

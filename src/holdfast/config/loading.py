@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,12 @@ from pydantic import ValidationError
 
 from holdfast.config import checks
 from holdfast.config.keys import KeyCheck
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.config.migration import CURRENT, Migrated, migrate
-from holdfast.config.notices import Notice, raise_all
+from holdfast.config.problems import MISSING, Misfit, Notice, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.redaction import is_secret_key
 from holdfast.config.sections import Config, Raw
-from holdfast.config.wording import MISSING, Misfit, plain_words
 from holdfast.errors import ConfigError
 
 FILE_NAME = "config.yaml"
@@ -190,3 +190,8 @@ def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: 
         message = f"the file has schema {migrated.version} and is read as schema {CURRENT}{moved}. `holdfast config upgrade` rewrites it."
         check.notices.append(Notice(kind="upgraded", message=message, file=migrated.reading.file))
     return check.notices
+
+
+def example_text() -> str:
+    """A complete, valid `config.yaml` with comments. It says nothing but defaults, so it changes nothing until it is edited."""
+    return files("holdfast.config").joinpath("example.yaml").read_text(encoding="utf-8")

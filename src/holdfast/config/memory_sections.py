@@ -9,11 +9,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from holdfast.config.conditions import Condition, Trigger, read_condition, read_trigger
-from holdfast.config.kinds import Amount, Count, Price, Share, Text, Texts, Value
-from holdfast.config.kinds import Number as _Number
-from holdfast.config.known import IGNORED
-from holdfast.config.section import Section, Strange
-from holdfast.config.wording import Misfit
+from holdfast.config.known_keys import IGNORED
+from holdfast.config.problems import Misfit
+from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text, Texts, Value
+from holdfast.config.section import Number as _Number
 
 _CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:|\.)[A-Za-z_]\w*")
 

@@ -3,20 +3,245 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from holdfast.config.agent_sections import Sandbox, Skills, Subagents, Title, ToolConfig, ToolGroup
+from holdfast.config.environment import resolve
+from holdfast.config.known_keys import IGNORED, MODEL_ARGUMENTS
 from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, Summarization
-from holdfast.config.model_section import ModelConfig
-from holdfast.config.notices import Notice
+from holdfast.config.problems import Misfit, Notice
 from holdfast.config.reading import Reading
 from holdfast.config.redaction import redact, redact_text
-from holdfast.config.section import Section
-from holdfast.config.service_sections import Limits, Logging, Server
-from holdfast.config.wording import Misfit
+from holdfast.config.section import Amount, Count, Number, Price, Seconds, Section, Strange, Text, Texts, Value
 from holdfast.errors import ModelNotConfigured
+
+
+class ToolConfig(Section):
+    """One entry of `tools`. Keys that are not named here go to the tool as they are (`arguments`)."""
+
+    strange: ClassVar[Strange] = "passed on"
+
+    name: Text
+    group: Text | None = None
+    use: Text | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The keys that are not ours, with environment values read now."""
+        return self.extras()
+
+
+class ToolGroup(Section):
+    """A name under which tools are given to an agent together."""
+
+    shorthand: ClassVar[str | None] = "name"
+
+    name: Text
+
+
+class SubagentSettings(Section):
+    """What differs for one type of sub-agent, built in or custom. What is left out is inherited (A2, A7)."""
+
+    tolerated = IGNORED["subagents.agents"]
+
+    model: Text | None = None
+    thinking: bool | None = None
+    max_turns: Count | None = None
+    timeout_seconds: Seconds | None = None
+    max_tokens: Count | None = None
+    tools: Texts | None = None
+    disallowed_tools: Texts | None = None
+    skills: Texts | None = None
+
+
+class CustomAgent(SubagentSettings):
+    """A type of sub-agent of the user's own (A2)."""
+
+    description: Text = ""
+    system_prompt: Text = ""
+
+
+class Subagents(Section):
+    """How many sub-agents run at once and how long, and which types there are (A2, A7, A8)."""
+
+    tolerated = IGNORED["subagents"]
+
+    timeout_seconds: Seconds = 900.0
+    max_turns: Count = 20
+    max_concurrent: Count = 3
+    max_tokens: Count = 200_000
+    retain_days: Amount = 30
+    agents: dict[str, SubagentSettings] = Field(default_factory=dict)
+    custom_agents: dict[str, CustomAgent] = Field(default_factory=dict)
+
+
+class Mount(Section):
+    """A folder of the machine that commands see under another name."""
+
+    host_path: Text
+    container_path: Text
+    read_only: bool = False
+
+
+class Sandbox(Section):
+    """Where commands run, what they may reach, and which tools wait for a person (A10)."""
+
+    tolerated = IGNORED["sandbox"]
+    spellings = MappingProxyType({"bash_command_timeout": "timeout_seconds", "memory_mib": "memory_mb"})
+
+    use: Text | None = None
+    allow_host_bash: bool = False
+    network: bool = False
+    approve: Texts = ()
+    mounts: tuple[Mount, ...] = ()
+    environment: dict[str, Value] = Field(default_factory=dict)
+    timeout_seconds: Seconds = 600.0
+    memory_mb: Count | None = 2048
+    bash_output_max_chars: Amount = 20_000
+    read_file_output_max_chars: Amount = 50_000
+    ls_output_max_chars: Amount = 20_000
+
+
+class Skills(Section):
+    """Where skills are, and under which path agents see them (A12)."""
+
+    tolerated = IGNORED["skills"]
+
+    path: Text | None = None
+    container_path: Text = "/mnt/skills"
+
+
+class Title(Section):
+    """The title of a conversation after its first exchange (A13)."""
+
+    tolerated = IGNORED["title"]
+
+    enabled: bool = True
+    max_words: Count = 6
+    max_chars: Count = 60
+    model_name: Text | None = None
+
+
+class Server(Section):
+    """Where the HTTP API listens and who may use it (O3)."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    host: Text = "127.0.0.1"
+    port: Annotated[Amount, Field(le=65535)] = 8765
+    token: Text | None = None
+    cors: Texts = ()
+    allowed_hosts: Texts = ()
+    max_upload_bytes: Count = 52_428_800
+
+
+def _level(value: Any) -> Any:
+    lowered = value.lower() if isinstance(value, str) else value
+    return {"warn": "warning", "fatal": "critical"}.get(lowered, lowered) if isinstance(lowered, str) else lowered
+
+
+class Logging(Section):
+    """How much is logged and in which form (O2)."""
+
+    tolerated = IGNORED["logging"]
+
+    level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_level)] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Limits(Section):
+    """When work stops with everything kept (T5). `tokens` and `cost` alone hold for each run; `run` and `session` say it apart."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    tokens: Count | None = None
+    cost: Price | None = None
+    run: Limit = Limit()
+    session: Limit = Limit()
+
+
+class Pricing(Section):
+    """What a million tokens cost."""
+
+    spellings = MappingProxyType(
+        {
+            "input_per_million": "input",
+            "output_per_million": "output",
+            "input_cache_hit_per_million": "cache_read",
+            "input_cache_write_per_million": "cache_write",
+        }
+    )
+
+    input: Price = 0.0
+    output: Price = 0.0
+    cache_read: Price | None = None
+    cache_write: Price | None = None
+    currency: Text = "USD"
+
+
+def _abilities(value: Any) -> Any:
+    return dict.fromkeys(value, True) if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value) else value
+
+
+class ModelConfig(Section):
+    """One entry of `models`. Keys that are not named here go to the model class as they are (`arguments`)."""
+
+    strange: ClassVar[Strange] = "passed on"
+    tolerated = MODEL_ARGUMENTS
+
+    name: Text
+    display_name: Text | None = None
+    description: Text | None = None
+    use: Text | None = None
+    model: Text | None = None
+    path: Text | None = None
+    base_url: Text | None = None
+    api_key: Text | None = None
+    max_tokens: Count | None = None
+    temperature: Number | None = None
+    timeout: Seconds | None = None
+    max_retries: Amount | None = None
+    max_input_tokens: Count | None = None
+    context_window: Count | None = None
+    pricing: Pricing | None = None
+    lightweight: bool = False
+    supports_thinking: bool = False
+    supports_vision: bool = False
+    supports_reasoning_effort: bool = False
+    when_thinking_enabled: dict[str, Any] | None = None
+    when_thinking_disabled: dict[str, Any] | None = None
+    can: Annotated[dict[str, bool], BeforeValidator(_abilities)] | None = None
+    fallbacks: Texts = ()
+
+    @property
+    def window(self) -> int | None:
+        """The tokens that the configuration says the model takes, or None when it says nothing (T3)."""
+        return self.max_input_tokens or self.context_window
+
+    def arguments(self, *, thinking: bool | None = None) -> dict[str, Any]:
+        """What the model class is called with: our keys that it shares and all keys that are not ours, with environment values read now.
+
+        `thinking` adds what `when_thinking_enabled` or `when_thinking_disabled` says.
+        """
+        given = {name: getattr(self, name) for name in _PASSED if self.written(name) is not None}
+        given |= self.extras()
+        if thinking is not None:
+            extra = self.when_thinking_enabled if thinking else self.when_thinking_disabled
+            given = _merged(given, resolve(extra or {}))
+        return {name: value for name, value in given.items() if value is not None}
+
+
+_PASSED = ("model", "base_url", "api_key", "max_tokens", "temperature", "timeout", "max_retries")
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, mapping by mapping."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
 
 
 class Raw(dict[str, Any]):

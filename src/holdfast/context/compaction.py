@@ -12,12 +12,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.context.plain import Forge
+from holdfast.context.offload import cleared, clipped, left
 from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
-from holdfast.context.references import cleared, clipped, left
 from holdfast.context.summarizing import Ask, Entry, SummaryError, summarize
-from holdfast.context.view import calls_of, marks_of, role_of, text_of
+from holdfast.context.view import Forge, calls_of, marks_of, role_of, text_of
 from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
 from holdfast.tokens.messages import Message

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from holdfast.context.jsonable import restored
-from holdfast.context.records import MessageRecord, Record, written
+from holdfast.context.records import MessageRecord, Record, restored, written
 from holdfast.errors import InputError
 from holdfast.text.normalise import normalise
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from holdfast.context.archive import Archive
-from holdfast.context.hits import Hit
+from holdfast.context.archive import Archive, Hit
 from holdfast.context.records import MessageRecord
 
 _MOST_HITS = 20

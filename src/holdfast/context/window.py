@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
-from holdfast.context.repair import Repaired, repair
+from holdfast.context.rules import Repaired, repair
 from holdfast.context.summarizing import SummaryError
 from holdfast.context.triggers import Measure, Size
 from holdfast.context.view import calls_of, role_of, view_of

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from holdfast.config.model_section import ModelConfig
-from holdfast.config.sections import Config
+from holdfast.config.sections import Config, ModelConfig
 from holdfast.models.abilities import Task, abilities_by_size
 from holdfast.models.loopback import Endpoint, Server, endpoints, parse_ollama_host, servers
 from holdfast.models.providers import PROVIDERS, Provider, is_installed, split_model

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from holdfast.config.model_section import ModelConfig
+from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelUnavailable, NotImportable
 from holdfast.imports import load_dotted
 from holdfast.models.failures import without_secrets

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.loading import load_config
-from holdfast.config.model_section import ModelConfig
-from holdfast.config.sections import Config
+from holdfast.config.sections import Config, ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
 from holdfast.models import abilities as known_abilities
 from holdfast.models.abilities import ABLE, Abilities, Task

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.config.environment import references
-from holdfast.config.model_section import ModelConfig
+from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
 from holdfast.models.choice import TASKS

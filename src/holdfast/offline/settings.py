@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Stage
 

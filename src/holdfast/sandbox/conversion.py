@@ -18,9 +18,8 @@ from typing import Protocol
 from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
-from holdfast.sandbox.commands import CommandLimits
+from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
-from holdfast.sandbox.running import run_program
 
 _BEGINNINGS = {  # what is really inside: a converter that does not know it takes it for plain text
     ".docx": b"PK\x03\x04",

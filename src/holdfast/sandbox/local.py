@@ -3,24 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import shutil
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.context.offload import FileOutputs, Outputs
-from holdfast.errors import InputError, SandboxError, StorageError
+from holdfast.durable.folder import Folder
+from holdfast.errors import ConfigError, HoldfastError, InputError, SandboxError, SandboxUnavailable, StorageError
 from holdfast.ids import IdSource, RandomIds
-from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, unavailable_because
-from holdfast.sandbox.capture import shortened
-from holdfast.sandbox.commands import Boundary, Cancel, CommandLimits, CommandResult
+from holdfast.imports import load_dotted
+from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, limited, unavailable_because
+from holdfast.sandbox.commands import (
+    Boundary,
+    Cancel,
+    CommandLimits,
+    CommandResult,
+    Finished,
+    Program,
+    Sandbox,
+    marked,
+    run_program,
+    shortened,
+)
 from holdfast.sandbox.files import FileLimits, ThreadFiles
-from holdfast.sandbox.host import host_program
-from holdfast.sandbox.paths import WORKSPACE, Root, VirtualPaths
-from holdfast.sandbox.running import Finished, Program, run_program
+from holdfast.sandbox.paths import USER_DATA, WORKSPACE, Root, VirtualPaths, check_virtual
 from holdfast.sandbox.threads import ThreadFolders
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import Config
+
+
+_MARK = "HOLDFAST_COMMAND"
+
+
+def host_program(
+    command: Sequence[str], *, binds: Sequence[Bind], environment: Mapping[str, str], limits: CommandLimits, folder: str
+) -> Program:
+    """What to start. The folders that would be mounted are named in the environment: `WORKSPACE`, `UPLOADS`, `OUTPUTS`.
+
+    Processes that detach themselves are found again by a mark in their environment.
+    """
+    bash = shutil.which("bash")
+    if bash is None:
+        raise SandboxUnavailable("there is no bash on this machine.", hint="Install the package bash.")
+    mark = secrets.token_hex(16)
+    names = {bind.target.rsplit("/", 1)[-1].upper(): bind.source for bind in binds if bind.target.startswith("/mnt/user-data/")}
+    around = {**base_environment(names), "HOME": folder, **environment, _MARK: mark}
+
+    def sweep(process: int) -> None:
+        with suppress(OSError):
+            os.killpg(process, signal.SIGKILL)
+        for other in marked(_MARK, mark):
+            with suppress(OSError):
+                os.kill(other, signal.SIGKILL)
+
+    return Program(tuple(limited(command, limits, bash=bash, folder=folder, processes=False)), around, folder, sweep=sweep)
+
 
 _LONGEST_COMMAND = 100_000
 
@@ -161,3 +208,115 @@ def _check_command(command: str) -> None:
         raise InputError("a command cannot hold a NUL character.", hint="Write the data to a file.")
     if len(command.encode("utf-8", "replace")) > _LONGEST_COMMAND:
         raise InputError(f"a command of {len(command)} characters is too long.", hint="Write it to a file and run that.")
+
+
+_TAKEN = frozenset(
+    {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"}
+)
+
+
+class MountSettings(Protocol):
+    """One entry of `sandbox.mounts`."""
+
+    @property
+    def host_path(self) -> str: ...
+
+    @property
+    def container_path(self) -> str: ...
+
+    @property
+    def read_only(self) -> bool: ...
+
+
+def open_mounts(settings: Sequence[MountSettings], *, beside: str | PathLike[str]) -> tuple[Root, ...]:
+    """The roots for the mounts of a configuration; relative host paths are relative to `beside`. ConfigError for one that cannot be."""
+    found: list[Root] = []
+    for number, mount in enumerate(settings):
+        key = f"sandbox.mounts[{number}]"
+        root = open_mount(Path(beside) / Path(mount.host_path).expanduser(), mount.container_path, read_only=mount.read_only, key=key)
+        if any(other.virtual == root.virtual for other in found):
+            raise ConfigError(f"{root.virtual} is there twice.", key=f"{key}.container_path", hint="Give each mount a path of its own.")
+        found.append(root)
+    return tuple(found)
+
+
+def open_mount(host: str | PathLike[str], virtual: str, *, read_only: bool, key: str = "mount") -> Root:
+    """One folder under another path. ConfigError if the folder is not there, or the path belongs to the system or to the thread."""
+    try:
+        shown = check_virtual(virtual)
+    except HoldfastError as error:
+        raise ConfigError(error.message, key=f"{key}.container_path", hint=error.hint) from error
+    parts = shown.split("/")[1:]
+    if parts[0] in _TAKEN or shown == USER_DATA or shown.startswith(f"{USER_DATA}/") or USER_DATA.startswith(f"{shown}/"):
+        raise ConfigError(f"{shown} is taken.", key=f"{key}.container_path", hint="Choose another path, for example /mnt/data.")
+    if not Path(host).is_dir():
+        raise ConfigError(f"{Path(host)} is not a folder.", key=f"{key}.host_path", hint="Make it, or remove the mount.")
+    return Root(shown, Folder(host), read_only)
+
+
+_LOCAL = "holdfast.sandbox.local:LocalSandbox"
+
+
+def open_sandbox(config: Config, thread: str, **parts: Any) -> Sandbox:
+    """The sandbox of a thread. The folder of the skills, if there is one, is shown read-only under `skills.container_path`.
+
+    A class of the user's own is called as `LocalSandbox` is: with the thread and the keywords of `sandbox_arguments`. ConfigError if it
+    cannot be loaded: commands never run in another place than the one that was asked for.
+    """
+    path = config.sandbox.use or _LOCAL
+    key, hint = "sandbox.use", f"Leave it out, or write {_LOCAL}."
+    make = load_dotted(path, "the sandbox", file=config.file, key=key, hint=hint)
+    try:
+        made: Sandbox = make(thread, **sandbox_arguments(config), **parts)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used as a sandbox: {error}.", file=config.file, key=key, hint=hint) from error
+    return made
+
+
+def commands_available(config: Config) -> bool:
+    """Whether bash is to be offered: in bubblewrap where that works, on the host where the user allows it (A10).
+
+    A sandbox of the user's own is taken at its word.
+    """
+    own = config.sandbox.use not in (None, _LOCAL)
+    return own or config.sandbox.allow_host_bash or unavailable_because() is None
+
+
+def skills_folder(config: Config) -> Path | None:
+    """The folder of the skills: `skills.path`, else `skills/` beside the configuration or in the base directory. None if there is none."""
+    places = [config.beside(config.skills.path)] if config.skills.path else [config.beside("skills"), config.in_base("skills")]
+    return next((place for place in places if place.is_dir()), None)
+
+
+def sandbox_arguments(config: Config) -> dict[str, Any]:
+    """What the configuration says about a sandbox, as keywords: base, mounts, environment, network, allow_host_bash and the limits."""
+    settings = config.sandbox
+    usual = CommandLimits()
+    return {
+        "base": config.base,
+        "mounts": _roots(config),
+        "environment": dict(settings.environment),
+        "network": settings.network,
+        "allow_host_bash": settings.allow_host_bash,
+        "limits": CommandLimits(
+            seconds=settings.timeout_seconds,
+            memory_bytes=settings.memory_mb * 1024 * 1024 if settings.memory_mb is not None else None,
+            shown_chars=settings.bash_output_max_chars or usual.kept_bytes,
+        ),
+        "file_limits": FileLimits(
+            read_chars=settings.read_file_output_max_chars or FileLimits().edit_bytes,
+            list_chars=settings.ls_output_max_chars or FileLimits().edit_bytes,
+        ),
+    }
+
+
+def _roots(config: Config) -> tuple[Root, ...]:
+    roots = open_mounts(config.sandbox.mounts, beside=config.beside("."))
+    skills = skills_folder(config)
+    if skills is not None:
+        shown = open_mount(skills, config.skills.container_path, read_only=True, key="skills")
+        if any(root.virtual == shown.virtual for root in roots):
+            shown.folder.close()
+            raise ConfigError(f"{shown.virtual} is where the skills are.", key="sandbox.mounts", hint="Choose another container_path.")
+        roots = (*roots, shown)
+    return roots

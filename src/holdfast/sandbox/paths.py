@@ -7,8 +7,10 @@ names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import Folder
@@ -101,3 +103,35 @@ def check_virtual(path: str) -> str:
     if not parts:
         raise InputError("the root of all files cannot be replaced.", hint="Choose a path such as /mnt/data.")
     return "/" + "/".join(parts)
+
+
+_MOST_ENTRIES = 200_000
+
+
+class SecondNames:
+    """Looks for the other names of files, and walks the folder at most once for all of them."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._names: dict[tuple[int, int], int] | None = None
+
+    def check(self, file: BinaryIO, path: str) -> None:
+        """Raise OutsideRoot if the open file has a name that is not in the folder."""
+        facts = os.fstat(file.fileno())
+        if facts.st_nlink > 1 and self._count((facts.st_dev, facts.st_ino)) < facts.st_nlink:
+            raise OutsideRoot(
+                f"{path!r} has a second name outside of this folder.",
+                path=path,
+                operation="open",
+                hint="Put a copy there instead of a link.",
+            )
+
+    def _count(self, identity: tuple[int, int]) -> int:
+        if self._names is None:
+            self._names = {}
+            for number, entry in enumerate(self._folder.walk()):
+                if number >= _MOST_ENTRIES:
+                    break  # what was not found counts as outside
+                if entry.kind == "file" and entry.links > 1:
+                    self._names[entry.identity] = self._names.get(entry.identity, 0) + 1
+        return self._names.get(identity, 0)

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from holdfast.durable.beneath import check_path
 from holdfast.durable.patterns import matches
 from holdfast.errors import InputError, OutsideRoot, StorageError
-from holdfast.sandbox.files import Listing, Seen, ThreadFiles, listing, seen_at
+from holdfast.sandbox.files import SAMPLE, Listing, Seen, ThreadFiles, detect, listing, seen_at, to_text
 from holdfast.sandbox.matching import Matcher, PatternProcess, PlainMatcher
-from holdfast.sandbox.paths import Place, Root
-from holdfast.sandbox.second_names import SecondNames
-from holdfast.sandbox.text_files import SAMPLE, detect, to_text
+from holdfast.sandbox.paths import Place, Root, SecondNames
 
 _LINE_SHOWN = 400
 

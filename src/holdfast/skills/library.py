@@ -2,20 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.durable.aside import set_aside
 from holdfast.durable.folder import Folder
-from holdfast.errors import HoldfastError, InputError, OutsideRoot, StorageError
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import read_json, replace_json
+from holdfast.errors import Damaged, HoldfastError, InputError, OutsideRoot, StorageError
 from holdfast.skills.skill_file import Kind, Skill, located, parse_skill
-from holdfast.skills.switches import REFERENCE_FILE, Switches
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
+
+
+_SCHEMA = 1
+REFERENCE_FILE = "extensions_config.json"
+
+
+class Switches:
+    """The enabled state by name. What nobody switched is on. Safe for many threads and processes.
+
+    `reference` is a file of the reference's form (`{"skills": {NAME: {"enabled": false}}}`), which is read and never written; our own file
+    comes first.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, reference: str | PathLike[str] | None = None) -> None:
+        self._path = Path(path)
+        self._reference = Path(reference) if reference is not None else None
+        self.problems: tuple[str, ...] = ()
+
+    def read(self) -> dict[str, bool]:
+        """All names that were switched at some time. A damaged file is set aside and named in `problems`; then everything is on."""
+        return {**_states(self._foreign()), **_states(self._own())}
+
+    def set(self, name: str, *, enabled: bool) -> None:
+        """Switch a skill. On return it survives a power cut. What else the file says is kept."""
+        with Lock(f"{self._path}.lock", timeout=10.0):
+            document = dict(self._own())
+            skills = dict(document.get("skills") or {})
+            skills[name] = {**(skills[name] if isinstance(skills.get(name), Mapping) else {}), "enabled": enabled}
+            document |= {"schema": _SCHEMA, "skills": dict(sorted(skills.items()))}
+            replace_json(self._path, document)
+
+    def _own(self) -> Mapping[str, Any]:
+        try:
+            value = read_json(self._path)
+        except FileNotFoundError:
+            return {}
+        except Damaged as error:
+            aside = set_aside(self._path)
+            self.problems = (*self.problems, f"{error.message} It was set aside as {aside}; all skills are on.")
+            return {}
+        return value if isinstance(value, Mapping) else {}
+
+    def _foreign(self) -> Mapping[str, Any]:
+        if self._reference is None:
+            return {}
+        try:
+            value = read_json(self._reference)
+        except FileNotFoundError:
+            return {}
+        except StorageError as error:
+            self.problems = (*self.problems, f"{self._reference.name} cannot be read: {error.message}")
+            return {}
+        return value if isinstance(value, Mapping) else {}
+
+
+def _states(document: Mapping[str, Any]) -> dict[str, bool]:
+    skills = document.get("skills")
+    if not isinstance(skills, Mapping):
+        return {}
+    return {str(name): bool(state.get("enabled", True)) for name, state in skills.items() if isinstance(state, Mapping)}
+
 
 _FILE = "SKILL.md"
 _MOST_BYTES = 1024 * 1024
@@ -125,3 +189,53 @@ def open_skills(config: Config) -> SkillLibrary:
     folder = next((place for place in places if place.is_dir()), None)
     switches = Switches(config.in_base("skills.json"), reference=config.beside(REFERENCE_FILE))
     return SkillLibrary(folder, shown=config.skills.container_path, switches=switches)
+
+
+_HEAD = "Before you do what a skill is for, read its file with read_file and follow it."
+
+
+def render(skills: Iterable[Skill], *, budget: int | None = None, count: Callable[[str], int] | None = None) -> str:
+    """`<skills>` with one line for each that is enabled, by name; nothing at all when there is none.
+
+    Within `budget` tokens descriptions are shortened first, then left out; a last line says how many skills did not fit. Text from files is
+    escaped: it cannot close the block.
+    """
+    chosen = sorted((skill for skill in skills if skill.enabled and skill.usable), key=lambda skill: skill.name)
+    if not chosen:
+        return ""
+    if budget is None:
+        return _block(chosen, None, 0)
+    measure = count or _approximate
+    for longest in (None, 200, 80, 0):
+        text = _block(chosen, longest, 0)
+        if measure(text) <= budget:
+            return text
+    low, high = 0, len(chosen)
+    while low < high:  # the most skills that fit by name alone
+        middle = (low + high + 1) // 2
+        if measure(_block(chosen[:middle], 0, len(chosen) - middle)) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return _block(chosen[:low], 0, len(chosen) - low) if low else ""
+
+
+def _block(skills: list[Skill], longest: int | None, left_out: int) -> str:
+    lines = [_line(skill, longest) for skill in skills]
+    if left_out:
+        lines.append(f"({left_out} more skills did not fit here.)")
+    return "\n".join(["<skills>", _HEAD, *lines, "</skills>"])
+
+
+def _line(skill: Skill, longest: int | None) -> str:
+    text = skill.description
+    if longest is not None and len(text) > longest:
+        text = text[: max(longest - 3, 0)].rstrip() + "..." if longest else ""
+    said = f": {escape(text, quote=False)}" if text else ""
+    return f"- {escape(skill.name, quote=False)} ({escape(skill.location, quote=False)}){said}"
+
+
+def _approximate(text: str) -> int:
+    from holdfast.tokens.counter import open_counter
+
+    return open_counter().count_text(text)

@@ -9,22 +9,25 @@ from datetime import datetime
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import (
     Forgotten,
+    Hit,
     Moment,
     Passage,
     Stats,
     check_thread,
     filtered,
     forgotten_of,
+    hits_of,
     kinds_for,
+    literal_hits,
     moment_text,
     passage_of,
     stats_of,
+    wanted,
 )
-from holdfast.context.catalogue import Catalogue
 from holdfast.context.forgetting import Oblivion
 from holdfast.context.history_index import SHAPE, document_of
-from holdfast.context.hits import Hit, hits_of, literal_hits, wanted
 from holdfast.context.records import MessageRecord, Record, SummaryRecord, record_from, written
+from holdfast.context.thread_log import Catalogue
 from holdfast.search.fulltext import FullTextIndex
 
 

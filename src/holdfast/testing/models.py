@@ -27,7 +27,6 @@ from pydantic import BaseModel
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InputError
 from holdfast.testing.misbehaviour import hostile_reply
-from holdfast.testing.replies import as_message, as_reply, chunks_of, count_quarters
 from holdfast.testing.script import (
     Delay,
     Failure,
@@ -35,6 +34,10 @@ from holdfast.testing.script import (
     Repeat,
     Request,
     Step,
+    as_message,
+    as_reply,
+    chunks_of,
+    count_quarters,
 )
 
 

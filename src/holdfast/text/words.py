@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol
 
-import Stemmer
+import Stemmer  # type: ignore[import-not-found, import-untyped, unused-ignore]  # a C extension without annotations
 
 from holdfast.text.language import NO_SPACES, STOP_WORDS, guess_language, is_spaceless, script_of
 from holdfast.text.normalise import fold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.config.notices import all_errors
+from holdfast.config.problems import all_errors
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.workflow.agent_registry import Agents, find_agent
 from holdfast.workflow.definition import Stage, Workflow

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError
 from holdfast.imports import load_dotted
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult

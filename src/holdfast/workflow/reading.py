@@ -13,10 +13,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.known import near_miss, nearest
-from holdfast.config.notices import raise_all
+from holdfast.config.known_keys import near_miss, nearest
+from holdfast.config.problems import described, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
-from holdfast.config.wording import described
 from holdfast.errors import ConfigError
 from holdfast.session.schemas import check_schema
 from holdfast.workflow.definition import Stage, Workflow

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, InputError, OutputInvalid, WorkflowChanged
 from holdfast.session.output import output_json, parse_output
 from holdfast.session.state import Session, StageRecord

@@ -16,14 +16,10 @@ from hypothesis import strategies as st
 from holdfast.config.loading import load_config
 from holdfast.context.offload import FileOutputs
 from holdfast.errors import ConfigError, InputError, SandboxUnavailable
-from holdfast.sandbox.bubblewrap import base_environment, unavailable_because
-from holdfast.sandbox.capture import Capture, shortened
-from holdfast.sandbox.commands import Cancel, CommandLimits, CommandResult, Sandbox
-from holdfast.sandbox.local import LocalSandbox
-from holdfast.sandbox.mounts import open_mount
-from holdfast.sandbox.opening import commands_available, open_sandbox, skills_folder
+from holdfast.sandbox.bubblewrap import base_environment, filter_program, unavailable_because
+from holdfast.sandbox.commands import Cancel, Capture, CommandLimits, CommandResult, Sandbox, shortened
+from holdfast.sandbox.local import LocalSandbox, commands_available, open_mount, open_sandbox, skills_folder
 from holdfast.sandbox.paths import OUTPUTS, WORKSPACE
-from holdfast.sandbox.seccomp import filter_program
 from holdfast.skills.library import open_skills
 
 NOWHERE = "/nowhere/bwrap"

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError, InputError, OutsideRoot
-from holdfast.sandbox.files import FileLimits, ThreadFiles
-from holdfast.sandbox.mounts import open_mount
+from holdfast.sandbox.files import FileLimits, TextForm, ThreadFiles, detect, from_text, to_text
+from holdfast.sandbox.local import open_mount
 from holdfast.sandbox.paths import OUTPUTS, WORKSPACE, VirtualPaths
-from holdfast.sandbox.text_files import TextForm, detect, from_text, to_text
 from holdfast.sandbox.threads import ThreadFolder, ThreadFolders
 
 

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.sandbox.archives import ArchiveLimits
 from holdfast.sandbox.commands import CommandLimits
 from holdfast.sandbox.conversion import MarkItDown, convertible
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS, VirtualPaths
 from holdfast.sandbox.threads import ThreadFolders
-from holdfast.sandbox.uploads import Uploads, clean_name
+from holdfast.sandbox.uploads import ArchiveLimits, Uploads, clean_name
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.loading import load_config, read_config
-from holdfast.config.notices import all_errors
+from holdfast.config.problems import all_errors
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
 from holdfast.workflow.run_settings import settings_of, workflow_config

@@ -14,8 +14,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from holdfast.agents.forge import LangChainForge
+from holdfast.context.offload import clipped
 from holdfast.context.records import records_of
-from holdfast.context.references import clipped
 from holdfast.context.view import marks_of, text_of
 from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens.counter import TokenCounter, open_counter

@@ -101,7 +101,7 @@ def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] |
 
 def _sandboxes(config: Config, open_one: Callable[[str], Sandbox] | None) -> Callable[[str], Sandbox]:
     def opened(thread: str) -> Sandbox:
-        from holdfast.sandbox.opening import open_sandbox
+        from holdfast.sandbox.local import open_sandbox
 
         return open_sandbox(config, thread)
 

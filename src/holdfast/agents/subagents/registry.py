@@ -8,15 +8,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from holdfast.agents.prompting import prompt_text
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import InputError
 from holdfast.ids import check_name
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-    from holdfast.config.agent_sections import SubagentSettings
-    from holdfast.config.sections import Config
+    from holdfast.config.sections import Config, SubagentSettings
 
 GENERAL = "general-purpose"
 NEVER = frozenset({"task", "ask_clarification"})

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.tools.workplaces import Workplaces
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, HoldfastError, NotImportable
 from holdfast.imports import load_dotted
 
 if TYPE_CHECKING:
-    from holdfast.config.agent_sections import ToolConfig
-    from holdfast.config.sections import Config
+    from holdfast.config.sections import Config, ToolConfig
 
 _LOG = logging.getLogger("holdfast.tools")
 _OURS = "holdfast.agents."
@@ -47,7 +46,7 @@ _OTHER_NAMES = {"present_file": "present_files"}
 
 def open_workplaces(config: Config) -> Workplaces:
     """The sandboxes of the threads of a configuration."""
-    from holdfast.sandbox.opening import open_sandbox
+    from holdfast.sandbox.local import open_sandbox
 
     return Workplaces(lambda thread: open_sandbox(config, thread))
 
@@ -80,7 +79,7 @@ def open_tools(
 
 def can_run_commands(config: Config) -> bool:
     """Whether bash is to be offered: in bubblewrap, or on the host where the user allows that (A10)."""
-    from holdfast.sandbox.opening import commands_available
+    from holdfast.sandbox.local import commands_available
 
     return commands_available(config)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.agents.web.guard import shown
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, InputError, WebError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.app.chat.screen import Screen, one_line
-from holdfast.config.known import nearest
+from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
 from holdfast.tokens.budget import Budget
 

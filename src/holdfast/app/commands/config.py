@@ -11,8 +11,7 @@ import typer
 from holdfast.app.logs import open_config
 from holdfast.app.output import ConfigOption, JsonOption, show
 from holdfast.config.effective import Setting, effective_settings
-from holdfast.config.example import example_text
-from holdfast.config.loading import find_config
+from holdfast.config.loading import example_text, find_config
 from holdfast.config.migration import upgrade_text
 from holdfast.config.sections import Config
 from holdfast.durable.replace import replace

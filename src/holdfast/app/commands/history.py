@@ -12,8 +12,7 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.context.archive import FileArchive, Passage, Stats
-    from holdfast.context.hits import Hit
+    from holdfast.context.archive import FileArchive, Hit, Passage, Stats
     from holdfast.context.records import MessageRecord, SummaryRecord
 
 app = typer.Typer(help="Read and search conversations, word for word.", rich_markup_mode=None, add_completion=False)
