@@ -1,8 +1,9 @@
-"""Time as a parameter. Everything that needs the time takes a `Clock`, so that tests turn the hands themselves."""
+"""Time as a parameter: the clock that everything takes, so that tests turn the hands themselves; time stamps; waiting longer each time."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -31,6 +32,23 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after each failure in a row: `first`, then `factor` times as long each time, at most `longest`.
+
+    >>> [Backoff(1.0, 5.0).pause(failures) for failures in (1, 2, 3, 4)]
+    [1.0, 2.0, 4.0, 5.0]
+    """
+
+    first: float
+    longest: float
+    factor: float = 2.0
+
+    def pause(self, failures: int) -> float:
+        """The wait after so many failures, in the unit of `first`. Nothing has failed yet: as after the first failure."""
+        return min(self.first * self.factor ** min(max(failures - 1, 0), 64), self.longest)
 
 
 def stamp(moment: datetime) -> str:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from holdfast.clock import stamp
+from holdfast.redaction import redact, redact_text
 
 Sink = Callable[["Event"], None]
 
@@ -36,13 +37,17 @@ class Event:
 
 
 def line_of(event: Event) -> str:
-    """One line, `[Component] text`. Values are data: line breaks and control characters in them are written as escapes."""
+    """One line, `[Component] text`. Values are data: control characters in them are written as escapes, secrets are hidden (C3)."""
     return f"[{event.component}] {event.text.format_map(_Values(event))}"
 
 
 def record_of(event: Event) -> dict[str, Any]:
-    """The structured form: kind, component, and the fields as plain values."""
-    return {"event": event.kind(), "component": event.component, **dataclasses.asdict(event)}
+    """The structured form: kind, component, and the fields as plain values. Secrets in them are hidden (C3)."""
+    return {
+        "event": event.kind(),
+        "component": event.component,
+        **{name: redact(value) for name, value in dataclasses.asdict(event).items()},
+    }
 
 
 class _Values(dict[str, str]):
@@ -57,12 +62,12 @@ class _Values(dict[str, str]):
         if isinstance(value, float):
             return f"{value:g}"
         if isinstance(value, tuple | list):
-            return "[" + ", ".join(_one_line(item) for item in value) + "]"
-        return _one_line(value)
+            return "[" + ", ".join(_shown(item) for item in value) + "]"
+        return _shown(value)
 
 
-def _one_line(value: object) -> str:
-    text = str(value)
+def _shown(value: object) -> str:
+    text = redact_text(value) if isinstance(value, str) else str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -93,10 +98,10 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event = getattr(record, "holdfast_event", None)
-        said = record_of(event) if isinstance(event, Event) else {"message": record.getMessage()}
+        said = record_of(event) if isinstance(event, Event) else {"message": redact_text(record.getMessage())}
         head = {"time": stamp(datetime.fromtimestamp(record.created, UTC)), "level": record.levelname.lower(), "logger": record.name}
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
+            said["traceback"] = redact_text(self.formatException(record.exc_info))
         return json.dumps({**head, **said}, ensure_ascii=False, default=str)
 
 

@@ -11,9 +11,9 @@ import pytest
 from holdfast.config.effective import effective_settings
 from holdfast.config.environment import EnvironmentReference
 from holdfast.config.loading import load_config, read_config
-from holdfast.config.redaction import is_secret_key, redact, redact_text
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured
+from holdfast.redaction import is_secret_key, redact, redact_text
 
 
 def read(text: str, **environ: str) -> Config:

@@ -216,5 +216,5 @@ def test_every_class_of_section_says_what_it_is() -> None:
 
 
 def test_redaction_loads_no_parser() -> None:
-    code = "import sys, holdfast.config.redaction; print(sorted({'pydantic', 'ruamel'} & {name.partition('.')[0] for name in sys.modules}))"
+    code = "import sys, holdfast.redaction; print(sorted({'pydantic', 'ruamel'} & {name.partition('.')[0] for name in sys.modules}))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -120,3 +120,23 @@ def test_structured_logs_are_one_json_object_a_line() -> None:
     plain = JsonLines().format(made("holdfast.Y", "two\nlines"))
     assert "\n" not in plain
     assert json.loads(plain)["message"] == "two\nlines"
+
+
+def test_a_key_in_a_provider_s_error_reaches_neither_the_line_nor_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    """C3, O2"""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Refused(events.Event):
+        text: ClassVar[str] = "Failed ({reason}; {others})"
+        reason: str
+        others: tuple[str, ...] = ()
+
+    key = "sk-proj-Ab3dEf6hIj9kLm"
+    event = Refused(reason=f"Incorrect API key provided: {key}", others=(f"Authorization: Bearer {key}",))
+    with caplog.at_level(logging.INFO, "holdfast"):
+        events.Bus(events.LogSink()).emit(event)
+    assert "Incorrect API key" in caplog.text
+    assert key not in caplog.text
+    assert key not in json.dumps(events.record_of(event))
+    plain = logging.LogRecord("holdfast", logging.ERROR, __file__, 1, "asked with %s", (key,), None)
+    assert key not in events.JsonLines().format(plain)

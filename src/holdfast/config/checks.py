@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from holdfast.config.environment import references
 from holdfast.config.problems import NoticeKind
 from holdfast.config.reading import KeyPath, dotted
-from holdfast.config.redaction import redact_text
 from holdfast.config.section import Section
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
+from holdfast.redaction import redact_text
 
 Finding = tuple[NoticeKind, str, KeyPath]
 

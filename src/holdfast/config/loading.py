@@ -17,9 +17,9 @@ from holdfast.config.known_keys import nearest
 from holdfast.config.migration import CURRENT, Migrated, migrate
 from holdfast.config.problems import MISSING, Misfit, Notice, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
-from holdfast.config.redaction import is_secret_key
 from holdfast.config.sections import Config, Raw
 from holdfast.errors import ConfigError
+from holdfast.redaction import is_secret_key
 
 FILE_NAME = "config.yaml"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.config.environment import EnvironmentReference
-from holdfast.config.redaction import redact_text
 from holdfast.errors import ConfigError
+from holdfast.redaction import redact_text
 
 NoticeKind = Literal["ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "workflow"]
 

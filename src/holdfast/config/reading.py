@@ -29,8 +29,8 @@ from ruamel.yaml.events import (
     StreamStartEvent,
 )
 
-from holdfast.config.redaction import redact_text
 from holdfast.errors import ConfigError
+from holdfast.redaction import redact_text
 
 KeyPath = tuple[str | int, ...]
 

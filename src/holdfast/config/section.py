@@ -24,8 +24,8 @@ from pydantic_core import to_jsonable_python
 
 from holdfast.config.environment import EnvironmentReference, references, resolve, shown
 from holdfast.config.problems import Misfit, plain_words
-from holdfast.config.redaction import HIDDEN, is_secret_key, redact
 from holdfast.errors import ConfigError
+from holdfast.redaction import HIDDEN, is_secret_key, redact
 
 Strange = Literal["ignored", "passed on", "refused"]
 

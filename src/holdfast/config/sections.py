@@ -13,9 +13,9 @@ from holdfast.config.known_keys import IGNORED, MODEL_ARGUMENTS
 from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, Summarization
 from holdfast.config.problems import Misfit, Notice
 from holdfast.config.reading import Reading
-from holdfast.config.redaction import redact, redact_text
 from holdfast.config.section import Amount, Count, Number, Price, Seconds, Section, Strange, Text, Texts, Value
 from holdfast.errors import ModelNotConfigured
+from holdfast.redaction import redact, redact_text
 
 
 class ToolConfig(Section):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
+from holdfast.clock import Backoff
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
 from holdfast.context.rules import Repaired, repair
@@ -29,6 +30,9 @@ from holdfast.tokens.messages import Message, mark_of
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)
 """An estimate may be a little low; each further try aims at this share of the cap."""
+
+_SUMMARY_RETRY = Backoff(4, 64)
+"""How many model calls pass before a summarizer that failed is asked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +218,7 @@ class Keeper:
     def _failed(self, known: _Thread, reason: str, instead: str) -> None:
         """Say it, and let some calls pass before the next try."""
         known.failures += 1
-        known.wait = min(64, 2 ** (known.failures + 1))
+        known.wait = int(_SUMMARY_RETRY.pause(known.failures))
         self.bus.emit(SummaryFailed(reason=redact(reason), instead=instead, calls=known.wait))
 
     def _named(self, messages: Sequence[Message]) -> list[Message]:

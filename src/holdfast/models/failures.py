@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from holdfast.config.redaction import HIDDEN, redact_text
 from holdfast.errors import HoldfastError, ModelError, ModelUnavailable
+from holdfast.redaction import HIDDEN, redact_text
 
 Kind = Literal[
     "authentication", "permission", "not_found", "quota", "rate_limit", "server", "connection", "timeout", "overflow", "invalid", "unknown"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.config.redaction import redact_text
 from holdfast.durable.postgres import Postgres, Transaction, lock_key
 from holdfast.errors import Damaged, InputError
+from holdfast.redaction import redact_text
 from holdfast.session.names import check_checkpoint_name, near, stage_folder
 from holdfast.session.postgres_documents import document_mark
 from holdfast.session.raw import find_ref, ref_of

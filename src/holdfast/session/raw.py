@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.config.redaction import redact_text
 from holdfast.durable.append import AppendLog
 from holdfast.durable.blobs import Blobs, blob_id
 from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.records import Entry
 from holdfast.errors import InputError
+from holdfast.redaction import redact_text
 from holdfast.session.store import RawData
 
 _PREFIX = "raw:"

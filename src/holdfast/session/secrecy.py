@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config.redaction import HIDDEN, is_secret_key, redact, redact_text
+from holdfast.redaction import HIDDEN, is_secret_key, redact, redact_text
 
 
 def clean_text(text: str) -> str:

@@ -11,8 +11,8 @@ from dataclasses import replace as changed
 from datetime import date
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.config.redaction import redact_text
 from holdfast.errors import Damaged, InputError, RevisionConflict
+from holdfast.redaction import redact_text
 from holdfast.session.briefs import brief_of_file
 from holdfast.session.forgetting import Scrub
 from holdfast.session.holding import locked_by, this_owner

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from holdfast.config.loading import config_from_values, read_config
-from holdfast.config.redaction import redact
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
+from holdfast.redaction import redact
 from holdfast.tokens.accounts import Limits
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.stage_context import EvictionPolicy
