@@ -16,7 +16,7 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.strict_json import decode, encode
 from holdfast.errors import InputError, Locked, RevisionConflict
 from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_changes, check_document, check_key, check_log, check_prefix
+from holdfast.storage.keys import check_blob, check_changes, check_document, check_key, check_log, check_prefix
 
 
 class MemoryBackend:
@@ -72,12 +72,12 @@ class MemoryBackend:
 
     def get_blob(self, prefix: str, name: str) -> bytes | None:
         with self._guard:
-            found = self._blobs.get((check_key(prefix), name))
+            found = self._blobs.get((check_key(prefix), check_blob(name)))
             return None if found is None else found[0]
 
     def delete_blob(self, prefix: str, name: str) -> None:
         with self._guard:
-            self._blobs.pop((check_key(prefix), name), None)
+            self._blobs.pop((check_key(prefix), check_blob(name)), None)
 
     def remove(self, prefix: str) -> int:
         check_prefix(prefix)
