@@ -2,6 +2,8 @@
 
 One folder per thread. `archive.jsonl` is the truth: it only grows, each line is a record with a checksum, and a person can read it.
 `archive.sqlite` is the full-text index; it may be removed at any time and is made again from the log.
+
+A search result is the message, the sentence that matched, and why.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.forgetting import Oblivion
 from holdfast.context.history_index import SPOKEN, kind_of
 from holdfast.context.records import MessageRecord, Record, SummaryRecord
-from holdfast.context.thread_log import LOG_NAME, Catalogue, ThreadLog
+from holdfast.context.thread_log import LOG_NAME, RecordIndex, ThreadLog
 from holdfast.durable.disk import REAL, Disk
 from holdfast.errors import InputError, OutsideRoot
 from holdfast.search.fulltext import Found
@@ -338,7 +340,7 @@ def kinds_for(role: str | None) -> frozenset[str]:
     return frozenset({known})
 
 
-def passage_of(catalogue: Catalogue, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
+def passage_of(catalogue: RecordIndex, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
     """A message and its neighbours, read one by one."""
     index = catalogue.find(id)
     record = read(index) if index is not None else None
@@ -359,7 +361,7 @@ def filtered(records: Iterable[MessageRecord], kinds: frozenset[str], since: str
             yield record
 
 
-def stats_of(thread: str, catalogue: Catalogue, size: int, damage: tuple[str, ...] = ()) -> Stats:
+def stats_of(thread: str, catalogue: RecordIndex, size: int, damage: tuple[str, ...] = ()) -> Stats:
     """The counts of a catalogue."""
     times = sorted(held.time for held in (*catalogue.messages, *catalogue.summaries) if held.time)
     return Stats(

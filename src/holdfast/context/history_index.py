@@ -50,7 +50,7 @@ def read_bookmark(text: str | None) -> Bookmark:
     return Bookmark(position, digest) if isinstance(position, int) and isinstance(digest, str) else START
 
 
-class Trail:
+class LogReader:
     """Reads the log at `path` piecewise. Takes no lock: an append that is under way shows as damage at the tail, and is read later."""
 
     def __init__(self, path: str, disk: Disk) -> None:
@@ -154,7 +154,7 @@ def kind_of(record: MessageRecord) -> str:
 class HistoryIndex:
     """The index at `path`, or in memory without one. `trail` is the log that it is made from."""
 
-    def __init__(self, path: str | None, trail: Trail) -> None:
+    def __init__(self, path: str | None, trail: LogReader) -> None:
         self._file = self._path = path
         self._trail = trail
         self._index: FullTextIndex | None = None

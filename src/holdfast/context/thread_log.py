@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.context.forgetting import Oblivion
-from holdfast.context.history_index import START, Bookmark, HistoryIndex, Trail
+from holdfast.context.history_index import START, Bookmark, HistoryIndex, LogReader
 from holdfast.context.records import MessageRecord, Record, record_from, written
 from holdfast.context.view import MARK
 from holdfast.durable.append import AppendLog
@@ -36,7 +36,7 @@ class Held:
     place: tuple[int, int]
 
 
-class Catalogue:
+class RecordIndex:
     """The records of one thread. Not safe for threads by itself: who uses it holds the thread's lock."""
 
     def __init__(self) -> None:
@@ -163,10 +163,10 @@ class ThreadLog:
         self._folder = folder
         self._disk = disk
         self._log = AppendLog(self.path, schema=SCHEMA, disk=disk, timeout=timeout)
-        self._trail = Trail(self.path, disk)
+        self._trail = LogReader(self.path, disk)
         self.index = HistoryIndex(self._index_path, self._trail)
         self._lock = threading.RLock()
-        self._catalogue = Catalogue()
+        self._catalogue = RecordIndex()
         self._bookmark = START
         self._damage: list[Damage] = []
 
@@ -177,11 +177,11 @@ class ThreadLog:
             self._log.append_many(written(record) for record in fresh)
             return len(fresh)
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> RecordIndex:
         """What the log holds now."""
         with self._lock:
             if not self._trail.fits(self._bookmark):
-                self._catalogue, self._bookmark, self._damage = Catalogue(), START, []
+                self._catalogue, self._bookmark, self._damage = RecordIndex(), START, []
             if self._trail.size() != self._bookmark.position:
                 self._learn()
             return self._catalogue

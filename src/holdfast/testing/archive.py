@@ -27,7 +27,7 @@ from holdfast.context.archive import (
 from holdfast.context.forgetting import Oblivion
 from holdfast.context.history_index import SHAPE, document_of
 from holdfast.context.records import MessageRecord, Record, SummaryRecord, record_from, written
-from holdfast.context.thread_log import Catalogue
+from holdfast.context.thread_log import RecordIndex
 from holdfast.search.fulltext import FullTextIndex
 
 
@@ -117,8 +117,8 @@ class MemoryArchive:
     def _messages(self, thread: str) -> list[MessageRecord]:
         return [record for record in self._records.get(thread, []) if isinstance(record, MessageRecord)]
 
-    def _catalogue(self, thread: str) -> Catalogue:
-        catalogue = Catalogue()
+    def _catalogue(self, thread: str) -> RecordIndex:
+        catalogue = RecordIndex()
         catalogue.next_seq = self._next.get(thread, 1)
         for number, record in enumerate(self._records.get(thread, [])):
             catalogue.learn(written(record), (number, number + 1))
