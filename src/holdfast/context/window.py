@@ -1,6 +1,6 @@
 """What is sent: a history that is whole, within its triggers, and never over the window (S4, S5, S10).
 
-`ContextWindow` holds what one process knows about its threads (running sums, how much is tidy, back-off, a summary made but not yet stored) and
+`ContextWindow` holds what one process knows about its threads (running sums, back-off, a summary made but not yet stored) and
 decides before each model call, in time proportional to what is new. It works on any message of the usual shape and does no I/O: what it
 wants done it yields.
 """
