@@ -18,7 +18,7 @@ from holdfast.testing.disk import SimulatedDisk
 Opener = Callable[[], Backend]
 
 
-@pytest.fixture(params=["memory", "files", "simulated"])
+@pytest.fixture(params=["memory", "files", "simulated", "postgres"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
     """Opens the same storage anew at each call, as another process would; the one in memory is always the same."""
     opened: list[Backend] = []
@@ -32,9 +32,14 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
         yield lambda: only
     elif request.param == "files":
         yield lambda: keep(FileBackend(tmp_path / "base"))
-    else:
+    elif request.param == "simulated":
         disk = SimulatedDisk()
         yield lambda: keep(FileBackend("/base", disk=disk))
+    else:
+        from holdfast.storage.postgres import PostgresBackend
+
+        dsn = request.getfixturevalue("postgres")
+        yield lambda: keep(PostgresBackend(dsn))
     for backend in opened:
         backend.close()
 
