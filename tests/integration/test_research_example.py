@@ -12,9 +12,9 @@ from holdfast.offline.documents import Library, read_folder
 from holdfast.session.files import FileSessionStore
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
-from holdfast.workflow.definition import load_workflow
 from holdfast.workflow.launcher import run_workflow
 from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.workflow_file import load_workflow
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "research"

@@ -381,13 +381,16 @@ async def test_async_does_the_same() -> None:
 
 async def test_a_cancelled_run_stays_cancelled() -> None:
     """S16"""
-    middleware = made(summarizer(delay(30, "late")), timeout=60)
-    agent = create_agent(runner(), [], middleware=[middleware])
+    model, running = summarizer(delay(30, "late")), runner()
+    agent = create_agent(running, [], middleware=[made(model, timeout=60)])
     task = asyncio.create_task(agent.ainvoke({"messages": [*talk(20), HumanMessage("go", id="n")]}))
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        while not model.requests:  # it is cancelled in the middle of the summary, not before
+            await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert not running.requests, "nothing goes on after it"
 
 
 def test_a_model_that_fails_after_the_summary_does_not_cost_a_second_one() -> None:

@@ -112,6 +112,14 @@ def failure_of(session: Session) -> HoldfastError | None:
     return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
 
 
+def checked(session: Session) -> Session:
+    """The session, if it is completed. Raises the error that it stands for if not."""
+    error = failure_of(session)
+    if error is not None:
+        raise error
+    return session
+
+
 def result_of(session: Session) -> dict[str, StageOutput]:
     """The result of a session: the outputs of the stages that nobody depends on, as far as they are there."""
     workflow = with_added_stages(stored_workflow(session), session)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
@@ -27,15 +27,24 @@ from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
 from holdfast.workflow.agent_registry import Agents, find_agents
-from holdfast.workflow.bench import Bench
-from holdfast.workflow.control import failure_of
-from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
+from holdfast.workflow.control import checked
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.long_term_memory import LongTermMemory
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
-from holdfast.workflow.run_settings import RunSettings, settings_of, workflow_config
+from holdfast.workflow.run_settings import (
+    RunSettings,
+    open_knowledge_store,
+    open_session_store,
+    session_file,
+    settings_of,
+    workflow_config,
+)
 from holdfast.workflow.runner import Runner
 from holdfast.workflow.scheduling import Finish, next_step, placed
+from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
-from holdfast.workflow.stores import open_memories, open_store, session_file
+from holdfast.workflow.stage_request import RequestBuilder, RunUsage
+from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -46,6 +55,27 @@ _WORKFLOW_FILE = "workflow_file"
 _PARAMETERS = "parameters"
 
 
+class RunParts(TypedDict, total=False):
+    """The parts that a run may be given, as keywords; the fields of `Launcher` say what each is."""
+
+    config: ConfigSource
+    session_config: ConfigSource
+    store: SessionStore | None
+    agents: Agents | None
+    knowledge: KnowledgeStore | None
+    remember: bool
+    model: str | None
+    folder: str | PathLike[str] | None
+    clock: Clock
+    ids: IdSource
+    disk: Disk
+    bus: Bus
+    counter: TokenCounter | None
+    stop: threading.Event
+    owner: str | None
+    started: Callable[[Session, Workflow, Path | None], None] | None
+
+
 def run_workflow(
     workflow: WorkflowSource,
     *,
@@ -53,16 +83,15 @@ def run_workflow(
     parameters: Mapping[str, Any] | None = None,
     session_id: str | None = None,
     check: bool = False,
-    **parts: Any,
+    **parts: Unpack[RunParts],
 ) -> Session:
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
-    `parts` are those of `Launcher`: `config`, `session_config`, `store`, `agents`, `knowledge`, `model`, `clock`, `bus`, `stop` and more.
     With `check` a session that does not complete raises what stopped it. LimitExceeded and StorageError are always raised; what was
     done is on disk then, and `resume` goes on.
     """
     session = Launcher(**parts).run(workflow, task=task, parameters=parameters, session_id=session_id)
-    return _checked(session) if check else session
+    return checked(session) if check else session
 
 
 def resume(
@@ -72,7 +101,7 @@ def resume(
     accept_changes: bool = False,
     as_started: bool = False,
     check: bool = False,
-    **parts: Any,
+    **parts: Unpack[RunParts],
 ) -> Session:
     """Go on with a session: completed stages do not run again, the interrupted one starts from its beginning (W6).
 
@@ -80,14 +109,7 @@ def resume(
     since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
     """
     session = Launcher(**parts).resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
-    return _checked(session) if check else session
-
-
-def _checked(session: Session) -> Session:
-    error = failure_of(session)
-    if error is not None:
-        raise error
-    return session
+    return checked(session) if check else session
 
 
 @dataclass
@@ -192,27 +214,44 @@ class Launcher:
         accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
         if session.usage:
             accounts.restore(session.usage)
-        counter = self.counter
-        bench = Bench(
-            store=store,
-            settings=settings,
-            contexts=ContextBuilder(
-                lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
-            ),
-            accounts=accounts,
-            clock=self.clock,
-            bus=self.bus,
-            folder=self._work_folder(store),
+        name, counter = session.workflow_id, self.counter
+        usage = RunUsage(accounts, name, self.ids.new("run"))
+        contexts = ContextBuilder(
+            lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
+        )
+        requests = RequestBuilder(
+            store,
+            contexts,
+            usage,
+            self.bus,
+            self._work_folder(store),
             agents=self.agents,
             knowledge=knowledge,
             parameters=parameters,
-            stop=self.stop,
-            session_id=session.workflow_id,
-            run_id=self.ids.new("run"),
+            model=settings.model,
         )
+        recorder = SessionRecorder(
+            placed(workflow, session),
+            workflow,
+            store,
+            self.bus,
+            self.clock,
+            usage.snapshot,
+            checkpoint_interval=settings.checkpoint_interval or 1,
+        )
+        is_short = settings.short_max_stages is not None and len(workflow.stages) - len(workflow.added_by) <= settings.short_max_stages
+        memory = LongTermMemory(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
         if self.started is not None:
-            self.started(session, workflow, session_file(store, session.workflow_id))
-        return Runner(workflow, placed(workflow, session), bench).run()
+            self.started(session, workflow, session_file(store, name))
+        runner = Runner(
+            recorder,
+            requests,
+            usage,
+            self.clock,
+            memory=memory,
+            stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
+        )
+        return runner.run()
 
     def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
         settings = settings_of(configs, kept)
@@ -236,10 +275,10 @@ class Launcher:
     @contextmanager
     def _stores(self, settings: RunSettings, configs: list[Config | None]) -> Iterator[tuple[SessionStore, KnowledgeStore | None]]:
         """The stores that were given, or those of the settings, which are closed again."""
-        store = self.store or open_store(settings, self._config, disk=self.disk, clock=self.clock)
-        opened = (
-            None if self.knowledge is not None else open_memories(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
-        )
+        store = self.store or open_session_store(settings, self._config, disk=self.disk, clock=self.clock)
+        opened = None
+        if self.knowledge is None:
+            opened = open_knowledge_store(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
         try:
             yield store, self.knowledge or opened
         finally:
