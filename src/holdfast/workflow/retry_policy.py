@@ -9,6 +9,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.clock import Backoff
 from holdfast.errors import (
     BudgetError,
     Cancelled,
@@ -159,18 +160,18 @@ def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
         message = text
     hopeless = isinstance(error, _HOPELESS) or getattr(error, "retryable", None) is False
     if tries.retries > 0 and not hopeless:
-        pause = _pause(stage, tries.failures, error)
+        pause = _backoff(stage, tries.failures + 1, error)
         return Retry(pause, replace(tries, retries=tries.retries - 1, failures=tries.failures + 1), kind, message)
     after = f" after {tries.failures + 1} tries" if tries.failures else ""
     hint = "Mend the cause, then `holdfast resume` runs the stage again."
     return Fail(SessionError(stage.name, kind, f"the stage {stage.name!r} failed{after}: {message}", hint=hint))
 
 
-def _pause(stage: Stage, failures: int, error: BaseException) -> float:
+def _backoff(stage: Stage, failures: int, error: BaseException) -> float:
     """Twice as long each time; longer if the other side said how long, as a rate limit does."""
     asked = getattr(error, "retry_after", None)
     wanted = float(asked) if isinstance(asked, int | float) and not isinstance(asked, bool) and asked > 0 else 0.0
-    return min(LONGEST_PAUSE, max(stage.retry_seconds * 2.0 ** min(failures, 16), wanted))
+    return min(LONGEST_PAUSE, max(Backoff(stage.retry_seconds, LONGEST_PAUSE).pause(failures), wanted))
 
 
 def _plain(value: object) -> object:
