@@ -15,7 +15,7 @@ from holdfast.config.reading import read_yaml
 from holdfast.errors import ConfigError
 from holdfast.imports import load_dotted
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "tests" / "fixtures" / "config").glob("*.yaml"), *(ROOT.parent / "shared" / "reference").glob("*.yaml")])
 
 
