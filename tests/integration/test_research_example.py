@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.offline.documents import Library, read_folder
+from holdfast.offline.documents import Library
+from holdfast.offline.sources import read_folder
 from holdfast.session.files import FileSessionStore
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
