@@ -163,6 +163,28 @@ def test_a_mark_that_stands_for_nothing_reads_everything(backend: Backend, mark:
     assert [dict(record) for record in reading.records] == [{"n": 1}] and reading.whole
 
 
+def test_a_log_is_read_in_pieces_and_a_record_by_its_place(backend: Backend, opener: Opener) -> None:
+    """S9: an archive is larger than what is wanted of it."""
+    backend.write(Append("a/log.jsonl", [{"n": n, "text": "é" * n} for n in range(7)]))
+    mark, seen, places = None, [], []
+    while (piece := opener().read("a/log.jsonl", after=mark, limit=3)).records:
+        assert len(piece.records) == len(piece.places) <= 3
+        seen += [record["n"] for record in piece.records]
+        places += piece.places
+        mark = piece.mark
+    assert seen == list(range(7))
+    assert [(backend.at("a/log.jsonl", place) or {})["n"] for place in places] == seen
+    assert backend.at("a/log.jsonl", max(places) + 1) is None
+    assert backend.at("a/other.jsonl", places[0]) is None
+    assert mark == backend.mark("a/log.jsonl")
+
+
+@pytest.mark.parametrize("place", [-1, 10**9])
+def test_a_place_without_a_record_gives_none(backend: Backend, place: int) -> None:
+    backend.write(Append("a/log.jsonl", [{"n": 1}]))
+    assert backend.at("a/log.jsonl", place) is None
+
+
 def test_a_rewritten_log_voids_the_marks_of_the_old_one(backend: Backend, opener: Opener) -> None:
     """M14: who follows a log from which something was forgotten begins anew, even if the new one is as long as the old one."""
     (old,) = backend.write(Append("l.jsonl", [{"n": 1}, {"n": 2}]))

@@ -37,6 +37,8 @@ class Reading:
     damage: tuple[Damage, ...]
     mark: str | None = None
     whole: bool = True
+    positions: tuple[int, ...] = ()
+    """Of each record, for `read_at`."""
 
 
 class AppendLog:
@@ -86,22 +88,28 @@ class AppendLog:
             with closing(self._disk, handle):
                 yield from self._scan(handle, 0)
 
-    def read(self, after: str | None = None) -> Reading:
-        """The whole log at once; with `after`, a mark, only what came later, unless the log is not the one of that mark any more."""
+    def read(self, after: str | None = None, limit: int | None = None) -> Reading:
+        """The whole log at once; with `after`, a mark, only what came later, unless the log is not the one of that mark any more.
+
+        At most `limit` records, if that is given: `mark` is where to go on.
+        """
         handle = self._opened()
         if handle is None:
             return Reading((), ())
         with closing(self._disk, handle):
             start = self._position(handle, after)
-            items = list(self._scan(handle, start or 0))
-            end = max((item.end for item in items if isinstance(item, Entry)), default=start or self._head_end(handle))
-            mark = self._mark_at(handle, end)
-        return Reading(
-            tuple(item.record for item in items if isinstance(item, Entry)),
-            tuple(item for item in items if isinstance(item, Damage)),
-            mark,
-            whole=start is None,
-        )
+            entries: list[Entry] = []
+            damage: list[Damage] = []
+            for item in self._scan(handle, start or 0):
+                if isinstance(item, Damage):
+                    damage.append(item)
+                    continue
+                entries.append(item)
+                if len(entries) == limit:
+                    break
+            mark = self._mark_at(handle, entries[-1].end if entries else start or self._head_end(handle))
+        records, positions = tuple(entry.record for entry in entries), tuple(entry.position for entry in entries)
+        return Reading(records, tuple(damage), mark, start is None, positions)
 
     def mark(self) -> str | None:
         """Stands for the end of the log: another one after an append or a rewriting. None if there is no log, or nothing in its file."""

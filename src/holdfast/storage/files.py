@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace as changed
 from os import PathLike
 from typing import Any
 
@@ -21,7 +22,7 @@ from holdfast.durable.disk import REAL, Disk, closing, make_folders, read_whole
 from holdfast.durable.records import line_of
 from holdfast.durable.replace import Draft, is_temp, replace
 from holdfast.durable.set_aside import set_aside
-from holdfast.errors import InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed
+from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.storage import file_leases
@@ -78,17 +79,23 @@ class FileBackend:
         self._finish_if_abandoned(key)
         return self.standing(key)
 
-    def read(self, key: str, *, after: Mark | None = None) -> Records:
+    def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         log = self.log(check_log(key))
         self._finish_if_abandoned(key)
-        found = log.read(after)
+        found = log.read(after, limit)
         if found.damage and found.damage[-1].tail:  # an append that is under way looks like that too: look again when nobody writes
             with suppress(Locked, NotWritable), self.writing([key], 0.5):
-                found = log.read(after)
+                found = log.read(after, limit)
             if found.damage and found.damage[-1].tail and self._is_busy(key):
-                found = type(found)(found.records, found.damage[:-1], found.mark, found.whole)
+                found = changed(found, damage=found.damage[:-1])
         damage = tuple(f"{self.where(key)}, byte {one.position}, {one.length} bytes: {one.reason}" for one in found.damage)
-        return Records(found.records, found.mark or ABSENT, damage, found.whole)
+        return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions)
+
+    def at(self, key: str, place: int) -> Mapping[str, Any] | None:
+        try:
+            return self.log(check_log(key)).read_at(place)
+        except Damaged:
+            return None
 
     # Writing
 

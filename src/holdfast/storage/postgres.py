@@ -88,20 +88,26 @@ class PostgresBackend:
         row = self._one("document_mark", key)
         return None if row is None else str(row[0])
 
-    def read(self, key: str, *, after: Mark | None = None) -> Records:
+    def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         generation, _, number = (after or "").partition(":")
         start = int(number) if number.isdecimal() else 0
-        rows = self._rows("read", generation if number.isdecimal() else "", start, check_log(key))
+        rows = self._rows("read", generation if number.isdecimal() else "", start, check_log(key), limit)
         if not rows:
             return Records((), ABSENT)
         found = [row for row in rows if row[1] is not None]
         whole = rows[0][0] != generation or not number.isdecimal()
         records, damage = self._decoded(key, found)
         end = found[-1][1] if found else (0 if whole else start)
-        return Records(records, f"{rows[0][0]}:{end}", damage, whole)
+        return Records(tuple(records.values()), f"{rows[0][0]}:{end}", damage, whole, tuple(records))
 
-    def _decoded(self, key: str, rows: Sequence[Row]) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-        records, damage = [], []
+    def at(self, key: str, place: int) -> Mapping[str, Any] | None:
+        rows = self._rows("at", check_log(key), place)
+        return self._decoded(key, rows)[0].get(place)
+
+    def _decoded(self, key: str, rows: Sequence[Row]) -> tuple[dict[int, Mapping[str, Any]], tuple[str, ...]]:
+        """The records by their numbers, and what is wrong with the others."""
+        records: dict[int, Mapping[str, Any]] = {}
+        damage: list[str] = []
         for _, number, text in rows:
             try:
                 record = strict_json.decode(text.encode("utf-8"))
@@ -109,10 +115,10 @@ class PostgresBackend:
                 damage.append(f"{self.where(key)}, record {number}: {error.message}")
                 continue
             if isinstance(record, dict):
-                records.append(record)
+                records[number] = record
             else:
                 damage.append(f"{self.where(key)}, record {number}: it is not an object.")
-        return tuple(records), tuple(damage)
+        return records, tuple(damage)
 
     # Writing
 
@@ -250,7 +256,7 @@ class PostgresBackend:
         if not is_log(key):
             row = step.one(self._sql["get"], [key])
             return None if row is None else _bytes(row)
-        rows = step.rows(self._sql["read"], ["", 0, key])
+        rows = step.rows(self._sql["read"], ["", 0, key, None])
         return None if not rows else "".join(f"{row[2]}\n" for row in rows if row[2] is not None).encode("utf-8")
 
     def _rows(self, query: str, *values: Any) -> Sequence[Row]:

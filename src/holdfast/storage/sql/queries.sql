@@ -21,6 +21,10 @@ FROM storage_logs l
 LEFT JOIN storage_records r ON r.key = l.key AND r.number > CASE WHEN l.generation = %s THEN %s ELSE 0 END
 WHERE l.key = %s
 ORDER BY r.number
+LIMIT %s
+
+-- name: at
+SELECT '', number, record FROM storage_records WHERE key = %s AND number = %s
 
 -- name: insert
 INSERT INTO storage_documents (text, data, key) VALUES (%s, %s, %s) RETURNING mark
