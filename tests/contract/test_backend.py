@@ -166,7 +166,9 @@ def test_a_mark_that_stands_for_nothing_reads_everything(backend: Backend, mark:
 def test_a_log_is_read_in_pieces_and_a_record_by_its_place(backend: Backend, opener: Opener) -> None:
     """S9: an archive is larger than what is wanted of it."""
     backend.write(Append("a/log.jsonl", [{"n": n, "text": "é" * n} for n in range(7)]))
-    mark, seen, places = None, [], []
+    mark: str | None = None
+    seen: list[int] = []
+    places: list[int] = []
     while (piece := opener().read("a/log.jsonl", after=mark, limit=3)).records:
         assert len(piece.records) == len(piece.places) <= 3
         seen += [record["n"] for record in piece.records]
