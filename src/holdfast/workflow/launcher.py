@@ -17,7 +17,16 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk
-from holdfast.errors import ConfigError, InputError, WorkflowChanged
+from holdfast.errors import (
+    Cancelled,
+    ConfigError,
+    HoldfastError,
+    InputError,
+    OutputInvalid,
+    StageFailed,
+    WorkflowChanged,
+    WorkflowError,
+)
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
@@ -26,8 +35,8 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
+from holdfast.workflow.agent import StageAgent
 from holdfast.workflow.agent_registry import Agents, find_agents
-from holdfast.workflow.control import checked
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.long_term_memory import LongTermMemory
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
@@ -53,6 +62,7 @@ WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
 _WORKFLOW_FILE = "workflow_file"
 _PARAMETERS = "parameters"
+_GO_ON = "`holdfast resume` goes on with it."
 
 
 class RunParts(TypedDict, total=False):
@@ -91,7 +101,7 @@ def run_workflow(
     done is on disk then, and `resume` goes on.
     """
     session = Launcher(**parts).run(workflow, task=task, parameters=parameters, session_id=session_id)
-    return checked(session) if check else session
+    return _checked(session) if check else session
 
 
 def resume(
@@ -109,7 +119,7 @@ def resume(
     since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
     """
     session = Launcher(**parts).resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
-    return checked(session) if check else session
+    return _checked(session) if check else session
 
 
 @dataclass
@@ -149,7 +159,7 @@ class Launcher:
     ) -> Session:
         """A new session, from its start."""
         definition = _definition(workflow)
-        find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
+        agents = find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
         configs = [self._config, workflow_config(definition), self._session_config]
         settings = self._settings(definition, configs)
         goal = (task if task is not None else definition.task) or ""
@@ -162,7 +172,7 @@ class Launcher:
                 session = store.create(_new_session(name, definition, goal, settings, values))
                 store.clear_cancel(name)
                 self.bus.emit(events.SessionStarted(session=name, stages=len(definition.stages)))
-                ended = self._run(definition, session, settings, store, knowledge, values)
+                ended = self._run(definition, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
 
     def resume(
@@ -177,7 +187,7 @@ class Launcher:
                 session = store.load(session_id)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
-                find_agents(whole, self.agents)
+                agents = find_agents(whole, self.agents)
                 if session.status == "completed" and next_step(whole, session) == Finish():
                     return session
                 session = reopened(session, whole, accept_changes=accept_changes)
@@ -187,7 +197,7 @@ class Launcher:
                 store.clear_cancel(session_id)
                 done = len(session.completed_stages)
                 self.bus.emit(events.SessionResumed(session=session_id, completed=done, stages=len(whole.stages)))
-                ended = self._run(whole, session, settings, store, knowledge, values)
+                ended = self._run(whole, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
 
     def _workflow_of(self, session: Session, given: Workflow | None, *, accept_changes: bool, as_started: bool) -> Workflow:
@@ -209,6 +219,7 @@ class Launcher:
         store: SessionStore,
         knowledge: KnowledgeStore | None,
         parameters: Mapping[str, Any],
+        agents: dict[str, StageAgent],
     ) -> Session:
         prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
         accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
@@ -229,6 +240,7 @@ class Launcher:
             knowledge=knowledge,
             parameters=parameters,
             model=settings.model,
+            found=agents,
         )
         recorder = SessionRecorder(
             placed(workflow, session),
@@ -302,6 +314,29 @@ class Launcher:
             return found
 
         return folder
+
+
+def failure_of(session: Session) -> HoldfastError | None:
+    """The error that a session which is not completed stands for."""
+    if session.status == "completed":
+        return None
+    name, error = session.workflow_id, session.error
+    if session.status == "cancelled":
+        return Cancelled(f"the session {name} was cancelled.", session=name, stage=session.current_stage, hint=_GO_ON)
+    if error is None:
+        waits = f"waits for a person to approve {session.current_stage}" if session.status == "paused" else f"is {session.status}"
+        return WorkflowError(f"the session {name} {waits}.", session=name, stage=session.current_stage)
+    if error.kind == "malformed_output":
+        return OutputInvalid(error.message, problems=error.problems, raw=error.raw_output, session=name, stage=error.stage, hint=error.hint)
+    return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
+
+
+def _checked(session: Session) -> Session:
+    """The session, if it is completed. Raises the error that it stands for if not."""
+    error = failure_of(session)
+    if error is not None:
+        raise error
+    return session
 
 
 def _definition(source: WorkflowSource) -> Workflow:

@@ -118,7 +118,7 @@ def settings_of(configs: Sequence[Config | None], kept: Mapping[str, Any] | None
     for number, config in enumerate(configs):
         if number == len(configs) - 1 and kept is not None:
             settings = settings.as_started(kept)
-        if config is not None:
+        if config is not None and config.model_fields_set:
             settings = replace(settings, **_said(config))
     return settings
 

@@ -133,14 +133,15 @@ class RequestBuilder:
     knowledge: KnowledgeStore | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
-    _found: dict[str, StageAgent] = field(default_factory=dict)
+    found: dict[str, StageAgent] = field(default_factory=dict)
+    """The agents by their type, as far as they have been found."""
 
     def begin(self, workflow: Workflow, session: Session, name: str, *, began: float) -> StageRun:
         """A stage that starts. If a person rejected its last output, its agent is told why."""
         stage = workflow.by_name[name]
-        agent = self._found.get(stage.agent_type)
-        if agent is None:
-            agent = self._found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file)
+        agent = self.found.get(stage.agent_type)
+        if agent is None:  # of a stage that was added
+            agent = self.found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file)
         last: Mapping[str, Any] = next(iter(reversed(transitions.record_of(session, name).errors)), {})
         note = f"A person did not accept your last answer: {last.get('message')}" if last.get("kind") == "rejected" else None
         return StageRun(stage, agent, workflow.order[name] + 1, began, Tries.of(stage), note)

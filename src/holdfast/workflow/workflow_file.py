@@ -102,7 +102,8 @@ class _Reader:
             self._check_repeated(workflow.stages)
         if workflow is not None and not self.errors:
             self._check_graph(workflow.stages)
-        raise_all(self.errors)
+        if self.errors:
+            raise_all(self.errors)
         assert workflow is not None  # noqa: S101 - else there was an error
         return workflow
 
