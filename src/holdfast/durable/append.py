@@ -31,6 +31,7 @@ class Reading:
     """What is in a log: the records that check out, in order, and what does not check out.
 
     `mark` stands for the end of what was read, to go on from there; None if there was no log. `whole` unless it began at such a mark.
+    `torn` holds the bytes of each damage.
     """
 
     records: tuple[dict[str, Any], ...]
@@ -39,6 +40,7 @@ class Reading:
     whole: bool = True
     positions: tuple[int, ...] = ()
     """Of each record, for `read_at`."""
+    torn: tuple[bytes, ...] = ()
 
 
 class AppendLog:
@@ -108,8 +110,9 @@ class AppendLog:
                 if len(entries) == limit:
                     break
             mark = self._mark_at(handle, entries[-1].end if entries else start or self._head_end(handle))
+            torn = tuple(self._disk.read(handle, item.position, item.length) for item in damage)
         records, positions = tuple(entry.record for entry in entries), tuple(entry.position for entry in entries)
-        return Reading(records, tuple(damage), mark, start is None, positions)
+        return Reading(records, tuple(damage), mark, start is None, positions, torn)
 
     def mark(self) -> str | None:
         """Stands for the end of the log: another one after an append or a rewriting. None if there is no log, or nothing in its file."""

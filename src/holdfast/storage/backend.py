@@ -34,7 +34,7 @@ class Records:
     """The sound records of a log from a position on. `mark` is that of the log's end; `damage` says in words what could not be read.
 
     `whole` is true if they are read from the beginning, false if only those after the mark that was given. `places` says where each
-    record stands, for `at`.
+    record stands, for `at`. `torn` holds the bytes that could not be read, one for each damage.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -42,6 +42,7 @@ class Records:
     damage: tuple[str, ...] = ()
     whole: bool = True
     places: tuple[int, ...] = ()
+    torn: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

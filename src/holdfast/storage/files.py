@@ -87,9 +87,9 @@ class FileBackend:
             with suppress(Locked, NotWritable), self.writing([key], 0.5):
                 found = log.read(after, limit)
             if found.damage and found.damage[-1].tail and self._is_busy(key):
-                found = changed(found, damage=found.damage[:-1])
+                found = changed(found, damage=found.damage[:-1], torn=found.torn[:-1])
         damage = tuple(f"{self.where(key)}, byte {one.position}, {one.length} bytes: {one.reason}" for one in found.damage)
-        return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions)
+        return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions, found.torn)
 
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         try:

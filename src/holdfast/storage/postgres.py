@@ -5,6 +5,7 @@ A person may look at the rows and change them with SQL; marks and generations of
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -96,29 +97,29 @@ class PostgresBackend:
             return Records((), ABSENT)
         found = [row for row in rows if row[1] is not None]
         whole = rows[0][0] != generation or not number.isdecimal()
-        records, damage = self._decoded(key, found)
+        records, damage, torn = self._decoded(key, found)
         end = found[-1][1] if found else (0 if whole else start)
-        return Records(tuple(records.values()), f"{rows[0][0]}:{end}", damage, whole, tuple(records))
+        return Records(tuple(records.values()), f"{rows[0][0]}:{end}", damage, whole, tuple(records), torn)
 
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         rows = self._rows("at", check_log(key), place)
         return self._decoded(key, rows)[0].get(place)
 
-    def _decoded(self, key: str, rows: Sequence[Row]) -> tuple[dict[int, Mapping[str, Any]], tuple[str, ...]]:
-        """The records by their numbers, and what is wrong with the others."""
+    def _decoded(self, key: str, rows: Sequence[Row]) -> tuple[dict[int, Mapping[str, Any]], tuple[str, ...], tuple[bytes, ...]]:
+        """The records by their numbers, and what is wrong with the others, in words and as they are."""
         records: dict[int, Mapping[str, Any]] = {}
-        damage: list[str] = []
+        bad: builtins.list[tuple[str, bytes]] = []
         for _, number, text in rows:
             try:
                 record = strict_json.decode(text.encode("utf-8"))
             except Damaged as error:
-                damage.append(f"{self.where(key)}, record {number}: {error.message}")
+                bad.append((f"{self.where(key)}, record {number}: {error.message}", text.encode("utf-8")))
                 continue
             if isinstance(record, dict):
                 records[number] = record
             else:
-                damage.append(f"{self.where(key)}, record {number}: it is not an object.")
-        return records, tuple(damage)
+                bad.append((f"{self.where(key)}, record {number}: it is not an object.", text.encode("utf-8")))
+        return records, tuple(words for words, _ in bad), tuple(data for _, data in bad)
 
     # Writing
 
