@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
+from holdfast.context.archive import MemoryArchive
 from holdfast.context.compaction import Move, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
@@ -26,7 +27,6 @@ from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, t
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError
 from holdfast.events import Bus
-from holdfast.testing.archive import MemoryArchive
 from holdfast.tokens.counter import BaseCounter
 
 

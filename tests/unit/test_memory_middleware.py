@@ -16,9 +16,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.config.memory_sections import Block, Memory
+from holdfast.context.archive import MemoryArchive
 from holdfast.events import Bus, UpdateQueued
 from holdfast.memory.service import MemoryService
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, repeat

@@ -14,11 +14,11 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.context.archive import MemoryArchive
 from holdfast.context.compaction import LEAD
 from holdfast.context.window import SummaryFailed
 from holdfast.errors import BudgetError, ConfigError
 from holdfast.events import Bus, line_of
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, delay, raises, repeat
 from holdfast.tokens.accounts import Accounts
