@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 import holdfast.search.ranking as ranking
 from holdfast.knowledge.evaluation import measure_sessions, measure_turns
 from holdfast.knowledge.evaluation_data import TestConversation, read_conversations
+from holdfast.knowledge.indexing import asked_of
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.search.corpus import Corpus
-from holdfast.search.ranking import Asked, Weights, rank
+from holdfast.search.questions import Asked, Weights
+from holdfast.search.ranking import rank
 
 INGREDIENTS = ("token", "sentence", "context", "keyword", "time", "speaker")
 NOTHING = Weights(0, 0, 0, 0, 0, 0)
@@ -66,17 +68,17 @@ class Prepared:
 def prepared(conversation: TestConversation, store: SqliteStore) -> Prepared:
     store.add(conversation.records)
     store.search("anything")  # so that the index is read
-    shelf = store._shelf
-    assert shelf is not None
-    corpus = shelf.corpus
-    ids = dict(store._database.execute("SELECT number, id FROM records").fetchall())
+    index = store._index
+    assert index is not None
+    corpus = index.corpus
+    ids = dict(store.database.execute("SELECT number, id FROM records").fetchall())
     newest = max((record.time for record in conversation.records if record.time), default=None)
     asked = [
-        (store._asked(shelf, question.text, question.now or newest or store._clock.now()), question.evidence)
+        (asked_of(question.text, question.now or newest or store._clock.now(), index.compact), question.evidence)
         for question in conversation.questions
         if question.evidence
     ]
-    return Prepared(conversation, corpus, [conversation.named[ids[number]] for number in corpus.numbers.tolist()], asked, shelf.tokens)
+    return Prepared(conversation, corpus, [conversation.named[ids[number]] for number in corpus.numbers.tolist()], asked, index.tokens)
 
 
 def rows_of(one: Prepared, variant: Variant) -> Iterator[dict[str, float]]:

@@ -52,10 +52,10 @@ def _markdown(request: pytest.FixtureRequest, folder: Path) -> Bench:
     root = folder / "notes"
 
     def damage() -> bool:
-        cache = root / ".index" / "cache.json"
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_bytes(b'{"form": "\0\xff broken')
-        return True
+        index = root / ".index" / "index.db"
+        damaged = index.exists()
+        index.write_bytes(b"\0\xff broken" * 1000)
+        return damaged
 
     return Bench("markdown", str(root), files=folder, damage=damage)
 

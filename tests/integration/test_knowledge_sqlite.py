@@ -14,8 +14,9 @@ import holdfast.knowledge.sqlite as sqlite_store
 import holdfast.search.embedding as embedding
 from holdfast.errors import Damaged, StorageError
 from holdfast.events import Bus
+from holdfast.knowledge.base import KeywordsOnly, RerankerMissing
 from holdfast.knowledge.records import Record
-from holdfast.knowledge.sqlite import IndexRebuilt, KeywordsOnly, RerankerMissing, SqliteStore
+from holdfast.knowledge.sqlite import IndexRebuilt, SqliteStore
 from holdfast.search.embedding import Embedding
 from holdfast.search.minilm import MiniLM
 
@@ -88,7 +89,7 @@ def test_without_the_extra_words_are_searched_and_meaning_comes_later(path: Path
     bus = Bus()
     with monkeypatch.context() as patched, bus.collect() as seen:
         patched.setattr(embedding, "_PARTS", ("no_such_part_of_it",))
-        patched.setattr(sqlite_store, "find_spec", lambda name: None)
+        patched.setattr(sqlite_store, "numpy_installed", lambda: False)
         with SqliteStore(path, bus=bus) as store:
             assert store.add(NOTES).embedded == 0
             assert best(store, "who settles payments") == NOTES[1].text
@@ -145,7 +146,7 @@ def test_lost_parts_of_the_index_are_made_again(path: Path) -> None:
 def test_vectors_of_words_that_are_lost_cost_only_the_comparison_word_by_word(path: Path) -> None:
     with SqliteStore(path) as store:
         store.add(NOTES)
-        store._database.execute("UPDATE meanings SET tokens = x'01'")
+        store.database.execute("UPDATE meanings SET tokens = x'01'")
         assert best(store, "staging server") == NOTES[0].text
 
 
@@ -201,7 +202,7 @@ def test_many_small_adds_leave_few_parts(path: Path) -> None:
     with SqliteStore(path) as store:
         for number in range(40):
             store.add([Record(f"Entry {number} of the ledger names lot {number * 7}.", session="s", position=number)])
-        (parts,) = store._database.execute("SELECT count(*) FROM segments").fetchone()
+        (parts,) = store.database.execute("SELECT count(*) FROM segments").fetchone()
         assert parts <= 7
         assert best(store, "which entry names lot 140") == "Entry 20 of the ledger names lot 140."
 
@@ -229,5 +230,5 @@ def test_four_processes_add_at_once_and_all_is_found(path: Path) -> None:
         for name in names:
             found = [hit.record.text for hit in store.search(f"what did writer {name} write", top_k=8)]
             assert sum(f"Writer {name} " in text for text in found) >= 5
-        assert store._database.execute("SELECT count(*) FROM records WHERE segment IS NULL").fetchone() == (0,)
-        assert store._database.execute("SELECT sum(records) FROM segments").fetchone() == (25,)
+        assert store.database.execute("SELECT count(*) FROM records WHERE segment IS NULL").fetchone() == (0,)
+        assert store.database.execute("SELECT sum(records) FROM segments").fetchone() == (25,)

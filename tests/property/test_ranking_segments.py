@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.search.corpus import Corpus
-from holdfast.search.ranking import Asked, rank
-from holdfast.search.segments import Entry, Segment, build, joined
+from holdfast.search.entries import Entry
+from holdfast.search.questions import Asked
+from holdfast.search.ranking import rank
+from holdfast.search.segments import Segment, build, joined
 
 WORDS = ["heron", "ledger", "quay", "lantern", "orchard", "saddle", "violin", "walnut"]
 DIMENSION = 4

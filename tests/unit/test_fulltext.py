@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InputError
 from holdfast.search.fulltext import Document, FullTextIndex, Shape
+from holdfast.search.pieces import cut_pieces, snippet_of
 from holdfast.search.questions import lookalikes
-from holdfast.search.snippets import cut_pieces, snippet_of
 
 PLAIN = Shape({"text": 1.0, "title": 2.0})
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.knowledge.moments import read_moment
+from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record, Role, Trust
 
 _ASSISTANTS = frozenset({"assistant", "ai", "bot", "chatbot", "model", "agent", "chatgpt"})

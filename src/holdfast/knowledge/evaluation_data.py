@@ -21,7 +21,7 @@ from typing import Any, Literal
 from holdfast.errors import InputError
 from holdfast.knowledge.chatlogs import of_sessions
 from holdfast.knowledge.importing import opened
-from holdfast.knowledge.moments import read_moment
+from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record
 
 EvidenceUnit = Literal["turn", "session"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.durable.replace import replace
 from holdfast.errors import InputError
+from holdfast.knowledge.markdown import write_folder
 from holdfast.knowledge.records import Record, reading_order, to_json
 from holdfast.knowledge.store import KnowledgeStore
 
@@ -28,13 +29,10 @@ def export_lines(store: KnowledgeStore, path: str | PathLike[str], *, tags: Coll
 
 def export_markdown(store: KnowledgeStore, folder: str | PathLike[str], *, tags: Collection[str] = (), session: str | None = None) -> int:
     """Write all records as Markdown files, one for each, into a folder that is new or empty; says how many."""
-    from holdfast.knowledge.markdown import MarkdownStore
-
     place = Path(folder)
     if place.is_dir() and any(place.iterdir()):
         raise InputError(f"{place} is not empty.", hint="Give a new folder: an export never mixes with what is there.")
-    with MarkdownStore(place) as target:
-        return len(target.add(_sorted(store, tags, session)).ids)
+    return write_folder(place, _sorted(store, tags, session))
 
 
 def _sorted(store: KnowledgeStore, tags: Collection[str], session: str | None) -> list[Record]:

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge import chatlogs
 from holdfast.knowledge.documents import Section, paragraphs, sections
-from holdfast.knowledge.markdown_form import parse
+from holdfast.knowledge.markdown_format import parse
 from holdfast.knowledge.records import Record, from_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
 

@@ -15,7 +15,7 @@ from heapq import nlargest
 from itertools import count
 from math import log, sqrt
 
-from holdfast.knowledge.moments import asked_periods, date_words, nearness
+from holdfast.knowledge.periods import asked_periods, date_words, nearness
 from holdfast.knowledge.records import Hit, Record, Why
 from holdfast.knowledge.units import Unit, units_of_session
 from holdfast.search.questions import analysed, asked_terms, lookalikes

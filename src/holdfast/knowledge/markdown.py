@@ -1,4 +1,4 @@
-"""A knowledge store that is a folder of Markdown files, one for each record, searched by keywords. Nothing to install (K2).
+"""A knowledge store that is a folder of Markdown files, one for each record. Nothing to install (K2).
 
     store = MarkdownStore("knowledge")
     store.add([Record("The staging server is called heron.", tags=("infra",))])
@@ -6,38 +6,43 @@
 
 The files are the store. A person may edit, add and remove them with any editor: changes are noticed by the next call. A file without a
 head is a record as well. A file whose head does not make sense is named in `stats().problems` and never touched.
+
+What the files hold is searched by an index beside them, `.index/index.db`: a SQLite store that is brought in line with the files before
+every call, may be removed at any time, and lies in memory where the folder cannot be written to. So both rank alike: by words, and by
+meaning too when the extra `vectors` is installed.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock
 from holdfast.durable.disk import REAL, make_folders, read_whole
 from holdfast.durable.lock import Lock
-from holdfast.errors import InputError, StorageError
+from holdfast.errors import Damaged, InputError, StorageError
 from holdfast.events import Bus, Event
-from holdfast.events import bus as process_bus
 from holdfast.knowledge import markdown_files as files
-from holdfast.knowledge.lexical import analyse
-from holdfast.knowledge.markdown_cache import Cache, Held
-from holdfast.knowledge.markdown_form import parse, render
-from holdfast.knowledge.markdown_shelf import Shelf
+from holdfast.knowledge.base import BaseStore
+from holdfast.knowledge.markdown_format import parse, render
 from holdfast.knowledge.records import Hit, Record, merged
-from holdfast.knowledge.shortlist import packed
-from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question, summed_up
+from holdfast.knowledge.sqlite import SqliteStore
+from holdfast.knowledge.store import AddReport, Filter, Stats, holds
+from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.reranking import Reranker
+from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
-_BATCH = 128  # each of them is an open file for a moment
-_WORTH_SAVING = 64  # files read anew before the cache is written again at the end: rewriting it for one note costs more than reading that
+_FILES = """CREATE TABLE IF NOT EXISTS files (
+    path TEXT PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL, id TEXT, problem TEXT) WITHOUT ROWID"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,83 +55,77 @@ class RecordUnreadable(Event):
     problem: str
 
 
-class MarkdownStore:
-    """The records in the Markdown files below `root`. Meets `KnowledgeStore`."""
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was read last: the id of the record in it, or why there is none."""
+
+    stamp: files.Stamp
+    id: str | None
+    problem: str | None = None
+
+
+class MarkdownStore(BaseStore):
+    """The records in the Markdown files below `root`. Meets `KnowledgeStore`. Of several files with one id the first by its path counts."""
+
+    batch = 128  # each of them is an open file for a moment
 
     def __init__(
-        self, root: str | PathLike[str], *, clock: Clock | None = None, bus: Bus | None = None, counter: TokenCounter | None = None
+        self,
+        root: str | PathLike[str],
+        *,
+        embedder: str | Embedder | None = "auto",
+        rerank: bool = False,
+        rerank_model: str | Reranker | None = None,
+        clock: Clock | None = None,
+        bus: Bus | None = None,
+        counter: TokenCounter | None = None,
     ) -> None:
+        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
         self.root = Path(root).absolute()
-        self._clock = clock or SystemClock()
-        self._bus = bus or process_bus
-        self._counter = counter
+        self._embedder = embedder
         self._threads = threading.RLock()
         self._lock = Lock(self.root / files.OWN_FOLDER / "lock", timeout=60.0)
-        self._cache = Cache(self.root)
-        self._shelf = Shelf()
-        self._problems: dict[str, tuple[files.Stamp, str]] = {}
-        self._unsaved = 0
-        self._loaded = False
+        self._opened: tuple[SqliteStore, int] | None = None
+        self._seen: tuple[SqliteStore, object, Mapping[str, _File]] | None = None
         if self.root.exists() and not self.root.is_dir():
             raise StorageError(f"{self.root} is not a folder.", path=self.root, operation="open", hint="Give a folder for Markdown files.")
 
     # Writing
 
-    def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
-        total = len(records) if isinstance(records, Collection) else None
-        pending = iter(records)
-        report = AddReport()
-        while batch := list(islice(pending, _BATCH)):
-            report += self._add(batch)
-            if progress is not None:
-                progress(len(report.ids), total)
-        return report
-
     def _add(self, batch: list[Record]) -> AddReport:
         with self._threads:
             make_folders(REAL, str(self.root))
             with self._lock:
-                self._refresh()
+                index, known = self._refreshed()
+                old = {record.id: found for record in batch if (found := index.get(record.id)) is not None}
                 changed: dict[str, Record] = {}
                 for record in batch:
-                    old = changed.get(record.id) or self._shelf.record(record.id)
-                    new = record if old is None else merged(old, record)
-                    if new != old:
+                    before = changed.get(record.id) or old.get(record.id)
+                    new = record if before is None else merged(before, record)
+                    if new != before:
                         changed[record.id] = new
-                updated = sum(1 for id in changed if self._shelf.record(id) is not None)
-                placed = self._placed(changed.values())
+                placed = _placed(self.root, changed.values(), _counting(known))
                 stamps = files.put_all(self.root, {path: render(record) for path, record in placed.items()})
-                for path, record in placed.items():
-                    self._shelf.put(path, Held(stamps[path], record, analyse(record)))
-                self._shelf.settle()
-                self._unsaved += len(placed)
-        return AddReport(len(changed) - updated, updated, len(batch) - len(changed), ids=tuple(record.id for record in batch))
-
-    def _placed(self, records: Iterable[Record]) -> dict[str, Record]:
-        """The file of each record: the one it has, else a new name that nothing else has."""
-        found: dict[str, Record] = {}
-        for record in records:
-            path = self._shelf.path(record.id)
-            if path is None:
-                path = wanted = files.name_of(record)
-                number = 1
-                while path in found or (self.root / path).exists():
-                    number += 1
-                    path = f"{wanted.removesuffix('.md')}-{number}.md"
-            found[path] = record
-        return found
+                report = index.put(
+                    list(changed.values()),
+                    exactly=True,
+                    also=lambda database: _note(database, {path: _File(stamps[path], record.id) for path, record in placed.items()}),
+                )
+        updated = sum(1 for id in changed if id in old)
+        ids = tuple(record.id for record in batch)
+        return AddReport(len(changed) - updated, updated, len(batch) - len(changed), report.embedded, ids)
 
     def forget(self, ids: Iterable[str]) -> int:
-        wanted = list(dict.fromkeys(ids))
+        wanted = set(ids)
         with self._threads:
             if not self.root.is_dir():
                 return 0
             with self._lock:
-                self._refresh()
-                gone = {id: paths for id in wanted if (paths := self._shelf.paths(id))}
+                index, known = self._refreshed()
+                gone = {path: file.id for path, file in known.items() if file.id in wanted}
                 if gone:
-                    self._remove([path for paths in gone.values() for path in paths])
-        return len(gone)
+                    self._remove(index, known, gone)
+        return len(set(gone.values()))
 
     def forget_text(self, text: str) -> list[str]:
         needle = Needle(text)
@@ -134,19 +133,23 @@ class MarkdownStore:
             if not self.root.is_dir():
                 return []
             with self._lock:
-                self._refresh()
-                gone = {path: held.record.id for path, held in self._shelf.held.items() if held.record in needle}
-                unreadable = [path for path in self._problems if needle.shows_in(self._raw(path))]
-                self._remove([*gone, *unreadable])
-        return [*dict.fromkeys(gone.values()), *unreadable]
+                index, known = self._refreshed()
+                held = {record.id for record in index.records() if holds(needle, record)}
+                counting = set(_counting(known).values())
+                others = {path for path in known if path not in counting and needle.in_bytes(self._raw(path))}
+                gone = {path: file.id for path, file in known.items() if (file.id in held and path in counting) or path in others}
+                self._remove(index, known, gone)
+        return list(dict.fromkeys(id or path for path, id in gone.items()))
 
-    def _remove(self, paths: Collection[str]) -> None:
-        """Out of the cache first: when it is interrupted after that, asking again finds the files that are left."""
-        self._cache.drop()
+    def _remove(self, index: SqliteStore, known: Mapping[str, _File], gone: Mapping[str, str | None]) -> None:
+        """Out of the index first: when it is interrupted after that, asking again finds the files that are left."""
+        ids = {id for id in gone.values() if id is not None}
+        unread = dict.fromkeys(path for path, file in known.items() if path in gone or file.id in ids)
+        index.put([], gone=ids, also=lambda database: _note(database, unread))
+        index.scrub()
         files.sweep_all(self.root)
-        files.remove_all(self.root, paths)
-        self._refresh()
-        self._save()
+        files.remove_all(self.root, gone)
+        self._refreshed()  # another file with one of these ids may count from now on
 
     def _raw(self, path: str) -> bytes:
         try:
@@ -156,96 +159,188 @@ class MarkdownStore:
 
     # Reading
 
-    def search(
-        self,
-        query: str,
-        *,
-        top_k: int = 10,
-        tags: Collection[str] = (),
-        after: datetime | None = None,
-        before: datetime | None = None,
-        session: str | None = None,
-        budget: int | None = None,
-        now: datetime | None = None,
-    ) -> list[Hit]:
-        question = check_question(query, top_k, budget)
-        chosen = Filter.of(tags, after, before, session)
+    def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
         with self._threads:
-            self._refresh()
-            hits = self._shelf.index.search(question, now or self._clock.now(), top_k, None if chosen.empty else chosen.admits)
-        return hits if budget is None else packed(hits, budget, self._counter)
+            return self._current().search(question, top_k=limit, now=now, **chosen.arguments) if self.root.is_dir() else []
 
     def get(self, id: str) -> Record | None:
         with self._threads:
-            self._refresh()
-            return self._shelf.record(id)
+            return self._current().get(id) if self.root.is_dir() else None
 
-    def records(
-        self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None
-    ) -> Iterator[Record]:
-        chosen = Filter.of(tags, after, before, session)
+    def _listed(self, chosen: Filter) -> Iterator[Record]:
         with self._threads:
-            self._refresh()
-            found = self._shelf.records()
-        return (record for record in found if chosen.admits(record))
+            return iter(list(self._current().records(**chosen.arguments)) if self.root.is_dir() else ())
 
     def stats(self) -> Stats:
         with self._threads:
-            self._refresh()
-            size = sum(held.stamp.size for held in self._shelf.held.values()) + self._cache.size()
-            said = [(path, problem) for path, (_, problem) in self._problems.items()]
-            said += [(path, f"it has the same id as {other}, which counts.") for path, other in self._shelf.doubles()]
-            problems = [f"{self.root / path}: {problem}" for path, problem in sorted(said)]
-            return summed_up(self._shelf.records(), "markdown", str(self.root), size, problems)
+            if not self.root.is_dir():
+                return Stats("markdown", str(self.root), bytes=0, problems=self._reranker_problems)
+            index, known = self._settled()
+            found = index.stats()
+            paths = _counting(known)
+            said = [(path, file.problem) for path, file in known.items() if file.problem]
+            same = [(path, paths[file.id]) for path, file in known.items() if file.id is not None and paths[file.id] != path]
+            said += [(path, f"it has the same id as {other}, which counts.") for path, other in same]
+            problems = tuple(f"{self.root / path}: {problem}" for path, problem in sorted(said))
+            size = sum(file.stamp.size for file in known.values() if file.id is not None) + (found.bytes or 0)
+            return replace(found, adapter="markdown", where=str(self.root), bytes=size, problems=(*problems, *self._reranker_problems))
 
     def close(self) -> None:
         with self._threads:
-            if self._unsaved >= max(_WORTH_SAVING, len(self._shelf.held) // 50) and self.root.is_dir():
-                with self._lock:
-                    self._refresh()  # somebody may have forgotten something meanwhile, which must not come back by our cache
-                    self._save()
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened[0].close()
 
-    def __enter__(self) -> Self:
-        return self
+    # The index
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _current(self) -> SqliteStore:
+        return self._settled()[0]
 
-    def _save(self) -> None:
-        self._cache.save(self._shelf.held)
-        self._unsaved = 0
+    def _settled(self) -> tuple[SqliteStore, Mapping[str, _File]]:
+        """The index as the files are now. Writers of one index take turns, so what one forgot another does not bring back."""
+        index = self._index()
+        known = self._known(index)
+        if files.scan(self.root) == {path: file.stamp for path, file in known.items()}:
+            return index, known
+        locked: AbstractContextManager[object] = self._lock if index.path != ":memory:" else nullcontext()
+        with locked:
+            return self._refreshed()
 
-    # Noticing what changed
-
-    def _refresh(self) -> None:
-        """Bring what is held in line with the files."""
-        if not self._loaded:
-            self._loaded = True
-            for path, held in self._cache.load().items():
-                self._shelf.put(path, held)
+    def _refreshed(self) -> tuple[SqliteStore, Mapping[str, _File]]:
+        """Bring the index in line with the files. For who holds the lock."""
+        index = self._index()
+        known = dict(self._known(index))
         seen = files.scan(self.root)
-        for path in self._shelf.held.keys() - seen.keys():
-            self._shelf.put(path, None)
-        for path in self._problems.keys() - seen.keys():
-            del self._problems[path]
-        for path, stamp in seen.items():
-            known, problem = self._shelf.held.get(path), self._problems.get(path)
-            if stamp != (known.stamp if known is not None else problem[0] if problem is not None else None):
-                self._shelf.put(path, self._read(path, stamp))
-        self._shelf.settle()
+        changed = [path for path, stamp in seen.items() if path not in known or known[path].stamp != stamp]
+        gone = [path for path in known if path not in seen]
+        while changed or gone:
+            part, changed = changed[: self.batch], changed[self.batch :]
+            self._take_in(index, known, {path: seen[path] for path in part}, gone)
+            gone = []
+        return index, known
 
-    def _read(self, path: str, stamp: files.Stamp) -> Held | None:
-        self._unsaved += 1
-        self._problems.pop(path, None)
+    def _take_in(self, index: SqliteStore, known: dict[str, _File], changed: Mapping[str, files.Stamp], gone: Iterable[str]) -> None:
+        """Read some files and put what is in them into the index, with what is known of them, in one transaction."""
+        stale = {known[path].id for path in (*changed, *gone) if path in known}
+        read: dict[str, Record] = {}
+        noted: dict[str, _File | None] = dict.fromkeys(gone)
+        for path, stamp in changed.items():
+            noted[path], record = self._read(path, stamp)
+            if record is not None:
+                read[path] = record
+        known.update({path: file for path, file in noted.items() if file is not None})
+        for path in (path for path, file in noted.items() if file is None):
+            known.pop(path, None)
+        counting = _counting(known)
+        wanted = {id for id in stale | {record.id for record in read.values()} if id is not None}
+        records: list[Record] = []
+        for id in wanted & counting.keys():
+            path = counting[id]
+            record = read[path] if path in read else self._read(path, known[path].stamp)[1]
+            if record is not None:
+                records.append(record)
+        index.put(records, gone=wanted - counting.keys(), exactly=True, also=lambda database: _note(database, noted))
+
+    def _read(self, path: str, stamp: files.Stamp) -> tuple[_File | None, Record | None]:
+        problem = "it has no text."
         try:
             record = parse(read_whole(REAL, str(self.root / path)), path)
+            if record is not None:
+                return _File(files.settled(stamp), record.id), record
         except FileNotFoundError:
-            return None
+            return None, None
         except (InputError, StorageError) as error:
-            self._problems[path] = (stamp, str(error))
-            self._bus.emit(RecordUnreadable(path=str(self.root / path), problem=str(error)))
-            return None
-        if record is None:
-            self._problems[path] = (stamp, "it has no text.")
-            return None
-        return Held(files.settled(stamp), record, analyse(record))
+            problem = str(error)
+            self._bus.emit(RecordUnreadable(path=str(self.root / path), problem=problem))
+        return _File(stamp, None, problem), None
+
+    def _known(self, index: SqliteStore) -> Mapping[str, _File]:
+        """The files that the index knows, by their paths; read again only when somebody wrote."""
+        version = index.version()
+        if self._seen is None or self._seen[:2] != (index, version):
+            rows = index.database.execute("SELECT path, modified, size, inode, id, problem FROM files")
+            found = {path: _File(files.Stamp(modified, size, inode), id, problem) for path, modified, size, inode, id, problem in rows}
+            self._seen = (index, version, found)
+        return self._seen[2]
+
+    def _index(self) -> SqliteStore:
+        """The index, opened or made if need be: anew where somebody removed it."""
+        path = self.root / files.OWN_FOLDER / "index.db"
+        if self._opened is not None:
+            index, inode = self._opened
+            if index.path == ":memory:" or _inode(path) == inode:
+                return index
+            index.close()
+        embedder = load_embedder(self._embedder) if isinstance(self._embedder, str) else self._embedder
+        self._embedder = embedder
+        try:
+            index = self._open(path, embedder)
+        except Damaged:
+            for ending in ("", "-wal", "-shm"):
+                path.with_name(path.name + ending).unlink(missing_ok=True)
+            index = self._open(path, embedder)
+        except StorageError:  # the folder cannot be written to
+            index = self._open(":memory:", embedder)
+        self._opened = (index, _inode(path))
+        return index
+
+    def _open(self, path: Path | str, embedder: Embedder | None) -> SqliteStore:
+        index = SqliteStore(path, embedder=embedder, clock=self._clock, bus=self._bus)
+        try:
+            index.database.execute(_FILES)
+            if path != ":memory:":
+                with suppress(FileNotFoundError):
+                    REAL.unlink(str(self.root / files.OWN_FOLDER / "cache.json"))  # what an older version kept: it holds texts
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+
+def write_folder(root: Path, records: Iterable[Record]) -> int:
+    """Write records as the files of a new store, without an index; says how many. On return they survive a power cut."""
+    pending = iter(records)
+    total = 0
+    make_folders(REAL, str(root))
+    while batch := list(islice(pending, MarkdownStore.batch)):
+        files.put_all(root, {path: render(record) for path, record in _placed(root, batch, {}).items()})
+        total += len(batch)
+    return total
+
+
+def _placed(root: Path, records: Iterable[Record], paths: Mapping[str, str]) -> dict[str, Record]:
+    """The file of each record: the one it has, else a new name that nothing else has."""
+    found: dict[str, Record] = {}
+    for record in records:
+        path = paths.get(record.id)
+        if path is None:
+            path = wanted = files.name_of(record)
+            number = 1
+            while path in found or (root / path).exists():
+                number += 1
+                path = f"{wanted.removesuffix('.md')}-{number}.md"
+        found[path] = record
+    return found
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _counting(known: Mapping[str, _File]) -> dict[str, str]:
+    """The file that counts for each id: the first by its path."""
+    found: dict[str, str] = {}
+    for path, file in known.items():
+        if file.id is not None and (file.id not in found or path < found[file.id]):
+            found[file.id] = path
+    return found
+
+
+def _note(database: sqlite3.Connection, noted: Mapping[str, _File | None]) -> None:
+    """Write down what is known of these files; None for one that is gone."""
+    database.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in noted])
+    rows = [(path, *file.stamp, file.id, file.problem) for path, file in noted.items() if file is not None]
+    database.executemany("INSERT INTO files (path, modified, size, inode, id, problem) VALUES (?, ?, ?, ?, ?, ?)", rows)

@@ -18,12 +18,13 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.config.memory_sections import KnowledgeServer
 from holdfast.errors import ConfigError, StorageError
 from holdfast.events import Bus
+from holdfast.knowledge.base import packed
 from holdfast.knowledge.mcp_dialects import Dialect, dialect_of
 from holdfast.knowledge.mcp_session import HeldSession
 from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
-from holdfast.knowledge.shortlist import packed
-from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question, summed_up
+from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, check_question, holds, summed_up
 from holdfast.knowledge.wire import hit_from_json, report_from_json, stats_from_json
+from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
 _OURS = frozenset({"knowledge_add", "knowledge_search", "knowledge_get", "knowledge_forget", "knowledge_records", "knowledge_stats"})
@@ -101,7 +102,7 @@ class McpStore:
         foreign = self._foreign
         if foreign is None:
             return [str(id) for id in self._call("knowledge_forget", text=text)["ids"]]
-        found = [item for item in foreign.all() if item.record in needle]
+        found = [item for item in foreign.all() if holds(needle, item.record)]
         for item in found:
             foreign.drop(item)
         return [item.record.id for item in found]

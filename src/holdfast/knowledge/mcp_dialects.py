@@ -7,14 +7,14 @@ an add and a search tool under many names. Which tool does what can be said in `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from holdfast.config.memory_sections import KnowledgeTools
 from holdfast.errors import InputError, StorageError
-from holdfast.knowledge.lexical import LexicalIndex, analyse
+from holdfast.knowledge.indexing import rank_records
 from holdfast.knowledge.mcp_session import HeldSession, Tool
 from holdfast.knowledge.records import Hit, Record, Why, from_json, to_json
 
@@ -105,7 +105,9 @@ class GraphDialect:
         self._session.call("create_entities", {"entities": [entity]}, again=True)  # an entity that is there already is left alone
 
     def find(self, question: str, limit: int, now: datetime) -> list[Hit]:
-        return _ranked((item.record for item in self.all()), question, limit, now, f"kept by the MCP server {self._session.where}")
+        note = f"kept by the MCP server {self._session.where}"
+        found = rank_records([item.record for item in self.all()], question, now, limit)
+        return [replace(hit, why=replace(hit.why, notes=(note,))) for hit in found]
 
     def named(self, id: str) -> list[Item]:
         if "open_nodes" not in self._session.tools():
@@ -288,13 +290,3 @@ def _restored(text: str, key: str | None, value: Mapping[str, Any]) -> Record:
             pass  # somebody changed it: the text is still a record
     tags = value.get("tags")
     return Record(text, id=(key or "")[:200], tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else ())
-
-
-def _ranked(records: Iterable[Record], question: str, limit: int, now: datetime, note: str) -> list[Hit]:
-    index = LexicalIndex()
-    sessions: dict[str, list[Record]] = {}
-    for record in records:
-        sessions.setdefault(f"s {record.session}" if record.session else f"r {record.id}", []).append(record)
-    for key, members in sessions.items():
-        index.put(key, [(record, analyse(record)) for record in members])
-    return [replace(hit, why=replace(hit.why, notes=(note,))) for hit in index.search(question, now, limit)]

@@ -89,17 +89,17 @@ def open_section(
 ) -> KnowledgeStore:
     """The store that a section `knowledge` describes. Relative paths are below `base`."""
     shared: dict[str, Any] = {"clock": clock, "bus": bus, "counter": counter}
+    ranking = {name: getattr(section, name) for name in ("embedder", "rerank", "rerank_model")}
     if section.adapter == "markdown":
         from holdfast.knowledge.markdown import MarkdownStore
 
-        return MarkdownStore(path_of(section, base), **shared)
+        return MarkdownStore(path_of(section, base), **ranking, **shared)
     if section.adapter == "mcp":
         from holdfast.knowledge.mcp import McpStore
 
         if section.server is None:
             raise ConfigError("no MCP server is named.", key="knowledge.server", hint="Give it a `command` or a `url`.")
         return McpStore(section.server, **shared)
-    ranking = {name: getattr(section, name) for name in ("embedder", "rerank", "rerank_model")}
     if section.adapter == "postgres":
         from holdfast.knowledge.postgres import PostgresStore
 

@@ -23,14 +23,15 @@ from holdfast.durable.postgres import Postgres, lock_key
 from holdfast.durable.postgres_migrations import scripts
 from holdfast.errors import InputError
 from holdfast.events import Bus
+from holdfast.knowledge.base import packed
 from holdfast.knowledge.postgres_candidates import Candidates
 from holdfast.knowledge.postgres_ranking import rank
 from holdfast.knowledge.postgres_vectors import Pieces, prepare
 from holdfast.knowledge.postgres_writing import Writer, read_record
 from holdfast.knowledge.records import Hit, Record
-from holdfast.knowledge.shortlist import packed
-from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question
+from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, check_question, holds
 from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
 _BATCH = 256
@@ -90,7 +91,7 @@ class PostgresStore:
 
     def forget_text(self, text: str) -> list[str]:
         needle = Needle(text)
-        return self._writer().forget([record.id for record in self.records() if record in needle])
+        return self._writer().forget([record.id for record in self.records() if holds(needle, record)])
 
     # Reading
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.durable.postgres import Postgres, Transaction
 from holdfast.knowledge.lexical import Analysis
-from holdfast.knowledge.moments import Period, asked_periods
+from holdfast.knowledge.periods import Period, asked_periods
 from holdfast.knowledge.postgres_vectors import Pieces, Seen
 from holdfast.knowledge.postgres_writing import read_record
 from holdfast.knowledge.records import Record

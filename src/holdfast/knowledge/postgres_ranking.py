@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from math import sqrt
 
-from holdfast.knowledge.moments import nearness
+from holdfast.knowledge.periods import nearness
 from holdfast.knowledge.postgres_candidates import Candidate, Found, near_enough
 from holdfast.knowledge.records import Hit, Why, reading_order
 from holdfast.knowledge.units import Unit, units_of_session

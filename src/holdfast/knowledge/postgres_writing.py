@@ -12,7 +12,7 @@ from holdfast.durable import strict_json
 from holdfast.durable.postgres import Postgres, Row, Transaction
 from holdfast.errors import Damaged, InputError
 from holdfast.knowledge.lexical import analyse
-from holdfast.knowledge.moments import date_words
+from holdfast.knowledge.periods import date_words
 from holdfast.knowledge.postgres_vectors import Pieces
 from holdfast.knowledge.records import Record, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport

@@ -12,55 +12,35 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import date, datetime
-from importlib.util import find_spec
-from itertools import islice
+from dataclasses import dataclass
+from datetime import datetime
 from logging import WARNING
 from os import PathLike
-from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock
 from holdfast.durable.database import database_faults, open_database, transaction
 from holdfast.errors import StorageError
 from holdfast.events import Bus, Event
-from holdfast.events import bus as default_bus
-from holdfast.knowledge import sqlite_records as rows
-from holdfast.knowledge.lexical import LexicalIndex, analyse
-from holdfast.knowledge.moments import asked_periods
-from holdfast.knowledge.records import Hit, Record, Why
-from holdfast.knowledge.shortlist import packed
-from holdfast.knowledge.store import AddReport, Filter, Needle, Progress, Stats, check_question
+from holdfast.knowledge import sqlite_rows as rows
+from holdfast.knowledge.base import BaseStore, KeywordsOnly
+from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, numpy_installed
+from holdfast.knowledge.records import Hit, Record
+from holdfast.knowledge.store import AddReport, Filter, Stats, holds
 from holdfast.search.embedding import Embedder, load_embedder
-from holdfast.search.reranking import Reranker, load_reranker
+from holdfast.search.entries import Entry
+from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.questions import Asked, Ranked
+from holdfast.search.reranking import Reranker
+from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from holdfast.knowledge.sqlite_index import SegmentIndex
 
-    from holdfast.knowledge.sqlite_shelf import Shelf
-    from holdfast.search.corpus import Corpus
-    from holdfast.search.ranking import Asked, Ranked
-
-_BATCH = 256
 _PAGE = 1000
-_RERANKED = 50
-_READ = 5000  # characters of a question that are embedded
-_EPOCH = date(1970, 1, 1).toordinal()
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeywordsOnly(Event):
-    """A store has no embedder."""
-
-    component: ClassVar[str] = "Knowledge"
-    text: ClassVar[str] = "{path} is searched by keywords alone: install holdfast[vectors] for search by meaning"
-    level: ClassVar[int] = WARNING
-    path: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +54,7 @@ class IndexRebuilt(Event):
     segments: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RerankerMissing(Event):
-    """The cross-encoder that was asked for is not there."""
-
-    component: ClassVar[str] = "Knowledge"
-    text: ClassVar[str] = "the reranker {model} is not used ({reason}); results are ranked word by word instead"
-    level: ClassVar[int] = WARNING
-    model: str
-    reason: str
-
-
-class SqliteStore:
+class SqliteStore(BaseStore):
     """Meets `KnowledgeStore`. Safe for many threads and processes."""
 
     def __init__(
@@ -99,52 +68,54 @@ class SqliteStore:
         bus: Bus | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._bus = bus or default_bus
-        self._counter = counter
+        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
         self._lock = threading.RLock()
         self._embedder = load_embedder(embedder) if isinstance(embedder, str) else embedder
-        self._problems: list[str] = []
-        self._reranker = self._chosen_reranker(rerank, rerank_model)
-        self._database = open_database(path, migrations=[rows.schema()], threads=True)
-        self.path = self._database.path
+        self.database = open_database(path, migrations=[rows.schema()], threads=True)
+        self.path = self.database.path
         self._seen: object = None
-        self._shelf: Shelf | None = None
-        self._words: LexicalIndex | None = None
+        self._index: SegmentIndex | None = None
+        self._plain: PlainIndex | None = None
+        self._entries: dict[int, Entry] = {}
         try:
-            self._database.execute("PRAGMA cache_size=-32768")  # 32 MB: the vectors of words are read in many small parts
-            self._database.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
-            if find_spec("numpy") is not None:
-                self._shelf = self._made_shelf()
+            self.database.execute("PRAGMA cache_size=-32768")  # 32 MB: the vectors of words are read in many small parts
+            self.database.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
+            if numpy_installed():
+                self._index = self._made_index()
         except BaseException:
-            self._database.close()
+            self.database.close()
             raise
         if self._embedder is None and embedder == "auto":
             self._bus.emit(KeywordsOnly(path=self.path))
 
     # Writing
 
-    def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
-        total = len(records) if isinstance(records, Collection) else None
-        pending = iter(records)
-        report = AddReport()
-        while batch := list(islice(pending, _BATCH)):
-            report += self._add(batch)
-            if progress is not None:
-                progress(len(report.ids), total)
-        return report
-
     def _add(self, batch: list[Record]) -> AddReport:
-        shelf = self._shelf
+        return self.put(batch)
+
+    def put(
+        self,
+        batch: Sequence[Record],
+        *,
+        gone: Iterable[str] = (),
+        exactly: bool = False,
+        also: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> AddReport:
+        """Keep these records and drop those with the ids `gone`, in one transaction; `also` is done in it as well.
+
+        With `exactly` a record takes the place of the one with its id without its tags.
+        """
+        index = self._index
         with self._faults("read"), self._lock:
             self._refresh()
-            unknown = [record for record in batch if rows.known(self._database, record.id) is None] if shelf else []
-        made, embedded = shelf.embed(batch if len(unknown) < len(batch) else unknown) if shelf else ({}, 0)
+            unknown = [record for record in batch if rows.known(self.database, record.id) is None] if index else []
+        made, embedded = index.embed(batch if len(unknown) < len(batch) else unknown) if index else ({}, 0)
         counts = {"added": 0, "updated": 0, "unchanged": 0}
         with self._changing() as database:
+            self._delete(database, gone)
             fresh: dict[int, Record] = {}
             for record in batch:
-                change = rows.put(database, record)
+                change = rows.put(database, record, exactly=exactly)
                 counts[change.kind] += 1
                 if change.replaced is not None:
                     fresh.pop(change.replaced, None)
@@ -152,139 +123,82 @@ class SqliteStore:
                     change = rows.replace(database, change)
                 if change.anew:
                     fresh[change.number] = change.record
-            if shelf is not None:
-                shelf.put(list(fresh.items()), made)
+            if index is not None:
+                index.put(list(fresh.items()), made)
+            if also is not None:
+                also(database)
         return AddReport(embedded=embedded, ids=tuple(record.id for record in batch), **counts)
 
     def forget(self, ids: Iterable[str]) -> int:
-        wanted = list(dict.fromkeys(ids))
         with self._lock:
             with self._changing() as database:
-                found = [known[0] for id in wanted if (known := rows.known(database, id)) is not None]
-                self._take_out(found)
-                rows.delete(database, found)
+                found = self._delete(database, ids)
             if found:
-                self._scrub()
-        return len(found)
+                self.scrub()
+        return found
 
     def forget_text(self, text: str) -> list[str]:
         needle = Needle(text)
-        found = [record.id for record in self.records() if record in needle]
+        found = [record.id for record in self.records() if holds(needle, record)]
         self.forget(found)
         return found
 
+    def _delete(self, database: sqlite3.Connection, ids: Iterable[str]) -> int:
+        found = [known[0] for id in dict.fromkeys(ids) if (known := rows.known(database, id)) is not None]
+        self._take_out(found)
+        rows.delete(database, found)
+        return len(found)
+
     def _take_out(self, numbers: list[int]) -> None:
-        if self._shelf is not None:
-            self._shelf.take_out(numbers)
+        if self._index is not None:
+            self._index.take_out(numbers)
         elif numbers:
             marks = ",".join(map(str, numbers))
             query = f"SELECT DISTINCT segment FROM records WHERE number IN ({marks}) AND segment IS NOT NULL"  # noqa: S608  # numbers only
-            rows.drop_segments(self._database, [number for (number,) in self._database.execute(query).fetchall()])
+            rows.drop_segments(self.database, [number for (number,) in self.database.execute(query).fetchall()])
 
-    def _scrub(self) -> None:
+    def scrub(self) -> None:
         """Rewrite the file, so that nothing of what was forgotten is left in it or in its write-ahead log."""
-        with self._faults("scrub"):
-            self._database.execute("VACUUM")
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._lock, self._faults("scrub"):
+            self.database.execute("VACUUM")
+            self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # Reading
 
-    def search(
-        self,
-        query: str,
-        *,
-        top_k: int = 10,
-        tags: Collection[str] = (),
-        after: datetime | None = None,
-        before: datetime | None = None,
-        session: str | None = None,
-        budget: int | None = None,
-        now: datetime | None = None,
-    ) -> list[Hit]:
-        question = check_question(query, top_k, budget)
-        chosen = Filter.of(tags, after, before, session)
-        moment = now or self._clock.now()
-        depth = max(top_k, _RERANKED) if self._reranker is not None else top_k
-        if self._shelf is not None:
-            hits = self._by_meaning(self._shelf, question, chosen, moment, depth)
-        else:
-            hits = self._by_words(question, chosen, moment, depth)
-        if self._reranker is not None and hits:
-            hits = _reranked(self._reranker, question, hits)
-        hits = hits[:top_k]
-        return hits if budget is None else packed(hits, budget, self._counter)
+    def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+        asked = asked_of(question, now, None if self._index is None else self._index.compact)
+        with self._lock, self._faults("search"):
+            found = self._by_words(asked, chosen, limit) if self._index is None else self._ranked(self._index, asked, chosen, limit)
+            return hits_of(found, rows.by_numbers(self.database, [number for one in found for number in one.members]))
 
-    def _by_meaning(self, shelf: Shelf, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+    def _ranked(self, index: SegmentIndex, asked: Asked, chosen: Filter, limit: int) -> list[Ranked]:
         from holdfast.search.ranking import rank
 
-        asked = self._asked(shelf, question, now)
-        with self._lock, self._faults("search"):
-            self._refresh()
-            corpus = shelf.corpus
-            allowed = None if chosen.empty else self._allowed(corpus, chosen)
-            found = rank(asked, corpus, allowed=allowed, tokens=shelf.tokens if shelf.compact is not None else None, limit=limit)
-            return self._hits(corpus, found)
+        self._refresh()
+        corpus = index.corpus
+        allowed = None if chosen.empty else corpus.rows_with(rows.numbers(self.database, chosen))
+        return rank(asked, corpus, allowed=allowed, tokens=index.tokens if index.compact is not None else None, limit=limit)
 
-    def _asked(self, shelf: Shelf, question: str, now: datetime) -> Asked:
-        """The question as the ranking needs it: its days, and its vectors where there is an embedder."""
-        from holdfast.search.ranking import Asked
-
-        periods = [
-            (period.start.toordinal() - _EPOCH, period.end.toordinal() - _EPOCH, period.fade) for period in asked_periods(question, now)
-        ]
-        if shelf.compact is None:
-            return Asked(question, periods=periods)
-        (embedding,) = shelf.compact.embedder.embed([question[:_READ]], question=True)
-        vector, tokens = shelf.compact.asked(embedding)
-        return Asked(question, vector, tokens, embedding.words, periods)
-
-    def _allowed(self, corpus: Corpus, chosen: Filter) -> NDArray[np.bool_]:
-        """The units of which some record fits."""
-        import numpy  # the short name is taken by the annotations
-
-        condition, values = rows.clause_of(chosen)
-        query = f"SELECT number FROM records WHERE {condition}"  # noqa: S608  # our own words
-        numbers = numpy.fromiter((number for (number,) in self._database.execute(query, values)), dtype=numpy.int64)
-        allowed = numpy.zeros(corpus.units, numpy.bool_)
-        allowed[corpus.unit_of[numpy.isin(corpus.numbers, numbers)]] = True
-        return allowed
-
-    def _hits(self, corpus: Corpus, found: list[Ranked]) -> list[Hit]:
-        numbers = [corpus.numbers[corpus.order[corpus.unit_starts[one.unit] : corpus.unit_starts[one.unit + 1]]].tolist() for one in found]
-        records = rows.by_numbers(self._database, [number for unit in numbers for number in unit])
-        hits = []
-        for one, unit in zip(found, numbers, strict=True):
-            members = tuple(records[number] for number in unit if number in records)
-            if members:
-                hits.append(Hit(members[0], one.score, _why(one), members if len(members) > 1 else ()))
-        return hits
-
-    def _by_words(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
-        with self._lock, self._faults("search"):
-            if self._changed() or self._words is None:
-                self._words = LexicalIndex()
-                sessions: dict[str, list[Record]] = {}
-                for record in self._all(Filter()):
-                    sessions.setdefault(f"s{record.session}" if record.session is not None else f"r{record.id}", []).append(record)
-                for key, members in sessions.items():
-                    self._words.put(key, [(record, analyse(record)) for record in members])
-            return self._words.search(question, now, limit, None if chosen.empty else chosen.admits)
+    def _by_words(self, asked: Asked, chosen: Filter, limit: int) -> list[Ranked]:
+        if self._changed() or self._plain is None:
+            stored = rows.numbers(self.database, Filter())
+            fresh = rows.by_numbers(self.database, stored - self._entries.keys())
+            self._entries = {number: entry for number, entry in self._entries.items() if number in stored}
+            self._entries |= {number: entry_of(number, record) for number, record in fresh.items()}
+            self._plain = PlainIndex(self._entries[number] for number in sorted(self._entries))
+        allowed = None if chosen.empty else rows.numbers(self.database, chosen)
+        return self._plain.rank(asked, allowed=allowed, limit=limit)
 
     def get(self, id: str) -> Record | None:
         with self._lock, self._faults("read"):
-            found = rows.known(self._database, id)
+            found = rows.known(self.database, id)
         return None if found is None else found[1]
 
-    def records(
-        self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None
-    ) -> Iterator[Record]:
-        return self._all(Filter.of(tags, after, before, session))
-
-    def _all(self, chosen: Filter) -> Iterator[Record]:
+    def _listed(self, chosen: Filter) -> Iterator[Record]:
         last = 0
         while True:
             with self._lock, self._faults("read"):
-                page = rows.listed(self._database, chosen, last, _PAGE)
+                page = rows.listed(self.database, chosen, last, _PAGE)
             if not page:
                 return
             last = page[-1][0]
@@ -292,54 +206,52 @@ class SqliteStore:
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
-            return Stats("sqlite", self.path, problems=tuple(self._problems), **rows.summary(self._database))
+            return Stats("sqlite", self.path, problems=self._reranker_problems, **rows.summary(self.database))
 
     def close(self) -> None:
         with self._lock:
-            self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+            self.database.close()
 
     # The index
 
-    def _made_shelf(self) -> Shelf:
-        from holdfast.knowledge.sqlite_shelf import Shelf
-        from holdfast.search.meaning import Compact
+    def _made_index(self) -> SegmentIndex:
+        from holdfast.knowledge.sqlite_index import SegmentIndex
+        from holdfast.search.vectors import Compact
 
         compact = None if self._embedder is None else Compact(self._embedder)
-        return Shelf(self._database, compact, lambda segments: self._bus.emit(IndexRebuilt(path=self.path, segments=segments)))
+        return SegmentIndex(self.database, compact, lambda segments: self._bus.emit(IndexRebuilt(path=self.path, segments=segments)))
 
     def _changed(self) -> bool:
         """Whether anybody wrote since this was last asked."""
-        (version,) = self._database.execute("PRAGMA data_version").fetchone()
-        now = (version, self._database.total_changes)
+        now = self.version()
         changed, self._seen = now != self._seen, now
         return changed
 
+    def version(self) -> object:
+        """Another one whenever anybody has written."""
+        with self._lock:
+            return self.database.execute("PRAGMA data_version").fetchone()[0], self.database.total_changes
+
     def _refresh(self) -> None:
         """Bring the index to what the file holds now; index what waits for it."""
-        shelf = self._shelf
-        if shelf is None or not self._changed():
+        index = self._index
+        if index is None or not self._changed():
             return
-        unusable = shelf.refresh()
+        unusable = index.refresh()
         if unusable:
             with self._changing():
-                shelf.repair(unusable)
-        while waiting := list(rows.waiting(self._database, _BATCH)):
-            made, _ = shelf.embed([record for _, record in waiting])
+                index.repair(unusable)
+        while waiting := list(rows.waiting(self.database, self.batch)):
+            made, _ = index.embed([record for _, record in waiting])
             with self._changing():
-                shelf.put(
-                    [(number, record) for number, record in rows.waiting(self._database, _BATCH) if (number, record) in waiting], made
+                index.put(
+                    [(number, record) for number, record in rows.waiting(self.database, self.batch) if (number, record) in waiting], made
                 )
-        shelf.refresh()
+        index.refresh()
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, transaction(self._database) as database:
+        with self._lock, transaction(self.database) as database:
             yield database
 
     @contextmanager
@@ -351,36 +263,3 @@ class SqliteStore:
             if "closed" not in str(error):
                 raise
             raise StorageError(f"the store {self.path} is closed.", path=self.path, operation=operation, hint="Open it again.") from None
-
-    def _chosen_reranker(self, wanted: bool, model: str | Reranker | None) -> Reranker | None:
-        if not wanted and model is None:
-            return None
-        if model is not None and not isinstance(model, str):
-            return model
-        reranker, reason = load_reranker(model)
-        if reranker is None:
-            self._problems.append(f"the reranker is not used: {reason}")
-            self._bus.emit(RerankerMissing(model=model or "(none named)", reason=reason))
-        return reranker
-
-
-def _why(one: Ranked) -> Why:
-    return Why(
-        words=one.words,
-        keyword=round(one.keyword, 4),
-        sentence=_rounded(one.sentence),
-        token=_rounded(one.token),
-        time=_rounded(one.time),
-        speaker=one.speaker,
-    )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _reranked(reranker: Reranker, question: str, hits: list[Hit]) -> list[Hit]:
-    """The hits in the order that the reranker gives them."""
-    values = reranker.score(question, [hit.text for hit in hits])
-    order = sorted(range(len(hits)), key=lambda place: (-values[place], place))
-    return [replace(hits[place], score=values[place], why=replace(hits[place].why, rerank=values[place])) for place in order]

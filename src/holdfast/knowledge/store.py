@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Record
-from holdfast.text.normalise import normalise
+from holdfast.text.needle import Needle
 
 Progress = Callable[[int, int | None], None]
 """Is told how many records are done, and of how many where that is known."""
@@ -146,6 +146,11 @@ class Filter:
         return cls(wanted - {""}, _in_utc(after, "after"), _in_utc(before, "before"), session or None)
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """It as the arguments that `search` and `records` take."""
+        return {"tags": self.tags, "after": self.after, "before": self.before, "session": self.session}
+
+    @property
     def empty(self) -> bool:
         """Whether it lets everything pass."""
         return not (self.tags or self.after or self.before or self.session)
@@ -162,20 +167,10 @@ class Filter:
         return time is not None and (self.after is None or time >= self.after) and (self.before is None or time < self.before)
 
 
-class Needle:
-    """A text to be forgotten. It is found in any case, style of quotes and spacing, in everything that people wrote into a record."""
-
-    def __init__(self, text: str) -> None:
-        self.normal = normalise(text)
-        if not self.normal:
-            raise InputError("the text to forget is empty.", hint="Give some words of it.")
-
-    def __contains__(self, record: object) -> bool:
-        return isinstance(record, Record) and any(self.normal in normalise(said) for said in _said(record))
-
-    def shows_in(self, data: bytes) -> bool:
-        """Whether bytes that are no sound record any more still show it."""
-        return self.normal in normalise(data.decode("utf-8", "replace"))
+def holds(needle: Needle, record: Record) -> bool:
+    """Whether anything that people wrote into a record holds a text that is to be forgotten."""
+    said = (record.text, record.id, record.session, record.source, record.speaker, record.kind, record.tags, record.extra)
+    return any(needle.in_value(one) for one in said if one)
 
 
 def check_question(query: str, top_k: int, budget: int | None) -> str:
@@ -229,24 +224,3 @@ def _in_utc(moment: datetime | None, name: str) -> datetime | None:
     if moment is not None and moment.tzinfo is None:
         raise InputError(f"`{name}` has no zone.", hint="Give one, for example `tzinfo=datetime.UTC`.")
     return None if moment is None else moment.astimezone(UTC)
-
-
-def _said(record: Record) -> Iterator[str]:
-    yield record.text
-    for value in (record.id, record.session, record.source, record.speaker, record.kind):
-        if value:
-            yield value
-    yield from record.tags
-    yield from _strings(record.extra)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, member in value.items():
-            yield from _strings(key)
-            yield from _strings(member)
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from _strings(member)

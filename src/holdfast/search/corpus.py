@@ -7,24 +7,18 @@ order; only turns of a conversation between people have neighbours, because a ro
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.search.plain_ranking import FULL, WINDOW
+from holdfast.search.questions import ANSWER, average_size, bare_name, common_languages, date_part
 from holdfast.search.segments import NOTHING, Segment
-from holdfast.text.words import terms
 
-WINDOW = (0.5, 0.25, 0.125, 0.0625)
-"""How much of their words the neighbours at distance 1, 2, ... lend."""
-ANSWER = 0.5
-"""How much a word of an assistant counts against one of a person's in the same round."""
-_FULL = 40.0  # terms of a neighbour that count in full; of a longer one only a part does
 _DAY = 86_400_000
-_NAMES = "January February March April May June July August September October November December"
-_MONTHS = {terms(name, "en")[0]: number for number, name in enumerate(_NAMES.split(" "), 1)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +47,16 @@ class Corpus:
     share: NDArray[np.float32]
     """How much of its words a unit lends to its neighbours."""
     size: NDArray[np.float32]
-    """How long each unit is with what it borrows."""
+    """How many terms each row has."""
+    answer: NDArray[np.bool_]
+    """The rows that an assistant said."""
+    length: NDArray[np.float32]
+    """How many terms a record of each unit has on average, with the neighbours that lend it words."""
     day: NDArray[np.int64]
     """The day of each unit since 1970, -1 where it is not known."""
+    row_speaker: NDArray[np.int32]
     speaker: NDArray[np.int32]
+    """Who said the first record of each unit, and each row above; -1 where that is not known."""
     piece_starts: NDArray[np.int64]
     words: NDArray[np.uint16]
     """How many words with a vector each piece has; the pieces of row r are `piece_starts[r]` to `piece_starts[r + 1]`."""
@@ -84,7 +84,8 @@ class Corpus:
         answer = (column["role"] == 2) & placed & ~_is_head(heads, len(order))
         weight = np.where(answer, ANSWER, 1.0).astype(np.float32)
         size = np.bincount(unit_of, column["size"] * weight, minlength=len(heads)).astype(np.float32)
-        share = np.minimum(1.0, _FULL / np.maximum(size, 1.0)).astype(np.float32)
+        mass = np.bincount(unit_of, weight, minlength=len(heads)).astype(np.float32)
+        share = np.minimum(1.0, FULL / np.maximum(size, 1.0)).astype(np.float32)
         return cls(
             segments,
             np.concatenate([[0], np.cumsum([len(one) for one in segments])]).tolist(),
@@ -101,8 +102,11 @@ class Corpus:
             np.append(np.flatnonzero(first), len(order)),
             line,
             share,
-            size + _borrowed(size * share, line),
+            column["size"],
+            column["role"] == 2,
+            (size + _borrowed(size * share, line)) / (mass + _borrowed(share, line)),
             np.where(column["moment"][heads] == NOTHING, -1, column["moment"][heads] // _DAY),
+            speaker,
             speaker[heads],
             np.concatenate([[0], np.cumsum(np.concatenate([np.diff(one["piece_starts"]) for one in segments]))])
             if segments
@@ -141,6 +145,10 @@ class Corpus:
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return self.order[self.unit_starts[units][places] + offsets], places
 
+    def rows_with(self, numbers: Collection[int]) -> NDArray[np.bool_]:
+        """Which rows have one of these numbers."""
+        return np.isin(self.numbers, np.fromiter(numbers, dtype=np.int64, count=len(numbers)))
+
     def postings(self, term: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The rows that hold a term, and what it counts there."""
         rows: list[NDArray[Any]] = []
@@ -154,10 +162,6 @@ class Corpus:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
         return np.concatenate(rows), np.concatenate(counts)
 
-    def has(self, term: str) -> bool:
-        """Whether some record holds a term."""
-        return any(term in segment.term_numbers for segment in self.segments)
-
     def pieces_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For these rows: to which of them each piece belongs, and how many words it has."""
         counts = self.piece_starts[rows + 1] - self.piece_starts[rows]
@@ -167,7 +171,7 @@ class Corpus:
 
     def dated(self, term: str) -> NDArray[np.bool_] | None:
         """The units whose day is written with this term: the name of a month, a year, a day of the month. None if it is none."""
-        part, value = ("month", _MONTHS[term]) if term in _MONTHS else _number(term)
+        part, value = date_part(term)
         if not part:
             return None
         if "year" not in self._cache:
@@ -190,19 +194,58 @@ class Corpus:
         return sorted(found)
 
     def languages(self) -> list[str]:
-        """The languages in which at least one record in twenty is written, the commonest first: of fewer most are guessed wrongly."""
+        """The languages in which the records are written."""
         total: dict[str, int] = {}
         for segment in self.segments:
             for code, times in segment.languages.items():
                 total[code] = total.get(code, 0) + times
-        ordered = sorted(total, key=lambda code: (-total[code], code))
-        return [code for code in ordered if total[code] * 20 >= sum(total.values())][:4]
+        return common_languages(total)
+
+    def speaker_codes(self) -> dict[str, list[int]]:
+        """The numbers of all speakers by their bare names."""
+        if "names" not in self._cache:
+            found: dict[str, list[int]] = {}
+            for code, name in enumerate(self.speakers):
+                found.setdefault(bare_name(name), []).append(code)
+            self._cache["names"] = found
+        codes: dict[str, list[int]] = self._cache["names"]
+        return codes
 
 
-def _number(term: str) -> tuple[str, int]:
-    if not term.isascii() or not term.isdigit() or len(term) not in (1, 2, 4):
-        return "", 0
-    return ("year" if len(term) == 4 else "day"), int(term)
+class CorpusStatistics:
+    """The statistics of all records of a corpus, or of the allowed rows (`questions.Statistics`)."""
+
+    def __init__(self, corpus: Corpus, allowed: NDArray[np.bool_] | None = None) -> None:
+        self._corpus = corpus
+        self._allowed = allowed
+        answer = corpus.answer if allowed is None else corpus.answer[allowed]
+        size = corpus.size if allowed is None else corpus.size[allowed]
+        self.records = len(answer)
+        self.spoken = self.records - int(answer.sum())
+        sums = (float(size[~answer].sum(dtype=np.float64)), float(size[answer].sum(dtype=np.float64)))
+        self.average = average_size(sums[0], self.spoken, sums[1], self.records - self.spoken)
+        self.languages = corpus.languages()
+
+    def held(self, wanted: Collection[str]) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for term in wanted:
+            if any(term in segment.term_numbers for segment in self._corpus.segments):
+                rows, _ = self._corpus.postings(term)
+                rows = rows if self._allowed is None else rows[self._allowed[rows]]
+                found[term] = (len(rows), int((~self._corpus.answer[rows]).sum()))
+        return found
+
+    def beginning_with(self, head: str) -> list[str]:
+        return self._corpus.terms_beginning_with(head)
+
+    def speakers(self, names: Collection[str]) -> set[str]:
+        known = self._corpus.speaker_codes()
+        wanted = {name: known[name] for name in names if name in known}
+        if not wanted:
+            return set()
+        said = ~self._corpus.answer if self._allowed is None else self._allowed & ~self._corpus.answer
+        said_by = self._corpus.row_speaker[said]
+        return {name for name, codes in wanted.items() if np.isin(said_by, codes).any()}
 
 
 def beside(units: NDArray[np.int64], step: int, line: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

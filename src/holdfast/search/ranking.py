@@ -1,26 +1,31 @@
-"""How well a unit answers a question: words, meaning, word-by-word likeness, time and speaker, each on its own scale, added up.
+"""The one ranking: how well a unit answers a question, by words, meaning, word-by-word likeness, time and speaker.
 
-    M  word by word: how well each word of the question is met by some word of a piece (or, a little less, of its neighbours), 0 to 1
-    D  meaning: the cosine of the best piece
-    C  meaning in context: the mean cosine of the whole unit and, at a lower weight, of its neighbours
-    B  keywords: BM25 over the unit and its neighbours, as the share of the most that the question could score
-    T  time: 1 inside the period that the question names, falling outside;  S  speaker: 1 if the question names who said it
+Stores deliver candidates as a `Corpus` and what they know about all of their records as `Statistics`; `rank` scores them, the same for
+every adapter. Each ingredient has a scale of its own, and they are added up by `Weights`:
 
-No ingredient is scaled by what else was found, so a score does not depend on how large the store is or how many candidates were looked at.
+    token     word by word: how well each word of the question is met by some word of a piece (or, a little less, of its neighbours), 0 to 1
+    sentence  meaning: the cosine of the best piece
+    context   meaning in context: the mean cosine of the whole unit and, at a lower weight, of its neighbours
+    keyword   BM25 over the unit and its neighbours, as the share of the most that the question could score
+    time      1 inside the period that the question names, falling outside
+    speaker   1 if the question names who said it
+
+No ingredient is scaled by what else was found, so a score does not depend on how many candidates were looked at. `plain_ranking` is the
+same without vectors and without numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.search.corpus import Corpus
-from holdfast.search.keyword_scores import Keywords, keyword_scores
-from holdfast.search.likeness_scores import Tokens, coarse_scores, late_scores, meaning_scores
-from holdfast.text.words import tokenise
+from holdfast.search.corpus import Corpus, CorpusStatistics, beside
+from holdfast.search.likeness import Tokens, coarse_scores, late_scores, meaning_scores
+from holdfast.search.plain_ranking import COMMON, DATE, EXACT, K1, SHOWN, WINDOW, B
+from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh
+from holdfast.search.segments import NOTHING
 
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
@@ -28,67 +33,33 @@ Units = NDArray[np.int64]
 _CANDIDATES, _DEEPER = 100, 4  # units that are looked at word by word: at least so many, and so many times what is wanted
 _MANY = 20_000  # units: of more, only those that are about near enough are compared exactly
 _WORTH = 300
-_MOST_SPEAKERS = 1000  # with more names than that, one of them stands in every other question by chance
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What each ingredient counts. Without vectors of words the others fill their place."""
-
-    token: float = 1.0
-    sentence: float = 0.25
-    context: float = 0.3
-    keyword: float = 0.45
-    time: float = 0.1
-    speaker: float = 0.04
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question as the ranking needs it. `periods` are first and last day (since 1970) and over how many days nearness fades."""
-
-    text: str
-    vector: Floats | None = None
-    tokens: Floats | None = None
-    words: tuple[str, ...] = ()
-    """The word to which each of `tokens` belongs."""
-    periods: Sequence[tuple[int, int, int]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A unit that was found, its score, and what each ingredient said of it; None means that it was not asked."""
-
-    unit: int
-    score: float
-    words: tuple[str, ...]
-    keyword: float
-    sentence: float | None
-    token: float | None
-    time: float | None
-    speaker: float | None
 
 
 def rank(
     asked: Asked,
     corpus: Corpus,
     *,
+    known: Statistics | None = None,
     allowed: NDArray[np.bool_] | None = None,
     tokens: Tokens | None = None,
     limit: int = 10,
     weights: Weights | None = None,
 ) -> list[Ranked]:
-    """The units that answer the question best, best first and at most `limit`; only `allowed` ones, by unit.
+    """The units that answer the question best, best first and at most `limit`; only those of which some row is allowed.
 
-    `tokens` reads the vectors of words: it is asked for the most promising units and their neighbours only.
+    `known` are the statistics of the store; without them those of the allowed rows. `tokens` reads the vectors of words: it is asked for
+    the most promising units and their neighbours only.
     """
     weights = weights or Weights()
-    scope = None if allowed is None else np.flatnonzero(allowed)
+    scope = None if allowed is None else np.unique(corpus.unit_of[allowed])
     if not corpus.units or (scope is not None and not len(scope)):
         return []
-    keywords = keyword_scores(asked.text, corpus, allowed)
+    known = known or CorpusStatistics(corpus, allowed)
+    sought = weigh(asked.text, known)
+    keywords = _keyword_scores(sought, known.average, corpus, scope)
     score = weights.keyword * keywords.total
-    time, speaker = _time(asked, corpus.day), _speaker(asked.text, corpus, scope)
+    by_word = asked.tokens is not None and len(asked.tokens) > 0 and tokens is not None
+    time, speaker = _time(asked, corpus.day), _speaker(named_speaker(asked.text, known), corpus)
     bonus = np.zeros(corpus.units, np.float32)
     for part, values in ((weights.time, time), (weights.speaker, speaker)):
         if values is not None:
@@ -100,41 +71,34 @@ def rank(
             scope = _best(score + bonus + about, scope, max(_WORTH, 2 * _DEEPER * limit))
         sentence, context = meaning_scores(asked.vector, corpus, scope)
         score += weights.sentence * sentence + weights.context * context
-    token = None
-    if asked.tokens is not None and len(asked.tokens) and tokens is not None:
-        chosen = _best(score + bonus, scope, max(_CANDIDATES, _DEEPER * limit))
-        token = late_scores(asked.tokens, asked.words, corpus, chosen, tokens, keywords.spoken)
-        total = score[chosen] + weights.token * token
-    else:
-        chosen = _best(score + bonus, scope, limit)
-        total = score[chosen] * (1 + weights.token / (weights.sentence + weights.context + weights.keyword))
-    total = total + bonus[chosen]
-    newest = corpus.moment[corpus.order[corpus.unit_starts[chosen]]]
-    places = np.lexsort((-chosen, -newest, -np.round(total, 9)))
+    if not by_word:
+        score *= weights.filled
+    score += bonus
+    chosen = _best(score, scope, max(_CANDIDATES, _DEEPER * limit))
+    total, token = score[chosen], None
+    if by_word and asked.tokens is not None and tokens is not None:
+        token = late_scores(asked.tokens, token_weights(asked.words, sought), corpus, chosen, tokens)
+        total = total + weights.token * token
+    newest = np.maximum(corpus.moment[corpus.order[corpus.unit_starts[chosen]]], NOTHING + 1)  # so that its negative fits
+    places = np.lexsort((-chosen, -newest, -np.round(total, EXACT)))
     shown = places[total[places] > 0][:limit].tolist()
-    return [_ranked(int(chosen[place]), place, float(total[place]), keywords, sentence, token, time, speaker) for place in shown]
+    parts = (sentence, time, speaker)
+    return [_ranked(int(chosen[place]), float(total[place]), corpus, keywords, token, place, parts) for place in shown]
 
 
 def _ranked(
     unit: int,
-    place: int,
     score: float,
-    keywords: Keywords,
-    sentence: Floats | None,
+    corpus: Corpus,
+    keywords: _Keywords,
     token: Floats | None,
-    time: Floats | None,
-    speaker: Floats | None,
+    place: int,
+    parts: tuple[Floats | None, Floats | None, Floats | None],
 ) -> Ranked:
-    return Ranked(
-        unit,
-        score,
-        keywords.words_of(unit),
-        float(keywords.total[unit]),
-        None if sentence is None else float(sentence[unit]),
-        None if token is None else float(token[place]),
-        None if time is None else float(time[unit]),
-        None if speaker is None else float(speaker[unit]),
-    )
+    members = corpus.numbers[corpus.order[corpus.unit_starts[unit] : corpus.unit_starts[unit + 1]]]
+    sentence, time, speaker = (None if part is None else float(part[unit]) for part in parts)
+    own = None if token is None else float(token[place])
+    return Ranked(unit, tuple(members.tolist()), score, keywords.words_of(unit), float(keywords.total[unit]), sentence, own, time, speaker)
 
 
 def _best(score: Floats, scope: Units | None, count: int) -> Units:
@@ -157,24 +121,88 @@ def _time(asked: Asked, day: NDArray[np.int64]) -> Floats | None:
     return np.where(day < 0, np.float32(0.0), best)
 
 
-def _speaker(question: str, corpus: Corpus, scope: Units | None) -> Floats | None:
-    """1 for what was said by the one speaker whom the question names; None if it names nobody, or several."""
-    if scope is None:
-        codes = list(range(len(corpus.speakers)))
-    else:
-        present = np.bincount(corpus.speaker[scope] + 1, minlength=len(corpus.speakers) + 1)[1:]
-        codes = np.flatnonzero(present).tolist()
-    if not codes or len(codes) > _MOST_SPEAKERS:
-        return None
-    said = f" {_name(question[:20_000])} "
-    named = [code for code in codes if f" {_name(corpus.speakers[code])} " in said]
-    if len({_name(corpus.speakers[code]) for code in named}) != 1:
+def _speaker(name: str | None, corpus: Corpus) -> Floats | None:
+    """1 for what was said by the speaker with this name; None if there is none."""
+    if name is None:
         return None
     said_by = np.zeros(len(corpus.speakers) + 1, np.float32)  # the last is for units without a speaker
-    said_by[named] = 1.0
+    said_by[corpus.speaker_codes().get(name, [])] = 1.0
     return said_by[corpus.speaker]
 
 
-def _name(text: str) -> str:
-    """A name, or a text that may hold one, as its bare words: "Ann's" is "ann"."""
-    return " ".join(word.text.lower().removesuffix("'s").removesuffix("’s") for word in tokenise(text))
+# Keywords
+
+
+@dataclass(slots=True)
+class _Keywords:
+    """What the terms of a question give to which units."""
+
+    total: Floats
+    gains: dict[str, tuple[Units, Floats]] = field(default_factory=dict)
+
+    def words_of(self, unit: int) -> tuple[str, ...]:
+        """The terms that a unit holds or borrows, the weightiest first."""
+        given: dict[str, float] = {}
+        for term, (units, gains) in self.gains.items():
+            place = int(np.searchsorted(units, unit))
+            if place < len(units) and units[place] == unit:
+                given[term] = float(gains[place])
+        return tuple(sorted(given, key=lambda term: (-round(given[term], EXACT), term))[:SHOWN])
+
+
+def _keyword_scores(sought: Sought, average: float, corpus: Corpus, scope: Units | None) -> _Keywords:
+    """BM25 of all units: what each term gives to those that hold it, or stand beside one that does, as a share of `sought.most`."""
+    found = _Keywords(np.zeros(corpus.units, np.float32))
+    near = None if scope is None else _near(scope, corpus)
+    for term, weight in sought.rarity.items():
+        touched, some = _amounts(term, sought.held[term] <= COMMON, corpus, near)
+        damping = K1 * (1 - B + B / average * corpus.length[touched])
+        gain = (weight * (K1 + 1) * some / (some + damping)).astype(np.float32)
+        found.gains[term] = (touched, gain)
+        found.total[touched] += gain
+    if sought.most:
+        found.total /= sought.most * (K1 + 1)
+    return found
+
+
+def _near(scope: Units, corpus: Corpus) -> NDArray[np.bool_]:
+    """The units of the scope and those that can lend them words."""
+    found = np.zeros(corpus.units, np.bool_)
+    found[scope] = True
+    for distance in range(1, len(WINDOW) + 1):
+        for step in (distance, -distance):
+            other, near = beside(scope, step, corpus.line)
+            found[other[near]] = True
+    return found
+
+
+def _amounts(term: str, lent: bool, corpus: Corpus, near: NDArray[np.bool_] | None) -> tuple[Units, Floats]:
+    """The units that hold a term, have it in their date, or borrow it, and how much of it."""
+    rows, counts = corpus.postings(term)
+    if near is not None:
+        inside = near[corpus.unit_of[rows]]
+        rows, counts = rows[inside], counts[inside]
+    holding, amount = _by_unit(corpus.unit_of[rows], counts, corpus.units)
+    units, amounts = [holding], [amount]
+    if lent:
+        share = amount * corpus.share[holding]
+        for distance, part in enumerate(WINDOW, 1):
+            for step in (distance, -distance):
+                other, beside_it = beside(holding, step, corpus.line)
+                units.append(other[beside_it])
+                amounts.append(part * share[beside_it])
+    dated = corpus.dated(term)
+    if dated is not None:
+        units.append(np.flatnonzero(dated))
+        amounts.append(np.full(len(units[-1]), DATE, np.float32))
+    return _by_unit(np.concatenate(units), np.concatenate(amounts), corpus.units) if len(units) > 1 else (holding, amount)
+
+
+def _by_unit(units: Units, amounts: Floats, total: int) -> tuple[Units, Floats]:
+    """The units that occur, in order, and the sum of the amounts of each."""
+    if len(units) * 8 < total:
+        touched, places = np.unique(units, return_inverse=True)
+        return touched, np.bincount(places, amounts, minlength=len(touched)).astype(np.float32)
+    summed = np.bincount(units, amounts, minlength=total)
+    touched = np.flatnonzero(summed)
+    return touched, summed[touched].astype(np.float32)

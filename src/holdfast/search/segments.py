@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.search.entries import Entry
+
 NOTHING = np.iinfo(np.int64).min
 """Stands for a position or a time that is not known."""
 
@@ -24,25 +26,6 @@ _COLUMNS = {
     "meaning": "<i8", "length": "<f4", "piece_starts": "<i8", "scales": "<f4", "words": "<u2", "vectors": "<i1", "term_starts": "<i8",
     "rows": "<i4", "counts": "<u1",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the index knows of one record. `role` is 1 for a person, 2 for an assistant, 0 else; `moment` is in milliseconds."""
-
-    number: int
-    session: str | None
-    position: int | None
-    role: int
-    moment: int | None
-    speaker: str | None
-    counts: Mapping[str, int]
-    language: str
-    meaning: int
-    """The number under which its vectors are kept, 0 for none."""
-    scales: NDArray[np.float32]
-    words: NDArray[np.uint16]
-    vectors: NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +145,8 @@ def build(entries: Sequence[Entry], dimension: int) -> Segment:
             numbers.append(terms.number(term))
             rows.append(row)
             counts.append(min(times, 255))
-    pieces = np.array([len(entry.scales) for entry in entries], dtype=np.int64)
+    scales = [np.zeros(0, np.float32) if entry.scales is None else entry.scales for entry in entries]
+    pieces = np.array([len(one) for one in scales], dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
         "numbers": np.array([entry.number for entry in entries], np.int64),
         "session": np.array([-1 if entry.session is None else sessions.number(entry.session) for entry in entries], np.int32),
@@ -170,13 +154,13 @@ def build(entries: Sequence[Entry], dimension: int) -> Segment:
         "role": np.array([entry.role for entry in entries], np.int8),
         "moment": np.array([NOTHING if entry.moment is None else entry.moment for entry in entries], np.int64),
         "speaker": np.array([-1 if entry.speaker is None else speakers.number(entry.speaker) for entry in entries], np.int32),
-        "size": np.array([sum(entry.counts.values()) for entry in entries], np.float32),
+        "size": np.array([entry.length for entry in entries], np.float32),
         "meaning": np.array([entry.meaning for entry in entries], np.int64),
         "length": np.array([_length(entry) for entry in entries], np.float32),
         "piece_starts": np.concatenate([[0], np.cumsum(pieces)]),
-        "scales": np.concatenate([*(entry.scales for entry in entries), np.zeros(0, np.float32)]),
-        "words": np.concatenate([*(entry.words for entry in entries), np.zeros(0, np.uint16)]),
-        "vectors": np.concatenate([*(entry.vectors for entry in entries), np.zeros((0, dimension), np.int8)]),
+        "scales": np.concatenate([*scales, np.zeros(0, np.float32)]),
+        "words": np.concatenate([*(entry.words for entry in entries if entry.words is not None), np.zeros(0, np.uint16)]),
+        "vectors": np.concatenate([*(entry.vectors for entry in entries if entry.vectors is not None), np.zeros((0, dimension), np.int8)]),
     }
     return _with_postings(columns, (sessions.found, speakers.found), terms.found, languages, (numbers, rows, counts))
 
@@ -269,4 +253,6 @@ def _reused(codes: NDArray[Any], old: Sequence[str], names: _Names) -> NDArray[n
 
 def _length(entry: Entry) -> float:
     """How long the sum of a record's vectors is: what its mean is divided by to have length 1."""
-    return float(np.linalg.norm((entry.vectors * entry.scales[:, None]).sum(axis=0))) if len(entry.scales) else 0.0
+    if entry.vectors is None or entry.scales is None or not len(entry.scales):
+        return 0.0
+    return float(np.linalg.norm((entry.vectors * entry.scales[:, None]).sum(axis=0)))

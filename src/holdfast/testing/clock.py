@@ -1,4 +1,4 @@
-"""A fake clock whose hands the test turns, and ids that count.
+"""A clock whose hands the test turns.
 
 `sleep` does not wait: it turns the hands itself, and wakes every thread whose time has come. A test that wants sleepers to
 wait until it says so makes the clock with `holds=True` and calls `advance`.

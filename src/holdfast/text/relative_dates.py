@@ -1,7 +1,4 @@
-"""Dates that count from today: "yesterday", "two weeks ago", "the weekend before last".
-
-English first; then relative days in German, French and Spanish, and all forms of Chinese and Japanese.
-"""
+"""English expressions that count from today: "yesterday", "two weeks ago", "the weekend before last"."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from holdfast.session.state import Session, StageRecord
-from holdfast.workflow.definition import Workflow, final_stages
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.graph import final_stages
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.knowledge.moments import asked_periods, nearness, read_moment
+from holdfast.knowledge.periods import asked_periods, nearness, read_moment
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.units import units_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.knowledge.base import packed
 from holdfast.knowledge.records import Hit, Record, Why
-from holdfast.knowledge.shortlist import packed
 from holdfast.tokens.counter import open_counter
 
 COUNTER = open_counter()

@@ -1,9 +1,11 @@
-"""A Markdown store as a person's own folder: edits, removals, files of other programs, damage, the cache (K2, K5)."""
+"""A Markdown store as a person's own folder: edits, removals, files of other programs, damage, the index (K2, K5)."""
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(root: Path) -> MarkdownStore:
-    return MarkdownStore(root)
+    return opened(root)
+
+
+def opened(root: Path) -> MarkdownStore:
+    """A store that searches by words alone: what is asked here is about its files."""
+    return MarkdownStore(root, embedder=None)
 
 
 def only(root: Path) -> Path:
@@ -138,7 +145,7 @@ def test_a_damaged_file_is_reported_and_left_as_it_is(root: Path, content: bytes
     root.mkdir()
     path = root / "broken.md"
     path.write_bytes(content)
-    store = MarkdownStore(root, bus=bus)
+    store = MarkdownStore(root, embedder=None, bus=bus)
     store.add([Record("A sound one.")])
     assert found(store, "sound") == ["A sound one."]
     (problem,) = store.stats().problems
@@ -201,43 +208,70 @@ def test_links_are_not_followed(store: MarkdownStore, root: Path, tmp_path: Path
 
 
 def test_what_was_read_once_is_not_read_again_when_the_store_is_opened(root: Path) -> None:
-    with MarkdownStore(root) as store:
-        store.add([Record(f"Note {number} about the harbour.") for number in range(100)])
-    cache = root / ".index" / "cache.json"
-    value = json.loads(cache.read_text())
-    name = next(iter(value["files"]))
-    value["files"][name][1]["text"] = "Only the cache says this."
-    cache.write_text(json.dumps(value))
-    assert "Only the cache says this." in [record.text for record in MarkdownStore(root).records()]
-    os.utime(root / name)
-    assert "Only the cache says this." not in [record.text for record in MarkdownStore(root).records()]
+    with opened(root) as store:
+        store.add([Record(f"Note {number} about the harbour.", id=f"n{number}") for number in range(100)])
+    with closing(sqlite3.connect(root / ".index" / "index.db")) as index, index:
+        (name,) = index.execute("SELECT path FROM files WHERE id = 'n7'").fetchone()
+        index.execute("UPDATE records SET record = replace(record, 'Note 7 about', 'Only the index says')")
+    with opened(root) as store:
+        assert "Only the index says the harbour." in [record.text for record in store.records()]
+        os.utime(root / name)
+        assert "Only the index says the harbour." not in [record.text for record in store.records()]
 
 
-def test_a_cache_of_another_making_is_thrown_away(root: Path) -> None:
-    with MarkdownStore(root) as store:
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff" * 5000, None])
+def test_an_index_that_is_damaged_or_gone_is_made_again(root: Path, content: bytes | None) -> None:
+    index = root / ".index" / "index.db"
+    with opened(root) as store:
         store.add([Record(f"Note {number} about the harbour.") for number in range(100)])
-    cache = root / ".index" / "cache.json"
-    value = json.loads(cache.read_text())
-    for content in (
-        b"",
-        b"[]",
-        b"\xff",
-        json.dumps({**value, "form": "other"}).encode(),
-        json.dumps({**value, "files": {"x": 1}}).encode(),
-    ):
-        cache.write_bytes(content)
-        again = MarkdownStore(root)
+        if content is None:
+            shutil.rmtree(root / ".index")  # while it is open
+            assert len(store.search("harbour")) == 10
+    if content is not None:
+        index.write_bytes(content)
+    with opened(root) as again:
         assert again.stats().records == 100
         assert len(again.search("harbour")) == 10
 
 
-def test_a_cache_does_not_bring_back_what_another_process_forgot(root: Path) -> None:
-    one, other = MarkdownStore(root), MarkdownStore(root)
+def test_the_cache_of_an_older_version_is_removed_since_it_holds_texts(root: Path) -> None:
+    """O7: a folder that the version before wrote opens, and forgetting reaches what that version kept beside the files."""
+    (root / ".index").mkdir(parents=True)
+    (root / ".index" / "cache.json").write_text('{"files": {"a.md": "quincunx"}}')
+    (root / "a.md").write_text("The word is quincunx.")
+    with opened(root) as store:
+        assert store.forget_text("quincunx") == ["a.md"]
+    assert [path for path in root.rglob("*") if path.is_file() and b"quincunx" in path.read_bytes()] == []
+
+
+def test_an_index_does_not_bring_back_what_another_process_forgot(root: Path) -> None:
+    one, other = opened(root), opened(root)
     one.add([Record(f"Note {number} about the harbour.", id=f"n{number}") for number in range(100)])
     other.forget([f"n{number}" for number in range(50)])
+    assert one.get("n10") is None
     one.close()
-    assert b"n10" not in (root / ".index" / "cache.json").read_bytes().replace(b'"n100"', b"")
-    assert MarkdownStore(root).stats().records == 50
+    other.close()
+    assert b"Note 10 " not in (root / ".index" / "index.db").read_bytes()
+    assert opened(root).stats().records == 50
+
+
+def test_a_folder_that_cannot_be_written_to_is_searched_all_the_same(root: Path) -> None:
+    root.mkdir()
+    (root / "a.md").write_text("The staging server is called heron.")
+    (root / ".index").write_text("A file where the folder of the index would be.")
+    with opened(root) as store:
+        assert found(store, "staging server") == ["The staging server is called heron."]
+        (root / "b.md").write_text("The ledger is kept by Ann.")
+        assert found(store, "ledger") == ["The ledger is kept by Ann."]
+
+
+def test_a_tag_that_is_removed_by_hand_is_gone(root: Path) -> None:
+    with opened(root) as store:
+        store.add([Record("The code is walnut.", id="code", tags=("infra", "old"))])
+        path = only(root)
+        path.write_text(path.read_text().replace('["infra", "old"]', '["infra"]'))
+        assert store.get("code") == Record("The code is walnut.", id="code", tags=("infra",))
+        assert store.search("walnut", tags=["old"]) == []
 
 
 def test_nothing_is_made_by_looking(store: MarkdownStore, root: Path) -> None:

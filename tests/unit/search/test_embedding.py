@@ -8,11 +8,10 @@ import pytest
 import holdfast.search.embedding as embedding
 from holdfast.errors import ConfigError, ModelUnavailable
 from holdfast.search import minilm
-from holdfast.search.embedding import Embedder, load_embedder
-from holdfast.search.foreign_embeddings import ForeignEmbeddings
-from holdfast.search.meaning import WORD_SCALE, Compact, read_vectors
+from holdfast.search.embedding import Embedder, ForeignEmbeddings, load_embedder
 from holdfast.search.minilm import MiniLM
 from holdfast.search.onnx_graph import with_integer_products
+from holdfast.search.vectors import WORD_SCALE, Compact, read_vectors
 
 TEXTS = [
     "The parrot had its vaccination at the clinic on Tuesday.",

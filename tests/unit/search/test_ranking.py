@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from holdfast.search import ranking
 from holdfast.search.corpus import Corpus
-from holdfast.search.meaning import Compact, read_vectors
+from holdfast.search.entries import Entry
 from holdfast.search.minilm import MiniLM
 from holdfast.search.pieces import cut_for_meaning
-from holdfast.search.ranking import Asked, Ranked, Weights, rank
-from holdfast.search.segments import Entry, Segment, build, joined
+from holdfast.search.questions import Asked, Ranked, Weights
+from holdfast.search.ranking import rank
+from holdfast.search.segments import Segment, build, joined
+from holdfast.search.vectors import Compact, read_vectors
 from holdfast.text.words import terms
 
 Line = tuple[str, str | None, str]

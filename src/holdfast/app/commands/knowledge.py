@@ -217,7 +217,7 @@ def stats(store: StoreOption = None, config: ConfigOption = None, as_json: JsonO
 
 
 def _moment(written: str | None, option: str) -> datetime | None:
-    from holdfast.knowledge.moments import read_moment
+    from holdfast.knowledge.periods import read_moment
 
     if written is None:
         return None

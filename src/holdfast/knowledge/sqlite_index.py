@@ -1,0 +1,219 @@
+"""The search index of a SQLite knowledge store: how records become segments, and how these are written, joined, repaired and read.
+
+Everything here runs inside a transaction of the store, or reads. numpy is needed; a store without it ranks in plain Python.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.knowledge.indexing import entry_of, form_of_analysis, texts_of
+from holdfast.knowledge.records import Record
+from holdfast.knowledge.sqlite_rows import drop_segments
+from holdfast.search.corpus import Corpus
+from holdfast.search.entries import Entry
+from holdfast.search.segments import Segment, build, joined
+from holdfast.search.vectors import Compact, Meaning, read_vectors
+
+_LARGEST = 16_384  # records of a segment: more are not joined, so that forgetting one does not write everything anew
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What of a record is embedded, and the name under which its meaning is kept."""
+
+    hash: bytes
+    pieces: tuple[str, ...]
+
+
+class SegmentIndex:
+    """The segments of one database, and the corpus that they make together. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, database: sqlite3.Connection, compact: Compact | None, told: Callable[[int], None]) -> None:
+        self._database = database
+        self.compact = compact
+        self._told = told
+        self._dimension = compact.dimension if compact is not None else 0
+        self._analysis = form_of_analysis()
+        self._loaded: dict[int, Segment] = {}
+        self._corpus: Corpus | None = None
+        self._first = True
+
+    # Reading
+
+    @property
+    def corpus(self) -> Corpus:
+        """Everything that `refresh` saw last."""
+        if self._corpus is None:
+            self._corpus = Corpus.of([self._loaded[number] for number in sorted(self._loaded)])
+        return self._corpus
+
+    def refresh(self) -> list[int]:
+        """Read the segments that are new, and let go of those that are gone. Returns those that cannot be used."""
+        unusable = self._lost() if self._first else []
+        self._first = False
+        stored = dict(self._database.execute("SELECT number, form FROM segments"))
+        gone = self._loaded.keys() - stored.keys()
+        for number in gone:
+            del self._loaded[number]
+        fresh = [number for number in sorted(stored) if number not in self._loaded]
+        for number in fresh:
+            segment = self._read(number) if self._fits(stored[number]) else None
+            if segment is None:
+                unusable.append(number)
+            else:
+                self._loaded[number] = segment
+        if gone or fresh:
+            self._corpus = None
+        return unusable
+
+    def _lost(self) -> list[int]:
+        """Segments that records name and that are not there."""
+        query = "SELECT DISTINCT segment FROM records WHERE segment IS NOT NULL AND segment NOT IN (SELECT number FROM segments)"
+        return [number for (number,) in self._database.execute(query)]
+
+    def _fits(self, form: str) -> bool:
+        analysis, _, embedder = form.partition("|")
+        return analysis == self._analysis and (self.compact is None or embedder == self.compact.name)
+
+    def _read(self, number: int) -> Segment | None:
+        row = self._database.execute("SELECT checksum, body FROM segments WHERE number = ?", (number,)).fetchone()
+        if row is None or crc32(row[1]) != row[0]:
+            return None
+        try:
+            return Segment.from_bytes(row[1])
+        except (ValueError, KeyError, IndexError):
+            return None
+
+    def tokens(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        """The bytes of the vectors of the words of these rows. Where they are not as long as they should be there is nothing but zeros."""
+        assert self.compact is not None  # noqa: S101
+        size = self.compact.token_dimension
+        corpus = self.corpus
+        places, words = corpus.pieces_of(rows)
+        expected = (np.bincount(places, words, minlength=len(rows)) * size).astype(np.int64).tolist()
+        numbers = corpus.meaning[rows].tolist()
+        marks = ",".join(map(str, sorted(set(numbers))))
+        found: dict[int, bytes] = dict(self._database.execute(f"SELECT number, tokens FROM meanings WHERE number IN ({marks})"))  # noqa: S608
+        parts = [found.get(number, b"") for number in numbers]
+        if list(map(len, parts)) != expected:
+            parts = [blob if len(blob) == length else bytes(length) for blob, length in zip(parts, expected, strict=True)]
+        return np.frombuffer(b"".join(parts), dtype=np.int8).reshape(-1, size)
+
+    # Writing
+
+    def embed(self, records: Iterable[Record]) -> tuple[dict[bytes, Meaning], int]:
+        """The meanings of these records that are not kept yet, by the hash of their text, and how many texts had to be embedded."""
+        if self.compact is None:
+            return {}, 0
+        wanted = {text.hash: text for record in records if (text := self._text(record)).pieces}
+        missing = [text for hash, text in wanted.items() if self._meaning(hash) is None]
+        pieces = [piece for text in missing for piece in text.pieces]
+        order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
+        made = dict(zip(order, self.compact.embedder.embed([pieces[place] for place in order]), strict=True)) if pieces else {}
+        found: dict[bytes, Meaning] = {}
+        at = 0
+        for text in missing:
+            found[text.hash] = self.compact.kept([made[at + place] for place in range(len(text.pieces))])
+            at += len(text.pieces)
+        return found, len(pieces)
+
+    def put(self, records: Sequence[tuple[int, Record]], made: Mapping[bytes, Meaning]) -> None:
+        """Index these records, by their numbers, as a new segment; small segments become one."""
+        if not records:
+            return
+        entries = [self._entry(number, record, made) for number, record in records]
+        stored = self._write(build(entries, self._dimension), [number for number, _ in records])
+        self._database.executemany(
+            "UPDATE records SET meaning = ? WHERE number = ?", [(one.meaning or None, one.number) for one in entries]
+        )
+        self._join(stored)
+
+    def _entry(self, number: int, record: Record, made: Mapping[bytes, Meaning]) -> Entry:
+        entry = entry_of(number, record)
+        text = self._text(record) if self.compact is not None else None
+        if text is None or not text.pieces:
+            return entry
+        meaning, kept = self._kept(text, record, made)
+        scales, words, vectors = read_vectors(kept, self._dimension)
+        return replace(entry, meaning=meaning, scales=scales, words=words, vectors=vectors)
+
+    def _kept(self, text: _Text, record: Record, made: Mapping[bytes, Meaning]) -> tuple[int, bytes]:
+        """The number of a text's meaning, and its vectors; written down if it is new."""
+        known = self._meaning(text.hash)
+        if known is not None:
+            return known
+        meaning = made.get(text.hash)
+        if meaning is None:  # it was kept when we looked, and its last record was forgotten since
+            meaning = self.embed([record])[0][text.hash]
+        values = (text.hash, meaning.vectors, meaning.tokens)
+        cursor = self._database.execute("INSERT INTO meanings (hash, vectors, tokens) VALUES (?, ?, ?)", values)
+        return int(cursor.lastrowid or 0), meaning.vectors
+
+    def _meaning(self, hash: bytes) -> tuple[int, bytes] | None:
+        row = self._database.execute("SELECT number, vectors FROM meanings WHERE hash = ?", (hash,)).fetchone()
+        if row is None or (self.compact is not None and len(row[1]) % (self._dimension + 6)):
+            return None
+        return int(row[0]), bytes(row[1])
+
+    def _text(self, record: Record) -> _Text:
+        assert self.compact is not None  # noqa: S101
+        pieces = texts_of(record)
+        return _Text(self.compact.hash_of(pieces), pieces)
+
+    def _write(self, segment: Segment, numbers: Iterable[int]) -> int:
+        body = segment.to_bytes()
+        form = f"{self._analysis}|{self.compact.name if self.compact is not None else ''}"
+        cursor = self._database.execute(
+            "INSERT INTO segments (form, records, checksum, body) VALUES (?, ?, ?, ?)", (form, len(segment), crc32(body), body)
+        )
+        stored = int(cursor.lastrowid or 0)
+        self._database.executemany("UPDATE records SET segment = ? WHERE number = ?", [(stored, number) for number in numbers])
+        return stored
+
+    def _join(self, newest: int) -> None:
+        """Join the newest segment with the one before as long as that is not much larger: so there are never many."""
+        sizes = self._database.execute("SELECT number, records, form FROM segments ORDER BY number").fetchall()
+        together = [newest]
+        total = sizes[-1][1]
+        for number, records, form in reversed(sizes[:-1]):
+            if not self._fits(form) or records > 2 * total or total + records > _LARGEST:
+                break
+            together.append(number)
+            total += records
+        if len(together) < 2:
+            return
+        parts = [self._loaded.get(number) or self._read(number) for number in sorted(together)]
+        sound = [part for part in parts if part is not None]
+        if len(sound) < len(parts):
+            return  # the damaged one is found and made again by the next search
+        whole = joined(sound)
+        self._database.executemany("DELETE FROM segments WHERE number = ?", [(number,) for number in together])
+        self._write(whole, whole["numbers"].tolist())
+
+    def take_out(self, numbers: Iterable[int]) -> None:
+        """Write the segments of these records anew without them. The records are deleted by the caller, afterwards."""
+        affected: dict[int, list[int]] = {}
+        for number in numbers:
+            row = self._database.execute("SELECT segment FROM records WHERE number = ?", (number,)).fetchone()
+            if row is not None and row[0] is not None:
+                affected.setdefault(row[0], []).append(number)
+        for stored, gone in affected.items():
+            segment = self._loaded.get(stored) or self._read(stored)
+            drop_segments(self._database, [stored])
+            if segment is not None and len(segment) > len(gone):
+                rest = segment.without(gone)
+                self._write(rest, rest["numbers"].tolist())
+
+    def repair(self, unusable: Iterable[int]) -> None:
+        """Forget segments that cannot be read, or were made in another way: their records wait to be indexed again."""
+        found = list(unusable)
+        if found:
+            drop_segments(self._database, found)
+            self._told(len(found))

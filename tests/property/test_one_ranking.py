@@ -1,0 +1,61 @@
+"""There is one ranking: with numpy or without it the same records answer a question in the same order with the same scores (K2, K3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.search.corpus import Corpus
+from holdfast.search.entries import Entry
+from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.questions import Asked, Ranked
+from holdfast.search.ranking import rank
+from holdfast.search.segments import build
+
+WORDS = ["heron", "ledger", "quay", "lantern", "orchard", "saddle", "violin", "may", "1999", "14"]
+DAY = 86_400_000
+
+
+@st.composite
+def entries(draw: Any) -> list[Entry]:
+    made = []
+    for number in range(1, draw(st.integers(1, 14)) + 1):
+        words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60))
+        made.append(
+            Entry(
+                number,
+                draw(st.sampled_from([None, "a", "b"])),
+                draw(st.one_of(st.none(), st.integers(0, 6))),
+                draw(st.integers(0, 2)),
+                draw(st.one_of(st.none(), st.integers(0, 20_000).map(lambda day: day * DAY))),
+                draw(st.sampled_from([None, "Ann", "Bob Marsh"])),
+                Counter(words),
+                draw(st.sampled_from(["en", "de"])),
+            )
+        )
+    return made
+
+
+QUESTIONS = st.lists(st.sampled_from([*WORDS, "Ann", "Bob Marsh", "herons", "lanterne", "nowhere"]), min_size=1, max_size=5).map(" ".join)
+PERIODS = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 400), st.integers(1, 60)), max_size=2)
+
+
+def shown(found: list[Ranked]) -> list[tuple[Any, ...]]:
+    return [(one.members, round(one.score, 4), one.words, one.time and round(one.time, 4), one.speaker) for one in found]
+
+
+@settings(deadline=None)
+@given(entries(), QUESTIONS, PERIODS, st.one_of(st.none(), st.sets(st.integers(1, 14))), st.integers(1, 20))
+def test_plain_python_and_arrays_rank_alike(
+    made: list[Entry], question: str, periods: list[tuple[int, int, int]], allowed: set[int] | None, limit: int
+) -> None:
+    asked = Asked(question, periods=[(start, start + days, fade) for start, days, fade in periods])
+    corpus = Corpus.of([build(made, 0)])
+    rows = None if allowed is None else [number in allowed for number in corpus.numbers.tolist()]
+    arrays = rank(asked, corpus, allowed=None if rows is None else np.array(rows), limit=limit)
+    plain = PlainIndex(made).rank(asked, allowed=allowed, limit=limit)
+    assert shown(plain) == shown(arrays)
