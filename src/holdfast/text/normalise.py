@@ -183,3 +183,13 @@ def find_mixed_script(text: str) -> list[MixedScript]:
 
 def _latin_letters(word: str) -> int:
     return sum(1 for c in word if c.isascii() or "\u00c0" <= c <= "\u024f")
+
+
+def one_line(text: object, limit: int | None = None) -> str:
+    """A text on one line, for logs, lists and messages: all spacing becomes one space; over `limit` it is cut and ends in `...`.
+
+    >>> one_line("  two\\n lines ", 6)
+    'two...'
+    """
+    line = " ".join(str(text).split())
+    return line if limit is None or len(line) <= limit else line[: max(limit - 3, 0)].rstrip() + "..."

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from holdfast.text.word_lists import read_lists
+
 
 @dataclass(frozen=True, slots=True)
 class Secret:
@@ -41,81 +43,13 @@ class _Form:
 _compiled = cache(re.compile)
 
 
-def _form(kind: str, hint: str, pattern: str, *, random: bool = True) -> _Form:
-    return _Form(kind, tuple(hint.lower().split("|")), pattern, random)
-
-
 # Nothing of a word may come after; what comes before is looked at in `_known`, because a pattern that begins with a literal is quick.
-_E = r"(?![A-Za-z0-9_-])"
-
-_GITLAB = "glpat-|gldt-|glrt-|glptt-|glcbt-|glft-|glsoat-|glimt-|glagent-|gloas-"
-_SK_HEX = "|".join(f"sk{digit}" for digit in "0123456789abcdef")
-_KEY_BLOCK = (
-    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----[\s\S]{16,}?"
-    r"(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+_END = r"(?![A-Za-z0-9_-])"
+_LISTS = read_lists("holdfast.text", "secrets")
+_FORMS = tuple(
+    _Form(form["kind"], tuple(form["hints"]), form["form"] + (_END if form.get("whole") else ""), form.get("random", True))
+    for form in _LISTS["forms"]
 )
-_AWS_ASSIGNMENT = (
-    r"(?i:aws[\w.-]{0,20}(?:secret|sk)[\w.-]{0,20}[\"']?\s{0,3}[:=]{1,2}>?\s{0,3}[\"']?)"
-    r"([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
-)
-
-_FORMS = (
-    _form("private key", "private key", _KEY_BLOCK, random=False),
-    _form("anthropic key", "sk-ant-", r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    _form("openrouter key", "sk-or-", r"sk-or-(?:v1-)?[A-Za-z0-9]{32,}"),
-    _form("openai key", "sk-", r"sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}"),
-    _form("openai key", "sk-", r"sk-[A-Za-z0-9]{20,}" + _E),
-    _form("stripe key", "k_live_|k_test_", r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}" + _E),
-    _form("stripe webhook secret", "whsec_", r"whsec_[A-Za-z0-9+/]{24,}"),
-    _form("aws key id", "akia|asia|abia|acca|aida|aroa", r"(?:AKIA|ASIA|ABIA|ACCA|AIDA|AROA)[A-Z2-7]{16}" + _E),
-    _form("aws secret key", "aws", _AWS_ASSIGNMENT),
-    _form("github token", "ghp_|gho_|ghu_|ghs_|ghr_", r"gh[pousr]_[A-Za-z0-9]{30,}" + _E),
-    _form("github token", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,}"),
-    _form("gitlab token", _GITLAB, r"gl(?:pat|dt|rt|ptt|cbt|ft|soat|imt|agent|oas)-[A-Za-z0-9_-]{18,}"),
-    _form("slack token", "xox", r"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,}"),
-    _form("slack token", "xapp-", r"xapp-\d-[A-Za-z0-9-]{10,}"),
-    _form("slack webhook", "hooks.slack.com", r"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_/]{20,}"),
-    _form("discord webhook", "webhooks/", r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d{16,20}/[\w-]{40,}"),
-    _form("discord token", "discord|bot", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}" + _E),
-    _form("google key", "aiza", r"AIza[A-Za-z0-9_-]{35}" + _E),
-    _form("google oauth token", "ya29.", r"ya29\.[A-Za-z0-9_-]{20,}"),
-    _form("google oauth secret", "gocspx-", r"GOCSPX-[A-Za-z0-9_-]{20,}"),
-    _form("hugging face token", "hf_", r"hf_[A-Za-z0-9]{30,}" + _E),
-    _form("hugging face token", "api_org_", r"api_org_[A-Za-z0-9]{30,}" + _E),
-    _form("npm token", "npm_", r"npm_[A-Za-z0-9]{36}" + _E),
-    _form("pypi token", "pypi-", r"pypi-[A-Za-z0-9_-]{50,}"),
-    _form("sendgrid key", "sg.", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}" + _E),
-    _form("twilio key", _SK_HEX, r"SK[0-9a-f]{32}" + _E),
-    _form("telegram token", ":aa", r"\d{8,10}:AA[A-Za-z0-9_-]{32,34}" + _E),
-    _form("mailgun key", "key-", r"key-[0-9a-f]{32}" + _E),
-    _form("mailchimp key", "-us1|-us2|-us3|-us4|-us5|-us6|-us7|-us8|-us9", r"[0-9a-f]{32}-us\d{1,2}" + _E),
-    _form("shopify token", "shpat_|shpca_|shppa_|shpss_|shptka_", r"shp(?:at|ca|pa|ss|tka)_[0-9a-fA-F]{32}" + _E),
-    _form("square token", "sq0", r"sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,43}" + _E),
-    _form("digitalocean token", "_v1_", r"do[opr]_v1_[0-9a-f]{64}" + _E),
-    _form("databricks token", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?" + _E),
-    _form("grafana token", "glc_|glsa_", r"gl(?:c|sa)_[A-Za-z0-9+/_=]{32,}"),
-    _form("linear key", "lin_api_", r"lin_api_[A-Za-z0-9]{40}" + _E),
-    _form("notion token", "ntn_|secret_", r"(?:ntn_[A-Za-z0-9]{40,}|secret_[A-Za-z0-9]{43})" + _E),
-    _form("airtable token", "pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}" + _E),
-    _form("groq key", "gsk_", r"gsk_[A-Za-z0-9]{40,}" + _E),
-    _form("xai key", "xai-", r"xai-[A-Za-z0-9]{40,}" + _E),
-    _form("perplexity key", "pplx-", r"pplx-[A-Za-z0-9]{32,}" + _E),
-    _form("replicate token", "r8_", r"r8_[A-Za-z0-9]{36,}" + _E),
-    _form("tavily key", "tvly-", r"tvly-[A-Za-z0-9_-]{20,}"),
-    _form("langsmith key", "lsv2_", r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,12}" + _E),
-    _form("pinecone key", "pcsk_", r"pcsk_[A-Za-z0-9_]{40,}"),
-    _form("supabase key", "sbp_|sb_secret_|sb_publishable_", r"(?:sbp_[0-9a-f]{40}|sb_(?:secret|publishable)_[A-Za-z0-9_-]{20,})" + _E),
-    _form("vault token", "hvs.|hvb.|hvr.", r"hv[sbr]\.[A-Za-z0-9_-]{24,}"),
-    _form("docker token", "dckr_pat_", r"dckr_pat_[A-Za-z0-9_-]{20,}"),
-    _form("atlassian token", "atatt3", r"ATATT3[A-Za-z0-9_=-]{30,}"),
-    _form("postman key", "pmak-", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}" + _E),
-    _form("new relic key", "nrak-", r"NRAK-[A-Z0-9]{27}" + _E),
-    _form("sentry token", "sntrys_", r"sntry[su]_[A-Za-z0-9+/=_]{40,}"),
-    _form("age key", "age-secret-key-", r"(?i:AGE-SECRET-KEY-1)[A-Z0-9]{50,60}" + _E),
-    _form("azure storage key", "accountkey=", r"(?i:AccountKey=)([A-Za-z0-9+/]{80,90}={0,2})"),
-    _form("azure signature", "sig=", r"[?&]sig=([A-Za-z0-9%+/]{40,}(?:%3D|=)?)"),
-    _form("json web token", "eyj", r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-)  # fmt: skip
 
 _URL_PASSWORD = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:([^\s/@\"'<>]{3,128})@[^\s/@]")
 _BEARER = re.compile(r"(?i)\b(?:bearer|authorization:\s{0,3}(?:token|basic)|x-api-key:)\s{1,3}([A-Za-z0-9._~+/=-]{16,})")
@@ -145,15 +79,7 @@ _SAYS_SO = re.compile(
     r"|not[-_]?(?:a[-_])?real).*",
     re.IGNORECASE | re.DOTALL,
 )
-# What stands after "password:" or "token =" in prose and code without being one.
-_LISTED = """
- none null nil undefined true false yes no string str int integer bool bytes text optional required value empty missing unset
- invalid expired wrong incorrect correct valid default test password passwd secret token key apikey user username admin root env
- self config settings input os process request args kwargs field object auto basic bearer here stored hashed encrypted needed not
- set in on at to for of and or is it used sent only saved kept rotated loaded read too long short weak strong also case the was
- has must should will can pass pw pwd foo bar baz qux credentials creds
-"""
-_PLAIN_VALUES = frozenset(_LISTED.split())
+_PLAIN_VALUES = frozenset(_LISTS["plain"]["values"].split())
 _CODE = re.compile(
     r"[A-Za-z_][\w.]*(?:\(.*|\[.*|\..*)|[A-Z][A-Z0-9_]+|[a-z]+(?:_[a-z]+)+|[a-z]+(?:[A-Z][a-z]+)+|(?:\.{0,2}|~)/.*|https?://.*", re.DOTALL
 )
