@@ -78,6 +78,14 @@ def need_program(program: str, package: str) -> str:
     return path
 
 
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the settings of whoever runs it; HOLDFAST_TEST_DSN is for the tests themselves."""
+    for name in os.environ:
+        if name.startswith("HOLDFAST_") and name != "HOLDFAST_TEST_DSN":
+            monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def bwrap() -> str:
     return need_program("bwrap", "bubblewrap")

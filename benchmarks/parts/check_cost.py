@@ -15,8 +15,8 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.context.archive import MemoryArchive
 from holdfast.events import Bus, LogSink, TokenCount
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
 

@@ -10,7 +10,7 @@ from langchain.agents.middleware import SummarizationMiddleware as Theirs
 from langchain_core.messages import AIMessage, AnyMessage
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.testing.archive import MemoryArchive
+from holdfast.context.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
 

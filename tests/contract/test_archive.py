@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.archive import Archive, FileArchive
+from holdfast.context.archive import Archive, FileArchive, MemoryArchive
 from holdfast.context.recall import read_history, search_history
 from holdfast.context.records import SummaryRecord, message_of, record_of, records_of
 from holdfast.context.view import PlainForge, PlainMessage
 from holdfast.errors import InputError
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.disk import SimulatedDisk
 

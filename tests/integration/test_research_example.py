@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.offline.documents import Library, read_folder
+from holdfast.offline.documents import Library
+from holdfast.offline.sources import read_folder
 from holdfast.session.files import FileSessionStore
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
-from holdfast.workflow.definition import load_workflow
 from holdfast.workflow.launcher import run_workflow
 from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.workflow_file import load_workflow
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "research"

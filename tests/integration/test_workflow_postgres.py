@@ -15,8 +15,7 @@ from holdfast.errors import Locked
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.control import approve, cancel
 from holdfast.workflow.launcher import Launcher
-from holdfast.workflow.run_settings import settings_of
-from holdfast.workflow.stores import open_store
+from holdfast.workflow.run_settings import open_session_store, settings_of
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_a_session_in_a_database_is_approved_and_cancelled_from_elsewhere(wanted
     workflow["stages"][0]["approve"] = True
     assert launcher(wanted, agent).run(workflow, session_id="s1").status == "paused"
     one = launcher(wanted, agent)
-    store = open_store(settings_of([one._session_config]), one._config, disk=one.disk, clock=SystemClock())
+    store = open_session_store(settings_of([one._session_config]), one._config, disk=one.disk, clock=SystemClock())
     approve(store, "s1")
     ended: list[str] = []
     thread = threading.Thread(target=lambda: ended.append(one.resume("s1").status))

@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
+from holdfast.context.archive import MemoryArchive
 from holdfast.context.compaction import Move, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
 from holdfast.context.summarizing import Ask, SummaryError
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Messages, Never, Size, Tokens
 from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, text_of, view_of
-from holdfast.context.window import Keeper, Prepared, Room
+from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError
 from holdfast.events import Bus
-from holdfast.testing.archive import MemoryArchive
 from holdfast.tokens.counter import BaseCounter
 
 
@@ -74,7 +74,7 @@ class World:
     """A thread with its keeper, its archive, and everything that was ever said in it."""
 
     rng: random.Random
-    keeper: Keeper
+    keeper: ContextWindow
     hostile: Hostile
     archive: MemoryArchive = field(default_factory=MemoryArchive)
     said: dict[str, PlainMessage] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def pairs_are_whole(messages: list[Any], *, pending: bool = False) -> None:
         index += 1 + len(results)
 
 
-def check(world: World, prepared: Prepared, room: Room) -> None:
+def check(world: World, prepared: Prepared, room: WindowLimits) -> None:
     sent = list(prepared.messages)
     tokens = room.fixed + COUNTER.count_messages(sent)
     assert tokens <= room.cap, f"{tokens} tokens are sent and {room.cap} fit"
@@ -217,9 +217,9 @@ def run_example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: boo
         ask=ask,
         limit=partial(int, rng.choice([900, 4000])),
     )
-    keeper = Keeper(Policy(trigger=trigger, keep=keep), how, COUNTER, Bus())
+    keeper = ContextWindow(Policy(trigger=trigger, keep=keep), how, COUNTER, Bus())
     world = World(rng, keeper, HOSTILE[hostile])
-    room = Room(window, int(window * 0.9), rng.randint(0, window // 10))
+    room = WindowLimits(window, int(window * 0.9), rng.randint(0, window // 10))
     for _ in range(steps):
         for _ in range(rng.randint(1, 4)):
             world.grow()

@@ -12,10 +12,10 @@ from holdfast.session.output import StageOutput
 from holdfast.session.state import Session
 from holdfast.workflow import transitions
 from holdfast.workflow.agent import StageResult
-from holdfast.workflow.definition import Stage, Workflow, parse_workflow
-from holdfast.workflow.graph import ancestors
-from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Tries, judge
+from holdfast.workflow.definition import Stage, Workflow, ancestors
+from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Tries, verdict_on
 from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
+from holdfast.workflow.workflow_file import parse_workflow
 
 AT = "2026-01-01T00:00:00.000Z"
 
@@ -139,7 +139,7 @@ def test_whatever_an_agent_answers_the_tries_of_a_stage_come_to_an_end(answers: 
     tries = Tries.of(stage)
     for count, answer in enumerate([*answers, *["no json"] * 20], start=1):
         failed = isinstance(answer, BaseException)
-        verdict = judge(stage, tries, None if failed else StageResult(output=answer), answer if failed else None)
+        verdict = verdict_on(stage, tries, None if failed else StageResult(output=answer), answer if failed else None)
         if isinstance(verdict, Accept | Fail):
             assert count <= 2 + retries + repairs
             if isinstance(verdict, Accept):

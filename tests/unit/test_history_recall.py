@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.context.archive import Archive
+from holdfast.context.archive import Archive, MemoryArchive
 from holdfast.context.recall import search_history
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
-from holdfast.testing.archive import MemoryArchive
 from holdfast.text.words import terms
 
 FACTS: list[list[str]] = json.loads((Path(__file__).parents[1] / "fixtures" / "recall" / "planted.json").read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ from holdfast.errors import InputError
 from holdfast.memory.changing import Edit
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.quarantine import Held
+from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "memory" / "with_summaries.json"
@@ -184,3 +185,21 @@ def test_every_command_has_an_example() -> None:
         assert "Example" in run(command, "--help")
         assert "--agent" in run(command, "--help")
         assert "--json" in run(command, "--help")
+
+
+def test_conversations_that_were_given_up_are_tried_again(base: Path) -> None:
+    """M8: the log says that they wait until somebody asks."""
+    assert run("retry") == "No conversation was given up.\n"
+
+    class Away:
+        def extract(self, turns: Any, facts: Any) -> Any:
+            raise TimeoutError("the model is away")
+
+    with MemoryService.at(base, extractor=Away()) as memory:
+        memory.queue.retry = Retry(attempts=1)
+        memory.enqueue("t", [Turn("m1", "user", "I prefer short answers.")])
+        assert memory.flush().failed == 1
+        assert memory.status().given_up == 1
+    assert value("retry") == {"retried": 1, "learned": 1, "failed": 0, "waiting": 0}
+    assert "prefers short answers" in run("show")
+    assert value("retry")["retried"] == 0

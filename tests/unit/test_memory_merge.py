@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.memory.facts import Candidate, Decision, Fact
-from holdfast.memory.merge import apply, evict, find_related, relation
+from holdfast.memory.merge import apply, evict, find_related, relation, value_of
 
 NOW = "2026-03-01T10:00:00Z"
 
@@ -78,3 +80,26 @@ def test_eviction_weighs_confidence_confirmation_and_age_and_keeps_corrections()
     assert [fact.id for fact in evict(facts, 1, NOW)[0]] == ["correction"]
     assert evict(facts, 6, NOW) == (facts, ())
     assert evict(facts, 0, NOW)[0] == ()
+
+
+def test_what_a_fact_is_worth_by_each_of_its_terms() -> None:
+    """M11: half of it confidence, a quarter confirmations (8 of them are all), a quarter freshness with a half-life of 180 days each."""
+    now = "2026-06-30T00:00:00Z"
+    today = Fact("a", "x", confidence=1.0, created=now)
+    old = replace(today, created="2026-01-01T00:00:00Z")  # 180 days ago
+    assert value_of(today, now) == pytest.approx(0.5 + 0.25 / 3 + 0.25)
+    assert value_of(replace(today, confidence=0.5), now) == pytest.approx(0.25 + 0.25 / 3 + 0.25)
+    assert value_of(replace(today, confirmations=3), now) == pytest.approx(0.5 + 0.25 * 2 / 3 + 0.25)
+    assert value_of(replace(today, confirmations=100), now) == pytest.approx(1.0)
+    assert value_of(old, now) == pytest.approx(0.5 + 0.25 / 3 + 0.125)
+    assert value_of(replace(old, confirmations=3), now) == pytest.approx(0.5 + 0.25 * 2 / 3 + 0.25 * 0.5 ** (1 / 3))
+    assert value_of(replace(old, confirmed=now), now) == value_of(today, now)
+    assert value_of(replace(today, category="correction"), now) == pytest.approx(value_of(today, now) + 2.0)
+    assert value_of(replace(today, status="provisional"), now) == pytest.approx(value_of(today, now) - 0.5)
+
+
+def test_of_two_facts_that_differ_in_confirmations_alone_the_less_confirmed_goes() -> None:
+    """M11"""
+    once = Fact("once", "x", confidence=0.9, created=NOW, confirmed=NOW)
+    often = replace(once, id="often", confirmations=4)
+    assert [fact.id for fact in evict((often, once), 1, NOW)[1]] == ["once"]

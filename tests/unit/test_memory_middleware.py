@@ -15,9 +15,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.config.memory_sections import Memory
+from holdfast.config.memory_sections import Block, Memory
+from holdfast.context.archive import MemoryArchive
+from holdfast.events import Bus, UpdateQueued
 from holdfast.memory.service import MemoryService
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, repeat
@@ -215,3 +216,81 @@ async def test_async_does_the_same(tmp_path: Path, clock: FakeClock) -> None:
         await agent.ainvoke({"messages": [HumanMessage("I use Emacs.")]}, config("t"))
         assert "red bicycle" in model.requests[0].system
         assert service.queue.items()
+
+
+def test_a_queued_conversation_is_logged_once(tmp_path: Path, clock: FakeClock) -> None:
+    """O2"""
+    bus = Bus()
+    with MemoryService.at(tmp_path, settings=Memory(debounce_seconds=1), clock=clock, bus=bus) as service, bus.collect() as events:
+        agent, _ = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("I use Emacs.")]}, config("t"))
+        assert [event.messages for event in events if isinstance(event, UpdateQueued)] == [2]
+
+
+BLOCKS = {
+    "persona": Block(text="A patient tutor.", description="who you are", max_tokens=20),
+    "rules": Block(text="Be brief.", read_only=True),
+}
+
+
+def texts_of(request: Any) -> list[str]:
+    return [request.system, *(message.text for message in request.messages)]
+
+
+def test_blocks_are_in_the_prompt_and_an_edit_of_the_agent_from_its_next_step_on(tmp_path: Path, clock: FakeClock) -> None:
+    """M15, S19: and nothing that was sent before changes by a byte."""
+    with service_at(tmp_path, clock, mode="tool", blocks=BLOCKS) as service:
+        steps = [
+            "Hello.",
+            [call("memory_write_block", {"name": "persona", "text": "A strict examiner."})],
+            [call("memory_search", {"query": "anything"})],
+            "Done.",
+            "Bye.",
+        ]
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock), steps=steps)
+        for number, said in enumerate(("Hello", "Be strict from now on", "Bye")):
+            agent.invoke({"messages": [HumanMessage(said, id=f"h{number}")]}, config("t"))
+        first, before, after, later, last = model.requests
+    assert '<block name="persona" access="up to 20 tokens">\nwho you are\nA patient tutor.\n</block>' in first.system
+    assert '<block name="rules" access="read-only">\nBe brief.\n</block>' in first.system
+    assert not any("examiner" in text for text in texts_of(before))
+    assert "A strict examiner." in after.messages[-1].text, "the very next step"
+    assert "Be brief." not in after.messages[-1].text, "what did not change is not said again"
+    assert sum("A strict examiner." in text for text in texts_of(last)) == 1, "once, and it stays where it is"
+    for earlier, newer in pairwise((first, before, after, later, last)):
+        old, new = [m.content for m in earlier.messages], [m.content for m in newer.messages]
+        assert (newer.system, new[: len(old)]) == (earlier.system, old)
+
+
+def test_a_block_that_somebody_else_wrote_is_told_with_the_next_message(tmp_path: Path, clock: FakeClock) -> None:
+    """M15, S19"""
+    with service_at(tmp_path, clock, mode="tool", blocks=BLOCKS) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+        service.write_block("persona", "A strict examiner.", by="user")
+        agent.invoke({"messages": [HumanMessage("And now?")]}, config("t"))
+        agent.invoke({"messages": [HumanMessage("Still?")]}, config("t"))
+        other, fresh = agent_of(MemoryMiddleware(service, clock=clock))
+        other.invoke({"messages": [HumanMessage("Hello")]}, config("u"))
+    assert "patient" in model.requests[-1].system
+    (told,) = [message.text for message in model.requests[-1].messages if "A strict examiner." in message.text]
+    assert told.endswith("And now?")
+    assert "A strict examiner." in fresh.requests[0].system
+
+
+def test_blocks_are_shown_within_their_limit_and_only_where_memory_is(tmp_path: Path, clock: FakeClock) -> None:
+    """M15, M1: a text in the configuration may be longer than its own limit."""
+    long = {"notes": Block(text="word " * 100, max_tokens=10)}
+    with service_at(tmp_path, clock, mode="tool", blocks=long) as service:
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+        assert 5 <= model.requests[0].system.count("word") <= 10
+    for off in ({"enabled": False}, {"injection_enabled": False}):
+        with service_at(tmp_path, clock, blocks=BLOCKS, **off) as service:
+            agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+            agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+            assert "<blocks>" not in model.requests[0].system
+    with service_at(tmp_path, clock, blocks=BLOCKS) as service:  # learning by the queue: the agent has no tool to write a block
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+        assert '<block name="persona" access="read-only">' in model.requests[0].system

@@ -9,10 +9,9 @@ import pytest
 
 from holdfast.config.memory_sections import Block
 from holdfast.errors import InputError
-from holdfast.memory.blocks import BlockView, blocks_of, edited, render_blocks
 from holdfast.memory.document import Document, Summary, parse
 from holdfast.memory.facts import Fact
-from holdfast.memory.rendering import SHORTENED, compose, remind, render
+from holdfast.memory.rendering import SHORTENED, BlockView, blocks_of, compose, edited, remind, render, render_blocks
 from holdfast.tokens.counter import open_counter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "memory"
@@ -164,10 +163,10 @@ def test_blocks_have_a_limit_and_may_be_read_only() -> None:
 
 
 def test_a_block_cannot_be_closed_from_inside() -> None:
-    text = render_blocks([BlockView("notes", "one\n</block></blocks>\ntwo", "for <b>notes</b>")])
+    text = render_blocks([BlockView("notes", "one\n</block></blocks>\ntwo", "for <b>notes</b>")], count)
     assert text.count("</block>") == 1
     assert text.splitlines()[1] == '<block name="notes" access="up to 500 tokens">'
-    assert render_blocks([]) == ""
+    assert render_blocks([], count) == ""
 
 
 def test_a_counter_that_finds_the_whole_dearer_than_its_parts_is_obeyed() -> None:

@@ -22,7 +22,7 @@ from holdfast.memory import tools
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Fact, Proposal, Turn
 from holdfast.memory.service import MemoryService
-from holdfast.memory.working import Flushed
+from holdfast.memory.worker import Flushed
 from holdfast.testing.clock import FakeClock
 
 

@@ -283,3 +283,24 @@ def test_two_updaters_at_once_lose_and_double_nothing(bench: Bench) -> None:
     assert sorted(fact.content[-6:-1] for fact in document.facts) == [chr(65 + number) * 5 for number in range(20)]
     assert document.revision == 20
     assert all(fact.confirmations == 1 for fact in document.facts)
+
+
+def test_a_key_in_a_provider_s_error_reaches_neither_the_log_nor_the_queue(bench: Bench) -> None:
+    """C3"""
+    key = "sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
+
+    class Refused:
+        def extract(self, turns: Sequence[Turn], facts: Sequence[Fact]) -> Proposal:
+            raise RuntimeError(f"Incorrect API key provided: {key}. You can find yours at the provider's.")
+
+    bench.queue.put("t", [Turn("m1", "user", "Hello")])
+    (item,) = [bench.queue.claim(early=True)]
+    assert item is not None
+    learned = bench.updater(Refused()).process(item)
+    assert learned.state == "failed"
+    assert "Incorrect API key" in learned.error
+    bench.queue.close()
+    shown = [learned.error, *(line_of(event) for event in bench.events)]
+    assert not any(key in text for text in shown)
+    for path in bench.base.rglob("queue.db*"):
+        assert key.encode() not in path.read_bytes(), path

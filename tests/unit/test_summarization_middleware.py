@@ -14,11 +14,11 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.context.archive import MemoryArchive
 from holdfast.context.compaction import LEAD
 from holdfast.context.window import SummaryFailed
 from holdfast.errors import BudgetError, ConfigError
 from holdfast.events import Bus, line_of
-from holdfast.testing.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, delay, raises, repeat
 from holdfast.tokens.accounts import Accounts
@@ -381,13 +381,16 @@ async def test_async_does_the_same() -> None:
 
 async def test_a_cancelled_run_stays_cancelled() -> None:
     """S16"""
-    middleware = made(summarizer(delay(30, "late")), timeout=60)
-    agent = create_agent(runner(), [], middleware=[middleware])
+    model, running = summarizer(delay(30, "late")), runner()
+    agent = create_agent(running, [], middleware=[made(model, timeout=60)])
     task = asyncio.create_task(agent.ainvoke({"messages": [*talk(20), HumanMessage("go", id="n")]}))
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        while not model.requests:  # it is cancelled in the middle of the summary, not before
+            await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert not running.requests, "nothing goes on after it"
 
 
 def test_a_model_that_fails_after_the_summary_does_not_cost_a_second_one() -> None:

@@ -14,7 +14,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.state import ThreadState, merge_messages
-from holdfast.testing.archive import MemoryArchive
+from holdfast.context.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
 

@@ -19,12 +19,11 @@ def sessions(config: Path | None, session_config: Path | None = None) -> Iterato
     from holdfast.clock import SystemClock
     from holdfast.config.loading import load_config
     from holdfast.durable.disk import REAL
-    from holdfast.workflow.run_settings import settings_of
-    from holdfast.workflow.stores import open_store
+    from holdfast.workflow.run_settings import open_session_store, settings_of
 
     loaded = open_config(config)
     own = load_config(session_config) if session_config is not None else None
-    store = open_store(settings_of([loaded, own]), loaded, disk=REAL, clock=SystemClock())
+    store = open_session_store(settings_of([loaded, own]), loaded, disk=REAL, clock=SystemClock())
     try:
         yield store
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -109,20 +110,27 @@ def _build(reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathL
         raise ConfigError(
             "the file must be a mapping of sections, such as `models:` and `memory:`.", file=reading.file, line=reading.line(()) or 1
         )
-    raw = Raw(reading.values or {})
+    if not reading.values:  # all defaults: there is nothing to upgrade, to check or to warn about
+        return _come_from(Config(), reading, replace(reading, values={}), environ, cwd)
     migrated = migrate(reading)
     check = KeyCheck(migrated.reading, environ)
     values = check.root(Config, migrated.reading.values)
     config, errors = _validated(values, migrated.reading)
-    file = Path(reading.file) if reading.file is not None else None
     if config is not None:
-        base, source = base_directory(file, environ, cwd)
-        config._come_from(file=file, base=base, base_source=source, warnings=(), raw=raw, reading=migrated.reading)
+        _come_from(config, reading, migrated.reading, environ, cwd)
         if not errors and not check.errors:
             errors.extend(checks.contradictions(config))
     raise_all([*check.errors, *(error for error in errors if not _is_explained(error, check.errors))])
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
     config._warnings = tuple(sorted(_notices(config, check, values, migrated), key=lambda notice: notice.line or 0))
+    return config
+
+
+def _come_from(config: Config, read: Reading, upgraded: Reading, environ: Mapping[str, str], cwd: str | PathLike[str] | None) -> Config:
+    """The configuration, with what it came from and where its state is."""
+    file = Path(read.file) if read.file is not None else None
+    base, source = base_directory(file, environ, cwd)
+    config._come_from(file=file, base=base, base_source=source, warnings=(), raw=Raw(read.values or {}), reading=upgraded)
     return config
 
 

@@ -1,4 +1,4 @@
-"""What `config check` tells about a file that loads (ignored, missing, without effect), and errors that come in company."""
+"""What is wrong with a setting, in plain words, and what `config check` tells about a file that loads. Secrets are not repeated."""
 
 from __future__ import annotations
 

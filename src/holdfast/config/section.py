@@ -1,4 +1,7 @@
-"""What all sections have in common: environment values read at use, secrets that are never shown, and rules for keys nobody knows."""
+"""What all sections have in common: environment values read at use, secrets that are never shown, and rules for keys nobody knows.
+
+The kinds of value that settings have are here too; each says in plain words what would fit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`Config`: the whole configuration as one object, with an attribute for each section. The sections themselves are in `*_section(s).py`."""
+"""`Config`: the whole configuration as one object, with an attribute for each section.
+
+Here are the sections of models, tools, sub-agents, sandbox, skills, title, server, logging and limits; those of summarization, memory,
+knowledge and sessions are in `memory_sections.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 One folder per thread. `archive.jsonl` is the truth: it only grows, each line is a record with a checksum, and a person can read it.
 `archive.sqlite` is the full-text index; it may be removed at any time and is made again from the log.
+
+A search result is the message, the sentence that matched, and why.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from os import PathLike
 from typing import Protocol
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.context.forgetting import Oblivion
 from holdfast.context.history_index import SPOKEN, kind_of
 from holdfast.context.records import MessageRecord, Record, SummaryRecord
-from holdfast.context.thread_log import LOG_NAME, Catalogue, ThreadLog
-from holdfast.durable.disk import REAL, Disk
+from holdfast.context.thread_log import Doomed, RecordIndex, ThreadLog, log_key
+from holdfast.durable.disk import REAL, Disk, RealDisk
 from holdfast.errors import InputError, OutsideRoot
 from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
+from holdfast.storage.backend import Backend
+from holdfast.storage.files import FileBackend
+from holdfast.storage.memory import MemoryBackend
 from holdfast.text.normalise import normalise
 
 _PHRASE = re.compile(r"[\"“„«]([^\"“”„«»]{2,200})[\"“”»]")
@@ -42,26 +46,26 @@ class Hit:
     marks: tuple[tuple[int, int], ...] = ()
 
 
-def phrases_in(query: str) -> tuple[str, ...]:
+def _phrases_in(query: str) -> tuple[str, ...]:
     """What stands in quotes, in its compared form: messages that say exactly that come first."""
     return tuple(found for phrase in _PHRASE.findall(query) if (found := normalise(phrase)))
 
 
-def wanted(query: str, top_k: int) -> int:
+def _wanted(query: str, top_k: int) -> int:
     """How many hits to ask the index for."""
-    return max(top_k, _DEEPER) if phrases_in(query) else top_k
+    return max(top_k, _DEEPER) if _phrases_in(query) else top_k
 
 
-def hits_of(query: str, found: Iterable[Found], read: Callable[[Found], MessageRecord | None], top_k: int) -> list[Hit]:
+def _hits_of(query: str, found: Iterable[Found], read: Callable[[Found], MessageRecord | None], top_k: int) -> list[Hit]:
     """The messages that were found, those with the quoted phrases first."""
     pairs = [(one, record) for one in found if (record := read(one)) is not None]
-    phrases = phrases_in(query)
+    phrases = _phrases_in(query)
     if phrases:
         pairs.sort(key=lambda pair: -sum(phrase in normalise(pair[1].text) for phrase in phrases))
     return [_hit(one, record) for one, record in pairs[:top_k]]
 
 
-def literal_hits(query: str, newest_first: Iterable[MessageRecord], top_k: int) -> list[Hit]:
+def _literal_hits(query: str, newest_first: Iterable[MessageRecord], top_k: int) -> list[Hit]:
     """Messages that hold the query as it is written: for queries without a word (emoji, signs) and parts of words."""
     needle = normalise(query)
     found: list[Hit] = []
@@ -208,14 +212,17 @@ def moment_text(moment: Moment) -> str | None:
     return moment.removesuffix("Z")
 
 
-class FileArchive:
-    """The archive in `base/threads/`. Closing is not needed for anything to be safe; it frees the open indexes."""
+class StoredArchive:
+    """The archive in a storage backend, and its full-text indexes as files in `indexes` (in memory without it).
+
+    Closing is not needed for anything to be safe; it frees the open indexes.
+    """
 
     def __init__(
-        self, base: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None, lock_timeout: float | None = 10.0
+        self, backend: Backend, *, indexes: str | PathLike[str] | None = None, clock: Clock | None = None, lock_timeout: float | None = 10.0
     ) -> None:
-        self.base = os.fspath(base)
-        self._disk = disk
+        self.backend = backend
+        self._indexes = None if indexes is None else os.fspath(indexes)
         self._clock = clock or SystemClock()
         self._timeout = lock_timeout
         self._lock = threading.Lock()
@@ -226,17 +233,17 @@ class FileArchive:
         return self._thread(thread).add(given, stamp(self._clock.now())) if given else 0
 
     def has(self, thread: str, ids: Iterable[str]) -> set[str]:
-        catalogue = self._thread(thread).catalogue()
-        return {id for id in ids if catalogue.holds(id)}
+        known = self._thread(thread).known()
+        return {id for id in ids if known.holds(id)}
 
     def read(self, thread: str, id: str, around: int = 0) -> Passage | None:
         log = self._thread(thread)
-        return passage_of(log.catalogue(), id, around, lambda index: self._message(log, index))
+        return _passage_of(log.known(), id, around, lambda index: self._message(log, index))
 
     def originals(self, thread: str, ids: Iterable[str]) -> dict[str, MessageRecord]:
         log = self._thread(thread)
-        catalogue = log.catalogue()
-        found = {id: self._message(log, index) for id in ids if (index := catalogue.find(id)) is not None}
+        known = log.known()
+        found = {id: self._message(log, index) for id in ids if (index := known.find(id)) is not None}
         return {id: record for id, record in found.items() if record is not None}
 
     def search(
@@ -245,43 +252,37 @@ class FileArchive:
         log = self._thread(thread)
         kinds = kinds_for(role)
         since, until = moment_text(after), moment_text(before)
-        if top_k < 1 or not query.strip() or log.size() == 0:
+        if top_k < 1 or not query.strip() or log.is_empty():
             return []
-        found = log.index.search(query, wanted(query, top_k), kinds=kinds, after=since, before=until)
+        found = log.index.search(query, _wanted(query, top_k), kinds=kinds, after=since, before=until)
         if found:
-            return hits_of(query, found, lambda one: log.read_at(one.ref), top_k)
-        return literal_hits(query, filtered(reversed(self.messages(thread)), kinds, since, until), top_k)
+            return _hits_of(query, found, lambda one: log.read_at(one.ref), top_k)
+        return _literal_hits(query, filtered(reversed(self.messages(thread)), kinds, since, until), top_k)
 
     def messages(self, thread: str) -> list[MessageRecord]:
         log = self._thread(thread)
         records = {(record.id, record.mark): record for record in log.records() if isinstance(record, MessageRecord)}
-        catalogue = log.catalogue()
-        held = (catalogue.messages[index] for index in catalogue.order())
-        return [records[key] for one in held if (key := (one.id, one.mark)) in records]
+        known = log.known()
+        infos = (known.messages[index] for index in known.order())
+        return [records[key] for one in infos if (key := (one.id, one.mark)) in records]
 
     def summaries(self, thread: str) -> list[SummaryRecord]:
         return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
 
     def threads(self) -> list[str]:
-        root = self._root
-        if self._disk.kind(root) != "folder":
-            return []
-        names = [name for name in self._disk.list(root) if _THREAD.fullmatch(name)]
-        return [name for name in names if self._disk.kind(os.path.join(root, name, LOG_NAME)) == "file"]  # noqa: PTH118
+        names = [name for name in self.backend.children("threads") if _THREAD.fullmatch(name)]
+        return [name for name in names if self.backend.mark(log_key(name)) is not None]
 
     def stats(self, thread: str) -> Stats:
         log = self._thread(thread)
-        if log.size() == 0:
-            return Stats(thread)
-        damage = tuple(f"{one.length} bytes at byte {one.position} of {log.path}: {one.reason}" for one in log.damage())
-        return stats_of(thread, log.catalogue(), log.size(), damage)
+        return Stats(thread) if log.is_empty() else _stats_of(thread, log.known(), log.size(), tuple(log.damage()))
 
     def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
-        oblivion = Oblivion(text=text, ids=ids)
+        doomed = Doomed(text=text, ids=ids)
         result = Forgotten()
         for name in self.threads() if thread is None else [check_thread(thread)]:
-            gone, damaged = self._thread(name).forget(oblivion)
-            result = forgotten_of(result, name, gone, damaged)
+            gone, damaged = self._thread(name).forget(doomed)
+            result = _forgotten_of(result, name, gone, damaged)
         return result
 
     def prune(self, older_than: datetime) -> Forgotten:
@@ -289,7 +290,7 @@ class FileArchive:
         result = Forgotten()
         for name in self.threads():
             gone = self._thread(name).keep_only(lambda record: record.time >= limit)
-            result = forgotten_of(result, name, gone, 0)
+            result = _forgotten_of(result, name, gone, 0)
         return result
 
     def close(self) -> None:
@@ -300,32 +301,50 @@ class FileArchive:
         for log in logs:
             log.close()
 
-    @property
-    def _root(self) -> str:
-        return os.path.join(self.base, "threads")  # noqa: PTH118  # a disk knows paths as text
-
     def _thread(self, thread: str) -> ThreadLog:
         name = check_thread(thread)
         with self._lock:
-            folder = self._beneath(name)
-            log = self._open.pop(name, None) or ThreadLog(folder, self._disk, self._timeout)
+            log = self._open.pop(name, None) or ThreadLog(self.backend, name, self._index_path(name), self._timeout)
             self._open[name] = log
             while len(self._open) > _OPEN_THREADS:
                 self._open.popitem(last=False)[1].close()
             return log
 
-    def _beneath(self, name: str) -> str:
-        """The thread's folder; OutsideRoot if a link there leads anywhere else."""
-        folder = os.path.join(self._disk.resolve(self._root), name)  # noqa: PTH118
-        path = os.path.join(folder, LOG_NAME)  # noqa: PTH118
-        if self._disk.resolve(path) != path:
-            raise OutsideRoot(f"{path} leads out of its folder by a link.", path=path, operation="open", hint="Remove the link.")
-        return folder
+    def _index_path(self, name: str) -> str | None:
+        return None if self._indexes is None else os.path.join(self._indexes, name, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
 
     @staticmethod
     def _message(log: ThreadLog, index: int) -> MessageRecord | None:
-        record = log.read(log.catalogue().messages[index])
+        record = log.read(log.known().messages[index])
         return record if isinstance(record, MessageRecord) else None
+
+
+class FileArchive(StoredArchive):
+    """The archive in `base/threads/`, one folder for each thread."""
+
+    def __init__(
+        self, base: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None, lock_timeout: float | None = 10.0
+    ) -> None:
+        self.base = os.fspath(base)
+        self._disk = disk
+        self._root = os.path.join(disk.resolve(self.base), "threads")  # noqa: PTH118
+        backend = FileBackend(self.base, disk=disk, clock=clock, timeout=lock_timeout)
+        indexes = self._root if isinstance(disk, RealDisk) else None  # SQLite has no other
+        super().__init__(backend, indexes=indexes, clock=clock, lock_timeout=lock_timeout)
+
+    def _thread(self, thread: str) -> ThreadLog:
+        """OutsideRoot if a link in the thread's folder leads anywhere else."""
+        path = os.path.join(self._disk.resolve(self._root), check_thread(thread), "archive.jsonl")  # noqa: PTH118
+        if self._disk.resolve(path) != path:
+            raise OutsideRoot(f"{path} leads out of its folder by a link.", path=path, operation="open", hint="Remove the link.")
+        return super()._thread(thread)
+
+
+class MemoryArchive(StoredArchive):
+    """The archive in this process's memory, for tests and for conversations that need not be kept."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        super().__init__(MemoryBackend(clock=clock), clock=clock)
 
 
 def kinds_for(role: str | None) -> frozenset[str]:
@@ -338,15 +357,15 @@ def kinds_for(role: str | None) -> frozenset[str]:
     return frozenset({known})
 
 
-def passage_of(catalogue: Catalogue, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
+def _passage_of(known: RecordIndex, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
     """A message and its neighbours, read one by one."""
-    index = catalogue.find(id)
+    index = known.find(id)
     record = read(index) if index is not None else None
     if index is None or record is None:
         return None
-    order = catalogue.order()
+    order = known.order()
     at, reach = order.index(index), max(around, 0)
-    older = [other for other in catalogue.versions(record.id) if other != index and not catalogue.messages[other].reference]
+    older = [other for other in known.versions(record.id) if other != index and not known.messages[other].reference]
     earlier, later = order[max(at - reach, 0) : at], order[at + 1 : at + 1 + reach]
     before, after, versions = (tuple(one for other in part if (one := read(other)) is not None) for part in (earlier, later, older))
     return Passage(record, before, after, versions)
@@ -359,14 +378,14 @@ def filtered(records: Iterable[MessageRecord], kinds: frozenset[str], since: str
             yield record
 
 
-def stats_of(thread: str, catalogue: Catalogue, size: int, damage: tuple[str, ...] = ()) -> Stats:
-    """The counts of a catalogue."""
-    times = sorted(held.time for held in (*catalogue.messages, *catalogue.summaries) if held.time)
+def _stats_of(thread: str, known: RecordIndex, size: int, damage: tuple[str, ...] = ()) -> Stats:
+    """The counts of a known."""
+    times = sorted(held.time for held in (*known.messages, *known.summaries) if held.time)
     return Stats(
         thread,
-        messages=len(catalogue.messages),
-        summaries=len(catalogue.summaries),
-        tokens=sum(held.tokens for held in catalogue.messages),
+        messages=len(known.messages),
+        summaries=len(known.summaries),
+        tokens=sum(held.tokens for held in known.messages),
         bytes=size,
         first=times[0] if times else "",
         last=times[-1] if times else "",
@@ -374,7 +393,7 @@ def stats_of(thread: str, catalogue: Catalogue, size: int, damage: tuple[str, ..
     )
 
 
-def forgotten_of(so_far: Forgotten, thread: str, gone: list[Record], damaged: int) -> Forgotten:
+def _forgotten_of(so_far: Forgotten, thread: str, gone: list[Record], damaged: int) -> Forgotten:
     """What was forgotten up to now and in this thread."""
     if not gone and not damaged:
         return so_far

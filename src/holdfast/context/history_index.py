@@ -7,123 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
-from itertools import islice
 from typing import Any
 
 from holdfast.context.records import MessageRecord, record_from
-from holdfast.durable.disk import REAL, Disk, closing
+from holdfast.durable.disk import REAL
 from holdfast.durable.lock import Lock
-from holdfast.durable.records import Damage, Entry, find_end, parse, segments
 from holdfast.errors import Damaged, Locked, StorageError
 from holdfast.search.fulltext import Document, Found, FullTextIndex, Shape
-
-_EDGE = 512
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """How far a log was read: the byte after the last sound record, and a digest of the log's beginning and of what lies before."""
-
-    position: int = 0
-    digest: str = ""
-
-    def written(self) -> str:
-        """As text, to be kept beside what was made from the log."""
-        return json.dumps([self.position, self.digest])
-
-
-START = Bookmark()
-
-
-def read_bookmark(text: str | None) -> Bookmark:
-    """What `written` gave; the start for anything else."""
-    try:
-        position, digest = json.loads(text or "")
-    except (ValueError, TypeError):
-        return START
-    return Bookmark(position, digest) if isinstance(position, int) and isinstance(digest, str) else START
-
-
-class Trail:
-    """Reads the log at `path` piecewise. Takes no lock: an append that is under way shows as damage at the tail, and is read later."""
-
-    def __init__(self, path: str, disk: Disk) -> None:
-        self.path = path
-        self.disk = disk
-
-    def size(self) -> int:
-        """How many bytes the log has; none if there is no file."""
-        try:
-            handle = self.disk.open(self.path)
-        except FileNotFoundError:
-            return 0
-        with closing(self.disk, handle):
-            return self.disk.size(handle)
-
-    def fits(self, bookmark: Bookmark) -> bool:
-        """Whether the log is still the one that was read up to here."""
-        return bookmark == START or self.bookmark(bookmark.position) == bookmark
-
-    def bookmark(self, position: int) -> Bookmark:
-        """A bookmark at the end of a record."""
-        if position == 0:
-            return START
-        try:
-            handle = self.disk.open(self.path)
-        except FileNotFoundError:
-            return START
-        with closing(self.disk, handle):
-            edges = self.disk.read(handle, 0, min(_EDGE, position)) + self.disk.read(handle, max(position - _EDGE, 0), min(_EDGE, position))
-        return Bookmark(position, blake2b(edges, digest_size=10).hexdigest())
-
-    def follow(self, bookmark: Bookmark = START) -> Iterator[Entry | Damage]:
-        """Records and damage after the bookmark, in order. Damage at the very end is marked as `tail`."""
-        bad: Damage | None = None
-        for position, segment in segments(self._chunks(bookmark.position), bookmark.position):
-            found = find_end(segment)
-            if found is None and not segment.strip():
-                continue  # the line break of a record that was read before it had one
-            if found is None:
-                bad = Damage(bad.position if bad else position, (bad.length if bad else 0) + len(segment), "the record does not check out")
-                continue
-            if bad is not None:
-                yield bad
-            record, length = found
-            whole = segment[length : length + 1] == b"\n"
-            end = position + length + whole
-            if not (position == 0 and "holdfast" in record):
-                yield Entry(position, end, record)
-            rest = position + len(segment) - end
-            bad = Damage(end, rest, "not the beginning of a record") if rest > 0 else None
-        if bad is not None:
-            yield Damage(bad.position, bad.length, bad.reason, tail=True)
-
-    def read(self, place: tuple[int, int]) -> dict[str, Any] | None:
-        """The record between two positions, or None if it is not there any more."""
-        start, end = place
-        try:
-            handle = self.disk.open(self.path)
-        except FileNotFoundError:
-            return None
-        with closing(self.disk, handle):
-            return parse(self.disk.read(handle, start, end - start).removesuffix(b"\n"))
-
-    def _chunks(self, offset: int) -> Iterator[bytes]:
-        try:
-            handle = self.disk.open(self.path)
-        except FileNotFoundError:
-            return
-        with closing(self.disk, handle):
-            while chunk := self.disk.read(handle, offset, _CHUNK):
-                offset += len(chunk)
-                yield chunk
-
+from holdfast.storage.backend import ABSENT, Backend, Records
 
 SHAPE = Shape({"text": 1.0, "calls": 0.7, "when": 0.4}, window=(0.5, 0.25), full_neighbour=20.0, b=0.6, rarity=1.5)
 SPOKEN = frozenset({"human", "ai", "tool", "system"})
@@ -134,13 +28,13 @@ _COMPANIONS = ("", "-wal", "-shm", "-journal")
 _BATCH = 1000
 
 
-def document_of(record: MessageRecord, position: int) -> Document:
+def document_of(record: MessageRecord, place: int) -> Document:
     """A message as the index takes it."""
     calls = [f"{name} {_arguments(given)}" for name, given in record.calls if name not in _RECALLING]
     if record.role == "tool" and record.name:
         calls.append(record.name)
     fields = {"text": record.text, "calls": "\n".join(calls), "when": _date_words(record.time)}
-    return Document(str(record.seq), fields, kind=kind_of(record), time=record.time, ref=position)
+    return Document(str(record.seq), fields, kind=kind_of(record), time=record.time, ref=place)
 
 
 def kind_of(record: MessageRecord) -> str:
@@ -152,11 +46,12 @@ def kind_of(record: MessageRecord) -> str:
 
 
 class HistoryIndex:
-    """The index at `path`, or in memory without one. `trail` is the log that it is made from."""
+    """The index at `path`, or in memory without one, made from the log under `key`."""
 
-    def __init__(self, path: str | None, trail: Trail) -> None:
+    def __init__(self, path: str | None, backend: Backend, key: str) -> None:
         self._file = self._path = path
-        self._trail = trail
+        self._backend = backend
+        self._key = key
         self._index: FullTextIndex | None = None
         self._inode = 0
 
@@ -200,8 +95,7 @@ class HistoryIndex:
 
     def _caught_up(self) -> FullTextIndex:
         index = self._opened()
-        bookmark = read_bookmark(index.note("seen"))
-        if self._trail.size() == bookmark.position and self._trail.fits(bookmark):
+        if index.note("seen") == (self._backend.mark(self._key) or ABSENT):
             return index
         if self._path is None:
             self._catch_up(index)
@@ -220,16 +114,17 @@ class HistoryIndex:
         return self._index
 
     def _catch_up(self, index: FullTextIndex) -> None:
-        bookmark = read_bookmark(index.note("seen"))
-        if not self._trail.fits(bookmark):
-            index.clear()
-            bookmark = START
-        entries = (item for item in self._trail.follow(bookmark) if isinstance(item, Entry))
-        for batch in _batches(entries):
-            index.add(_documents(batch), notes={"seen": self._mark(batch).written()})
-
-    def _mark(self, batch: Sequence[Entry]) -> Bookmark:
-        return self._trail.bookmark(batch[-1].end)
+        seen = index.note("seen")
+        while True:
+            piece = self._backend.read(self._key, after=seen, limit=_BATCH)
+            if piece.whole and seen is not None:
+                index.clear()  # the log is not the one that was read: something was forgotten, or it was put back from a copy
+            if not piece.records and piece.mark == seen:
+                return
+            index.add(_documents(piece), notes={"seen": piece.mark})
+            seen = piece.mark
+            if len(piece.records) < _BATCH:
+                return
 
 
 def remove_index(path: str) -> None:
@@ -241,16 +136,11 @@ def remove_index(path: str) -> None:
         REAL.sync_folder(os.path.dirname(path))  # noqa: PTH120
 
 
-def _documents(batch: Sequence[Entry]) -> Iterator[Document]:
-    for entry in batch:
-        record = record_from(entry.record)
+def _documents(piece: Records) -> Iterator[Document]:
+    for values, place in zip(piece.records, piece.places, strict=True):
+        record = record_from(values)
         if isinstance(record, MessageRecord):
-            yield document_of(record, entry.position)
-
-
-def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    while batch := list(islice(entries, _BATCH)):
-        yield batch
+            yield document_of(record, place)
 
 
 def _inode(path: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.context.compaction import Outcome
 from holdfast.context.view import marks_of, role_of, text_of
-from holdfast.context.window import Room
+from holdfast.context.window import WindowLimits
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.messages import Message
 
@@ -62,7 +62,7 @@ class Manifest:
 def manifest_of(
     messages: Sequence[Message],
     *,
-    room: Room,
+    room: WindowLimits,
     counter: TokenCounter,
     system: Message | None = None,
     tools: Iterable[object] = (),

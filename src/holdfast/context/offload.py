@@ -1,4 +1,4 @@
-"""Where the whole text of an oversize message goes, besides the archive: a file that the agent's own tools can read (A11, S10).
+"""Moving oversize text out of the window: the file it goes to, and the reference that stands in its place (S10, S12, A11).
 
 The file is in the thread's outputs, `{base}/threads/{thread}/user-data/outputs/moved/`, which an agent sees as
 `/mnt/user-data/outputs/moved/`.

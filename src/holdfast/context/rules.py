@@ -1,7 +1,8 @@
-"""Where a cut is legal: one small object for each invariant (S5, S6).
+"""Which histories are legal: where a cut may be made, and mending what no provider would accept (S5, S6).
 
-A rule says which messages may not leave (`stays`) and which ones stay or leave together (`ties`). `groups` folds all rules into
-the units that the planner moves.
+A rule says which messages may not leave (`stays`) and which ones stay or leave together (`ties`). `groups` folds all rules into the units
+that the planner moves. `repair` makes a history in which each call is followed by its results and nothing else: late results move up,
+missing ones are made up and say so, results that nobody asked for are taken out (the caller archives them first).
 """
 
 from __future__ import annotations

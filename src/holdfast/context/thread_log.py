@@ -1,30 +1,36 @@
-"""One thread's part of the archive on disk: its log, what is known of it in memory, and its index."""
+"""One thread's archive: its log behind the storage seam, what is known of its records in memory, and its full-text index."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.context.forgetting import Oblivion
-from holdfast.context.history_index import START, Bookmark, HistoryIndex, Trail
-from holdfast.context.records import MessageRecord, Record, record_from, written
+from holdfast.context.history_index import HistoryIndex
+from holdfast.context.records import MessageRecord, Record, record_from, restored, written
 from holdfast.context.view import MARK
-from holdfast.durable.append import AppendLog
-from holdfast.durable.disk import REAL, Disk, closing, read_whole
-from holdfast.durable.records import Damage, Entry
-from holdfast.durable.replace import replace, sweep
-from holdfast.errors import Locked, NotWritable
+from holdfast.errors import InputError, RevisionConflict
 from holdfast.ids import RandomIds
+from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put, Records
+from holdfast.text.needle import Needle
+
+Result = TypeVar("Result")
+SCHEMA = 1
+_TRIES = 5
+_PIECE = 1000
+_OURS = frozenset({"schema", "kind", "seq", "time", "mark", "after", "covers", "role", "type", "exact", "tokens"})  # nobody's words
+
+
+def log_key(thread: str) -> str:
+    """Where the log of a thread is kept."""
+    return f"threads/{thread}/archive.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A record that is there: its names, and its place in the log."""
+class RecordInfo:
+    """What is known of a record without reading it: its names, and its place in the log."""
 
     seq: int
     id: str
@@ -33,21 +39,24 @@ class Held:
     time: str
     tokens: int
     reference: bool
-    place: tuple[int, int]
+    place: int
 
 
-class Catalogue:
-    """The records of one thread. Not safe for threads by itself: who uses it holds the thread's lock."""
+class RecordIndex:
+    """In-memory index of one thread's records. Not thread-safe: who uses it holds the thread's lock.
+
+    It answers the two questions that make the archive safe to call twice: is this already there, and in which order was it said.
+    """
 
     def __init__(self) -> None:
-        self.messages: list[Held] = []
-        self.summaries: list[Held] = []
+        self.messages: list[RecordInfo] = []
+        self.summaries: list[RecordInfo] = []
         self.next_seq = 1
         self._ids: dict[str, list[int]] = {}
         self._marks: set[tuple[str, str]] = set()
         self._order: list[int] | None = None
 
-    def learn(self, values: Mapping[str, Any], place: tuple[int, int]) -> None:
+    def learn(self, values: Mapping[str, Any], place: int) -> None:
         """Take note of a record as it stands in the log. One that is there twice is noted once."""
         if isinstance(number := values.get("next"), int):  # after something was forgotten its numbers are not given again
             self.next_seq = max(self.next_seq, number)
@@ -132,10 +141,10 @@ class Catalogue:
                     pending.extend(reversed(followers.get(index, ())))
 
 
-def _held(values: Mapping[str, Any], place: tuple[int, int]) -> Held:
+def _held(values: Mapping[str, Any], place: int) -> RecordInfo:
     extras = values.get("extras")
     marks = extras.get("additional_kwargs", {}).get(MARK) if extras else None  # looked at without making a record: there are many
-    return Held(
+    return RecordInfo(
         seq=values.get("seq", 0),
         id=values["id"],
         mark=values["mark"],
@@ -147,150 +156,190 @@ def _held(values: Mapping[str, Any], place: tuple[int, int]) -> Held:
     )
 
 
-LOG_NAME = "archive.jsonl"
-INDEX_NAME = "archive.sqlite"
-SCHEMA = 1
+class Doomed:
+    """What is to be forgotten: the records that hold a text, wherever it stands in them, or have one of the ids. They go as a whole."""
+
+    def __init__(self, *, text: str | None = None, ids: Collection[str] | None = None) -> None:
+        if (text is None) == (ids is None):
+            raise InputError("say what to forget: either a text or ids.")
+        self._ids = None if ids is None else {ids} if isinstance(ids, str) else set(ids)
+        self._needle = Needle(text) if text is not None else Needle(*self._ids) if self._ids else None
+
+    def takes(self, record: Record) -> bool:
+        """Whether this record goes."""
+        if self._ids is not None:
+            return record.id in self._ids
+        said = {key: value for key, value in written(record).items() if key not in _OURS}
+        return self._needle is not None and self._needle.in_value(restored(said))
+
+    def scrubbed(self, record: Record) -> Record:
+        """A record that stays, without links whose name shows what is forgotten."""
+        if self._ids is not None or self._needle is None:
+            return record
+        if isinstance(record, MessageRecord):
+            return dataclasses.replace(record, after=None) if self._needle.in_text(record.after or "") else record
+        return dataclasses.replace(record, covers=tuple(id for id in record.covers if not self._needle.in_text(id)))
+
+    def shows_in(self, data: bytes) -> bool:
+        """Whether bytes that are no sound record any more still show it."""
+        return self._needle is not None and self._needle.in_bytes(data)
 
 
 class ThreadLog:
-    """The archive of the thread whose folder this is. Safe for many threads and processes.
+    """The archive of one thread. Safe for many threads and processes.
 
     The log alone is asked what is there: before anything is decided the part that others have written since is read.
     """
 
-    def __init__(self, folder: str, disk: Disk, timeout: float | None) -> None:
-        self.path = os.path.join(folder, LOG_NAME)  # noqa: PTH118  # a disk knows paths as text
-        self._folder = folder
-        self._disk = disk
-        self._log = AppendLog(self.path, schema=SCHEMA, disk=disk, timeout=timeout)
-        self._trail = Trail(self.path, disk)
-        self.index = HistoryIndex(self._index_path, self._trail)
+    def __init__(self, backend: Backend, thread: str, index_path: str | None, timeout: float | None) -> None:
+        self.key = log_key(thread)
+        self.index = HistoryIndex(index_path, backend, self.key)
+        self._backend = backend
+        self._timeout = timeout
         self._lock = threading.RLock()
-        self._catalogue = Catalogue()
-        self._bookmark = START
-        self._damage: list[Damage] = []
+        self._known = RecordIndex()
+        self._mark = ABSENT
 
     def add(self, records: Sequence[Record], time: str) -> int:
         """Write what is not there yet; on return all of it survives a power cut. Says how many were written."""
-        with self._lock, self._log.locked():
-            fresh = self.catalogue().admit(records, time=time)
-            self._log.append_many(written(record) for record in fresh)
-            return len(fresh)
+        with self._lock:
+            for _ in range(_TRIES):
+                try:
+                    return self._add(records, time)
+                except RevisionConflict:
+                    continue  # another process wrote first
+            with self._backend.locked(self.key, self._timeout):
+                while True:
+                    try:
+                        return self._add(records, time)
+                    except RevisionConflict:
+                        continue  # one of those that have not waited: each of them wrote something
 
-    def catalogue(self) -> Catalogue:
+    def known(self) -> RecordIndex:
         """What the log holds now."""
         with self._lock:
-            if not self._trail.fits(self._bookmark):
-                self._catalogue, self._bookmark, self._damage = Catalogue(), START, []
-            if self._trail.size() != self._bookmark.position:
-                self._learn()
-            return self._catalogue
+            if (self._backend.mark(self.key) or ABSENT) != self._mark:
+                self._learn(self._backend.read(self.key, after=None if self._mark == ABSENT else self._mark))
+            return self._known
 
-    def _learn(self) -> None:
-        end = self._bookmark.position
-        for item in self._trail.follow(self._bookmark):
-            if isinstance(item, Damage):
-                if not item.tail:
-                    self._damage.append(item)
-                continue
-            end = item.end
-            self._catalogue.learn(item.record, (item.position, item.end))
-        self._bookmark = self._trail.bookmark(end)
+    def is_empty(self) -> bool:
+        """Whether nobody has written to it."""
+        return self._backend.mark(self.key) is None
 
-    def read(self, held: Held) -> Record | None:
-        """The record that the catalogue names, or None if it was forgotten just now."""
-        values = self._trail.read(held.place)
+    def read(self, info: RecordInfo) -> Record | None:
+        """The record that the index names, or None if it was forgotten just now."""
+        values = self._backend.at(self.key, info.place)
         record = record_from(values) if values is not None else None
-        return record if record is not None and record.id == held.id else None
+        return record if record is not None and record.id == info.id else None
 
-    def read_at(self, position: int) -> MessageRecord | None:
-        """The message at a position that the index gave."""
-        item = next(iter(self._trail.follow(Bookmark(position))), None)
-        record = record_from(item.record) if isinstance(item, Entry) and item.position == position else None
+    def read_at(self, place: int) -> MessageRecord | None:
+        """The message at a place that the full-text index gave."""
+        values = self._backend.at(self.key, place)
+        record = record_from(values) if values is not None else None
         return record if isinstance(record, MessageRecord) else None
 
     def records(self) -> Iterator[Record]:
         """All records in the order of the log, each once."""
         seen: set[tuple[str, str]] = set()
-        for item in self._trail.follow():
-            record = record_from(item.record) if isinstance(item, Entry) else None
-            if record is not None and (record.id, record.mark) not in seen:
-                seen.add((record.id, record.mark))
-                yield record
+        for piece in self._pieces():
+            for values in piece.records:
+                record = record_from(values)
+                if record is not None and (record.id, record.mark) not in seen:
+                    seen.add((record.id, record.mark))
+                    yield record
 
-    def damage(self) -> list[Damage]:
-        """What does not check out. The tail is looked at with all writers kept out: an append under way is no damage."""
-        with self._lock:
-            self.catalogue()
-            try:
-                with self._log.locked():
-                    self.catalogue()
-                    tails = [item for item in self._trail.follow(self._bookmark) if isinstance(item, Damage)]
-            except (Locked, NotWritable):  # somebody is writing, or we may only read: what lies before the tail is known all the same
-                tails = []
-            return [*self._damage, *tails]
+    def damage(self) -> list[str]:
+        """What does not check out, in words."""
+        return [words for piece in self._pieces() for words in piece.damage]
 
-    def forget(self, oblivion: Oblivion) -> tuple[list[Record], int]:
+    def forget(self, doomed: Doomed) -> tuple[list[Record], int]:
         """Rewrite the log without what is to be forgotten. Gives what went, and how many damaged stretches or files went with it."""
-        with self._lock, self._log.locked():
-            records = list(self.records())
-            gone = [record for record in records if oblivion.takes(record)]
-            damaged = [self._bytes(item) for item in self._trail.follow() if isinstance(item, Damage)]
-            harmless = [data for data in damaged if not oblivion.shows_in(data)]
-            files = [path for path in self._damaged_files() if oblivion.shows_in(read_whole(self._disk, path))]
-            if gone or len(harmless) < len(damaged):
-                kept = [oblivion.scrubbed(record) for record in records if not oblivion.takes(record)]
-                self._rewrite(kept, len(gone), harmless)
-            self._remove(files)
-            return gone, len(damaged) - len(harmless) + len(files)
+
+        def once() -> tuple[list[Record], int]:
+            reading, records = self._everything()
+            gone = [record for record in records if doomed.takes(record)]
+            harmless = [data for data in reading.torn if not doomed.shows_in(data)]
+            if gone or len(harmless) < len(reading.torn):
+                kept = [doomed.scrubbed(record) for record in records if not doomed.takes(record)]
+                self._rewrite(kept, len(gone), harmless, reading.mark)
+            aside = [key for key in self._set_aside() if (stored := self._backend.get(key)) is not None and doomed.shows_in(stored.data)]
+            self._backend.write(*(Delete(key) for key in aside))
+            return gone, len(reading.torn) - len(harmless) + len(aside)
+
+        return self._rebased(once)
 
     def keep_only(self, keep: Callable[[Record], bool]) -> list[Record]:
         """Rewrite the log with what is kept; without anything left, remove it. Gives what went."""
-        with self._lock, self._log.locked():
-            records = list(self.records())
+
+        def once() -> list[Record]:
+            reading, records = self._everything()
             kept = [record for record in records if keep(record)]
-            damaged = [self._bytes(item) for item in self._trail.follow() if isinstance(item, Damage)]
             if records and not kept:
                 with self.index.removed():
-                    self._remove([self.path, *self._damaged_files()])
+                    self._backend.write(Delete(self.key, expect=reading.mark), *(Delete(key) for key in self._set_aside()))
             elif len(kept) < len(records):
-                self._rewrite(kept, len(records) - len(kept), damaged)
+                self._rewrite(kept, len(records) - len(kept), reading.torn, reading.mark)
             return [record for record in records if not keep(record)]
+
+        return self._rebased(once)
 
     def size(self) -> int:
         """The bytes of the log."""
-        return self._trail.size()
+        return sum(item.size for item in self._backend.list(self.key) if item.key == self.key)
 
     def close(self) -> None:
-        """Let go of the index."""
+        """Let go of the full-text index."""
         with self._lock:
             self.index.close()
 
-    @property
-    def _index_path(self) -> str | None:
-        return os.path.join(self._folder, INDEX_NAME) if self._disk is REAL else None  # noqa: PTH118  # SQLite needs the real one
+    def _add(self, records: Sequence[Record], time: str) -> int:
+        fresh = self.known().admit(records, time=time)
+        if fresh:
+            self._backend.write(Append(self.key, [written(record) for record in fresh], expect=self._mark))
+        return len(fresh)
 
-    def _rewrite(self, kept: Sequence[Record], gone: int, damaged: Sequence[bytes]) -> None:
+    def _learn(self, reading: Records) -> None:
+        if reading.whole:
+            self._known = RecordIndex()
+        for values, place in zip(reading.records, reading.places, strict=True):
+            self._known.learn(values, place)
+        self._mark = reading.mark
+
+    def _pieces(self) -> Iterator[Records]:
+        """The log in pieces, so that not all of it is in memory at once."""
+        mark = None
+        while True:
+            piece = self._backend.read(self.key, after=mark, limit=_PIECE)
+            yield piece
+            if len(piece.records) < _PIECE:
+                return
+            mark = piece.mark
+
+    def _everything(self) -> tuple[Records, list[Record]]:
+        reading = self._backend.read(self.key)
+        records = [record for values in reading.records if (record := record_from(values)) is not None]
+        return reading, list({(record.id, record.mark): record for record in records}.values())
+
+    def _rebased(self, step: Callable[[], Result]) -> Result:
+        """Do a step; again on what is there now if somebody wrote meanwhile."""
+        with self._lock:
+            for _ in range(_TRIES):
+                try:
+                    return step()
+                except RevisionConflict:
+                    continue
+            return step()
+
+    def _rewrite(self, kept: Sequence[Record], gone: int, torn: Sequence[bytes], expect: str) -> None:
         """The log anew, beginning with a note that something went. Damaged stretches are kept beside it."""
-        number = self.catalogue().next_seq
-        note = {"schema": SCHEMA, "kind": "forgotten", "count": gone, "next": number, "generation": RandomIds().new()}
-        for data in damaged:
-            replace(f"{self.path}.damaged-{RandomIds().new()}", data, disk=self._disk)
+        note = {"schema": SCHEMA, "kind": "forgotten", "count": gone, "next": self.known().next_seq, "generation": RandomIds().new()}
+        for data in torn:
+            self._backend.write(Put(f"{self.key}.damaged-{RandomIds().new()}", data))
         with self.index.removed():
-            self._log.rewrite([note, *(written(record) for record in kept)])
-        sweep(self._folder, disk=self._disk)
+            self._backend.rewrite(self.key, [note, *(written(record) for record in kept)], expect=expect)
+        self._backend.sweep(f"{self.key.rpartition('/')[0]}/", holding=lambda _: True)
 
-    def _remove(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._disk.unlink(path)
-        if paths:
-            self._disk.sync_folder(self._folder)
-
-    def _bytes(self, damage: Damage) -> bytes:
-        with closing(self._disk, self._disk.open(self.path)) as handle:
-            return self._disk.read(handle, damage.position, damage.length)
-
-    def _damaged_files(self) -> list[str]:
-        names = self._disk.list(self._folder) if self._disk.kind(self._folder) == "folder" else []
-        return [os.path.join(self._folder, name) for name in names if name.startswith((f"{LOG_NAME}.damaged-", f"{INDEX_NAME}.damaged-"))]  # noqa: PTH118
+    def _set_aside(self) -> list[str]:
+        """What was found damaged and kept: of the log, and of the index of an older version."""
+        folder = self.key.rpartition("/")[0]
+        return [item.key for item in self._backend.list(f"{folder}/archive.") if ".damaged-" in item.key]

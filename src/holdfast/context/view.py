@@ -3,6 +3,9 @@
 Marks that Holdfast leaves on a message live in `additional_kwargs["holdfast"]`, a plain mapping, so they survive every store and every
 provider ignores them: `summary` (how it was made), `reminder` (its kind), `pin`, `repaired` (a made-up tool result), and `archived` (what
 stands here is a reference; the original is in the archive).
+
+Where a message must be made (a summary, a reference, a missing tool result) a `Forge` is asked, so that a history of LangChain messages
+stays one, and nothing is converted. `PlainMessage` is a message without LangChain.
 """
 
 from __future__ import annotations
@@ -135,10 +138,10 @@ class Forge(Protocol):
         """A tool result, marked as an error, for a call that has none."""
 
     def with_text(self, message: Message, text: str, *, marks: Mapping[str, Any]) -> Message:
-        """The same message (same id, role and ties) with other text and these marks added."""
+        """A copy of the message (id, role and ties kept) with other text and these marks added."""
 
     def with_id(self, message: Message, id: str) -> Message:
-        """The same message under an id, for one that came without."""
+        """A copy of the message with an id, for one that came without."""
 
 
 @dataclass(frozen=True)

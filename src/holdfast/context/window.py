@@ -1,6 +1,6 @@
 """What is sent: a history that is whole, within its triggers, and never over the window (S4, S5, S10).
 
-`Keeper` holds what one process knows about its threads (running sums, how much is tidy, back-off, a summary made but not yet stored) and
+`ContextWindow` holds what one process knows about its threads (running sums, back-off, a summary made but not yet stored) and
 decides before each model call, in time proportional to what is new. It works on any message of the usual shape and does no I/O: what it
 wants done it yields.
 """
@@ -47,7 +47,7 @@ class SummaryFailed(Event):
     calls: int
 
 
-class Room(NamedTuple):
+class WindowLimits(NamedTuple):
     """What a request may be: the model's window, the most that may be sent, and what is sent besides the messages. All in our own
     counting."""
 
@@ -58,7 +58,7 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """The messages to send. `changed` when they are not the ones that were given: then the state is to be rewritten with `stored`."""
+    """The messages to send. `changed` when they are not the ones that were given: then the state is to be rewritten with `messages`."""
 
     messages: Sequence[Message]
     tokens: int
@@ -74,12 +74,12 @@ class _Thread:
     failures: int = 0
     wait: int = 0
     strained: tuple[int, int] | None = None
-    """Tokens and messages after a compaction that could not do with what left."""
+    """Size (tokens, messages) after a compaction that stayed at or above the trigger."""
     memo: tuple[tuple[Any, ...], Outcome] | None = None
 
 
 @dataclass
-class Keeper:
+class ContextWindow:
     """Decides, for many threads, what is sent. Safe for many threads of one process."""
 
     policy: Policy
@@ -95,7 +95,7 @@ class Keeper:
     def __post_init__(self) -> None:
         self.counts = MessageCounts(self.counter)
 
-    def is_quiet(self, thread: str, messages: Sequence[Message], room: Room) -> bool:
+    def is_quiet(self, thread: str, messages: Sequence[Message], room: WindowLimits) -> bool:
         """Whether this history can be sent as it is: whole, named, far from every trigger, and nobody wants to know its size.
 
         This is what every model call pays for, so it is one pass over what is new and a comparison of the rest at C speed.
@@ -112,7 +112,7 @@ class Keeper:
                 return False
         return self.policy.trigger.met(Measure(at_most, len(messages), room.window)) is None
 
-    def prepare(self, thread: str, messages: Sequence[Message], room: Room) -> Generator[Want, Any, Prepared]:
+    def prepare(self, thread: str, messages: Sequence[Message], room: WindowLimits) -> Generator[Want, Any, Prepared]:
         """The request for one model call that `is_quiet` does not let pass."""
         known = self._thread(thread)
         if not all(message.id for message in messages):
@@ -146,7 +146,7 @@ class Keeper:
         return Prepared(outcome.messages, after, True, outcome, repaired)
 
     def compact(
-        self, thread: str, messages: Sequence[Message], room: Room, *, force: bool = True, keep: Size | None = None
+        self, thread: str, messages: Sequence[Message], room: WindowLimits, *, force: bool = True, keep: Size | None = None
     ) -> Generator[Want, Any, Prepared]:
         """A compaction that a person asked for. Pending calls stay pending; nothing happens when there is nothing to leave."""
         repaired = repair(self._named(messages), self.settings.forge, answer_newest=False)
@@ -170,7 +170,7 @@ class Keeper:
         self._thread(thread).memo = None
 
     def _compacted(
-        self, known: _Thread, messages: Sequence[Message], room: Room, *, force: bool = False, keep: Size | None = None
+        self, known: _Thread, messages: Sequence[Message], room: WindowLimits, *, force: bool = False, keep: Size | None = None
     ) -> Generator[Want, Any, Outcome | None]:
         view = view_of(messages, map(self.counts.count, messages))
         cap = room.cap

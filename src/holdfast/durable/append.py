@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate
 from os import PathLike
 from typing import Any
@@ -22,25 +23,39 @@ from holdfast.errors import Damaged, StorageError, SyncFailed
 
 _CHUNK = 1 << 20
 _WINDOW = 1 << 16
+_EDGE = 512
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything in a log: the records that check out, in order, and what does not check out."""
+    """What is in a log: the records that check out, in order, and what does not check out.
+
+    `mark` stands for the end of what was read, to go on from there; None if there was no log. `whole` unless it began at such a mark.
+    `torn` holds the bytes of each damage.
+    """
 
     records: tuple[dict[str, Any], ...]
     damage: tuple[Damage, ...]
+    mark: str | None = None
+    whole: bool = True
+    positions: tuple[int, ...] = ()
+    """Of each record, for `read_at`."""
+    torn: tuple[bytes, ...] = ()
 
 
 class AppendLog:
     """The log at `path`. Many objects, threads and processes may append to one log; they take turns at `path.lock`.
 
     The first line of a file says the `schema` of its records; a log of a newer schema than ours is refused. After SyncFailed
-    this object refuses to write: what the kernel dropped cannot be known. A new object starts on a fresh descriptor.
+    this object refuses to write: what the kernel dropped cannot be known. A new object starts on a fresh descriptor. Without `locking`
+    whoever uses it keeps the other writers out.
     """
 
-    def __init__(self, path: str | PathLike[str], *, schema: int = 1, disk: Disk = REAL, timeout: float | None = 10.0) -> None:
+    def __init__(
+        self, path: str | PathLike[str], *, schema: int = 1, disk: Disk = REAL, timeout: float | None = 10.0, locking: bool = True
+    ) -> None:
         self.path = os.fspath(path)
+        self._locking = locking
         self.schema = schema
         self._disk = disk
         self._timeout = timeout
@@ -48,6 +63,7 @@ class AppendLog:
         self._inside = False
         self._checked = False
         self._given_up: str | None = None
+        self._known: tuple[tuple[int, ...], str | None] | None = None  # the identity of the file after the last append, and its mark then
 
     def append(self, record: Mapping[str, Any]) -> int:
         """Add a record; on return it survives a power cut. Gives its position, for `read_at`."""
@@ -69,39 +85,69 @@ class AppendLog:
 
         Takes no lock: an append that is under way may show as damage at the tail.
         """
-        bad: Damage | None = None
-        for position, segment in segments(self._chunks()):
-            found = find_end(segment)
-            if found is None:
-                bad = _joined(bad, position, segment)
-                continue
-            record, length = found
-            if bad is not None:
-                yield bad
-            rest = segment[length:]
-            broken = not rest.startswith(b"\n")
-            end = position + length + (not broken)
-            if position == 0 and "holdfast" in record:
-                self._check_schema(record)
-            else:
-                yield Entry(position, end, record)
-            bad = _joined(None, end, rest[not broken :]) if rest not in (b"\n", b"") else None
-        if bad is not None:
-            yield Damage(bad.position, bad.length, bad.reason, tail=True)
+        handle = self._opened()
+        if handle is not None:
+            with closing(self._disk, handle):
+                yield from self._scan(handle, 0)
 
-    def read(self) -> Reading:
-        """The whole log at once."""
-        items = list(self.scan())
-        return Reading(
-            tuple(item.record for item in items if isinstance(item, Entry)),
-            tuple(item for item in items if isinstance(item, Damage)),
-        )
+    def read(self, after: str | None = None, limit: int | None = None) -> Reading:
+        """The whole log at once; with `after`, a mark, only what came later, unless the log is not the one of that mark any more.
+
+        At most `limit` records, if that is given: `mark` is where to go on.
+        """
+        handle = self._opened()
+        if handle is None:
+            return Reading((), ())
+        with closing(self._disk, handle):
+            start = self._position(handle, after)
+            entries: list[Entry] = []
+            damage: list[Damage] = []
+            for item in self._scan(handle, start or 0):
+                if isinstance(item, Damage):
+                    damage.append(item)
+                    continue
+                entries.append(item)
+                if len(entries) == limit:
+                    break
+            mark = self._mark_at(handle, entries[-1].end if entries else start or self._head_end(handle))
+            torn = tuple(self._disk.read(handle, item.position, item.length) for item in damage)
+        records, positions = tuple(entry.record for entry in entries), tuple(entry.position for entry in entries)
+        return Reading(records, tuple(damage), mark, start is None, positions, torn)
+
+    def mark(self) -> str | None:
+        """Stands for the end of the log: another one after an append or a rewriting. None if there is no log, or nothing in its file."""
+        handle = self._opened()
+        if handle is None:
+            return None
+        with closing(self._disk, handle):
+            identity = self._disk.identity(handle)
+            if identity is not None and self._known is not None and self._known[0] == identity.facts:
+                return self._known[1]
+            return self._mark_at(handle, _sound_end(self._disk, handle, self._disk.size(handle))[0])
+
+    def cut_back(self, mark: str | None) -> bool:
+        """Take away all that was appended after `mark` (None: all), durably. False, and nothing happens, if it is no mark of this log.
+
+        For undoing an append as part of a larger step: called with the log locked since that mark was read.
+        """
+        handle = self._opened(writing=True)
+        if handle is None:
+            return True
+        with closing(self._disk, handle):
+            position = 0 if mark is None else self._position(handle, mark)
+            if position is not None:
+                self._disk.truncate(handle, position)
+                with self._giving_up():
+                    self._disk.sync(handle)
+        return position is not None
 
     def read_at(self, position: int) -> dict[str, Any]:
         """The record at a position that `append` or `scan` gave. Damaged if there is none that checks out."""
-        chunks = self._chunks(position) if position >= 0 else iter(())
-        _, segment = next(segments(chunks, position), (position, b""))
-        found = find_end(segment)
+        found, handle = None, self._opened() if position >= 0 else None
+        if handle is not None:
+            with closing(self._disk, handle):
+                _, segment = next(segments(self._chunks(handle, position), position), (position, b""))
+                found = find_end(segment)
         if found is None:
             raise Damaged(f"{self.path} has no sound record at byte {position}.", path=self.path, position=position)
         return found[0]
@@ -128,8 +174,59 @@ class AppendLog:
                 finally:
                     self._inside = False
 
+    def _opened(self, *, writing: bool = False) -> int | None:
+        try:
+            if not writing:
+                return self._disk.open(self.path)
+            return self._disk.open_log(self.path) if self._disk.kind(self.path) is not None else None
+        except FileNotFoundError:
+            return None
+
+    def _scan(self, handle: int, start: int) -> Iterator[Entry | Damage]:
+        bad: Damage | None = None
+        for position, segment in segments(self._chunks(handle, start), start):
+            found = find_end(segment)
+            if found is None:
+                if position == start > 0 and segment == b"\n":
+                    continue  # the line break of a record that was read before it had one
+                bad = _joined(bad, position, segment)
+                continue
+            record, length = found
+            if bad is not None:
+                yield bad
+            rest = segment[length:]
+            broken = not rest.startswith(b"\n")
+            end = position + length + (not broken)
+            if position == 0 and "holdfast" in record:
+                self._check_schema(record)
+            else:
+                yield Entry(position, end, record)
+            bad = _joined(None, end, rest[not broken :]) if rest not in (b"\n", b"") else None
+        if bad is not None:
+            yield Damage(bad.position, bad.length, bad.reason, tail=True)
+
+    def _mark_at(self, handle: int, position: int) -> str | None:
+        """The position, and a digest of the log's beginning, which is another one after each rewriting, and of what lies before it."""
+        if position == 0:
+            return None
+        head = self._disk.read(handle, 0, min(_EDGE, position))
+        tail = self._disk.read(handle, max(position - _EDGE, 0), min(_EDGE, position)) if position > _EDGE else b""
+        return f"{position}:{blake2b(head + tail, digest_size=10).hexdigest()}"
+
+    def _position(self, handle: int, mark: str | None) -> int | None:
+        """The position that a mark stands for, or None if it stands for none in this log."""
+        number = (mark or "").partition(":")[0]
+        position = int(number) if number.isdecimal() else 0
+        return position if position and mark == self._mark_at(handle, position) else None
+
+    def _head_end(self, handle: int) -> int:
+        """The end of the first line, where that is the one that says the schema."""
+        head = self._disk.read(handle, 0, _EDGE)
+        first = find_end(head[: head.find(b"\n") + 1]) if b"\n" in head else None
+        return first[1] + 1 if first is not None and "holdfast" in first[0] else 0
+
     def _lock(self) -> AbstractContextManager[object]:
-        return self._disk.lock(f"{self._disk.resolve(self.path)}.lock", self._timeout)
+        return self._disk.lock(f"{self._disk.resolve(self.path)}.lock", self._timeout) if self._locking else nullcontext()
 
     def _append(self, lines: list[bytes]) -> list[int]:
         self._refuse_if_given_up()
@@ -142,7 +239,9 @@ class AppendLog:
             if new:
                 lines = [self._header(), *lines]
             positions = list(accumulate((len(line) for line in lines[:-1]), initial=size))
-            self._write(handle, size, b"".join(lines))
+            data = b"".join(lines)
+            self._write(handle, size, data)
+            self._note_end(handle, size + len(data))
         except BaseException:
             with suppress(StorageError):
                 self._disk.close(handle)
@@ -153,6 +252,14 @@ class AppendLog:
                 self._disk.sync_folder(folder)  # whoever made the file may have died before its name was on the disk
         self._checked = True
         return positions[1:] if new else positions
+
+    def _note_end(self, handle: int, end: int) -> None:
+        """Remember the mark of the new end, so that it need not be looked for. An error here is none of the append."""
+        self._known = None
+        with suppress(StorageError):
+            identity = self._disk.identity(handle)
+            if identity is not None:
+                self._known = (identity.facts, self._mark_at(handle, end))
 
     def _write(self, handle: int, before: int, data: bytes) -> None:
         """Write and sync, or leave the log as it was before."""
@@ -220,7 +327,7 @@ class AppendLog:
         replace(path, data, disk=self._disk)
 
     def _header(self) -> bytes:
-        return line_of({"holdfast": "log", "schema": self.schema})
+        return line_of({"holdfast": "log", "schema": self.schema, "generation": os.urandom(6).hex()})
 
     def _check_schema(self, header: Mapping[str, Any]) -> None:
         found = header.get("schema", self.schema)
@@ -232,15 +339,10 @@ class AppendLog:
                 hint="It was written by a newer version: use that one.",
             )
 
-    def _chunks(self, offset: int = 0) -> Iterator[bytes]:
-        try:
-            handle = self._disk.open(self.path)
-        except FileNotFoundError:
-            return
-        with closing(self._disk, handle):
-            while chunk := self._disk.read(handle, offset, _CHUNK):
-                offset += len(chunk)
-                yield chunk
+    def _chunks(self, handle: int, offset: int) -> Iterator[bytes]:
+        while chunk := self._disk.read(handle, offset, _CHUNK):
+            offset += len(chunk)
+            yield chunk
 
 
 def _joined(bad: Damage | None, position: int, piece: bytes) -> Damage:

@@ -22,6 +22,11 @@ def blob_id(data: bytes) -> str:
     return f"sha256-{hashlib.sha256(data).hexdigest()}"
 
 
+def is_blob_id(name: str) -> bool:
+    """Whether this is the id of a blob."""
+    return _ID.fullmatch(name) is not None
+
+
 class Blobs:
     """A store of blobs in a folder. Safe for many threads and processes without a lock: equal bytes have equal names."""
 

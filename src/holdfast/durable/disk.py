@@ -339,8 +339,8 @@ def closing(disk: Disk, handle: int) -> Iterator[int]:
     disk.close(handle)
 
 
-def make_folders(disk: Disk, path: str, mode: int = 0o700) -> None:
-    """Make a folder and the missing ones above it; on return all of their names survive a power cut.
+def make_folders(disk: Disk, path: str, mode: int = 0o700, *, durable: bool = True) -> None:
+    """Make a folder and the missing ones above it; on return all of their names survive a power cut, unless not `durable`.
 
     A folder that is already there may have been made by a process that was killed before it synced, so the parent of each
     folder is synced once in the life of this process even if nothing had to be made.
@@ -352,6 +352,8 @@ def make_folders(disk: Disk, path: str, mode: int = 0o700) -> None:
         path = parent
     for folder in reversed(pending):
         made = _make(disk, folder, mode)
+        if not durable:
+            continue
         try:
             disk.sync_folder(os.path.dirname(folder))
         except StorageError as error:
@@ -362,14 +364,15 @@ def make_folders(disk: Disk, path: str, mode: int = 0o700) -> None:
         disk.settled.add(folder)
 
 
-def open_in(disk: Disk, folder: str, opening: Callable[[], int]) -> int:
+def open_in(disk: Disk, folder: str, opening: Callable[[], int], *, durable: bool = True) -> int:
     """Make the folder, then open a file in it; once more if somebody removed the folder since this process last saw it."""
-    make_folders(disk, folder)
+    if durable:
+        make_folders(disk, folder)
     try:
         return opening()
     except FileNotFoundError:
         disk.settled.clear()
-        make_folders(disk, folder)
+        make_folders(disk, folder, durable=durable)
         return opening()
 
 

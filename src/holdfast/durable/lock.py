@@ -149,7 +149,7 @@ class Lock:
             try:
                 return os.open(path, flags, 0o600)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)  # a lock need not survive a power cut
+                _make_folders(os.path.dirname(path))  # without syncs: a lock need not survive a power cut
                 return os.open(path, flags, 0o600)
 
     def _sign(self, handle: int) -> None:
@@ -175,6 +175,14 @@ class Lock:
         if handle is not None:
             with suppress(OSError):
                 os.close(handle)
+
+
+def _make_folders(path: str) -> None:
+    """All missing folders with a mode that keeps others out; `os.makedirs` gives it to the last one only."""
+    if path and not os.path.isdir(path):
+        _make_folders(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def _after_fork() -> None:

@@ -15,7 +15,7 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from os import PathLike
@@ -28,6 +28,7 @@ from holdfast.durable.postgres_faults import postgres_faults
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
 
 Row = tuple[Any, ...]
+Values = Sequence[Any] | Mapping[str, Any] | None
 _LIVING: weakref.WeakSet[Postgres] = weakref.WeakSet()
 _PARENTS: list[Any] = []
 """Connections that a forked process got from its parent. They are the parent's: neither used nor closed here, and so never let go of."""
@@ -56,15 +57,15 @@ class Transaction:
         self.connection = connection
         self.proof: tuple[str, Sequence[Any]] | None = None
 
-    def execute(self, query: Any, values: Sequence[Any] | None = None) -> Any:
+    def execute(self, query: Any, values: Values = None) -> Any:
         """Run a statement and give its cursor."""
         return self.connection.execute(query, values)
 
-    def rows(self, query: Any, values: Sequence[Any] | None = None) -> list[Row]:
+    def rows(self, query: Any, values: Values = None) -> list[Row]:
         """Run a query and give its rows."""
         return list(self.connection.execute(query, values).fetchall())
 
-    def one(self, query: Any, values: Sequence[Any] | None = None) -> Row | None:
+    def one(self, query: Any, values: Values = None) -> Row | None:
         """The first row, or None."""
         row: Row | None = self.connection.execute(query, values).fetchone()
         return row
@@ -134,7 +135,7 @@ class Postgres:
 
     # What is done with it
 
-    def rows(self, query: Any, values: Sequence[Any] | None = None) -> list[Row]:
+    def rows(self, query: Any, values: Values = None) -> list[Row]:
         """The rows of a query that changes nothing. Asked once more on a new connection when the old one turns out to be dead."""
         for last in (False, True):
             with self._taken(fresh=last) as connection:
@@ -146,7 +147,7 @@ class Postgres:
                         raise
         raise AssertionError("the last try returns or raises")
 
-    def one(self, query: Any, values: Sequence[Any] | None = None) -> Row | None:
+    def one(self, query: Any, values: Values = None) -> Row | None:
         """The first row of a query that changes nothing, or None."""
         return next(iter(self.rows(query, values)), None)
 
@@ -169,6 +170,20 @@ class Postgres:
                 _roll_back(connection)
                 raise
             self._commit(step, locks)
+
+    @contextmanager
+    def locked(self, *locks: int, timeout: float | None = None) -> Iterator[None]:
+        """Hold locks (see `lock_key`) without writing anything; Locked after `timeout` seconds, None waits for ever."""
+        with self._begun() as connection:
+            try:
+                with postgres_faults(self.address, "lock something in"):
+                    patience = 0 if timeout is None else max(int(timeout * 1000), 1)
+                    connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
+                    for key in sorted(locks):
+                        connection.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+                yield
+            finally:
+                _roll_back(connection)
 
     def connect(self) -> Any:
         """A new connection that belongs to the caller, who closes it: for locks that last as long as it does. Counts beside `size`."""

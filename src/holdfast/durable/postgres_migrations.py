@@ -30,6 +30,12 @@ def scripts(package: str, folder: str = "sql", prefix: str = "") -> list[str]:
     return [file.read_text(encoding="utf-8") for file in found]
 
 
+def queries(package: str, file: str = "sql/queries.sql") -> dict[str, str]:
+    """The queries of a package by their names: each begins with a line `-- name: NAME`."""
+    text = (files(package) / file).read_text(encoding="utf-8")
+    return {name.strip(): query.strip() for name, _, query in (part.partition("\n") for part in text.split("-- name: ")[1:])}
+
+
 def migrate(database: Postgres, component: str, steps: Sequence[str]) -> None:
     """Run the steps that were not run yet. Processes that come at once wait for each other."""
     found = _number(database, component)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable import strict_json
@@ -29,32 +29,62 @@ def replace(path: str | PathLike[str], data: bytes, *, disk: Disk = REAL, mode: 
     two a power cut would leave. Missing folders are made. The mode and owner of an existing file are kept; a new one gets
     `mode`, or 0600. Does not prevent lost updates: who reads, changes and replaces holds a lock meanwhile.
     """
-    target = disk.resolve(os.fspath(path))
-    folder = os.path.dirname(target)
-    temp = os.path.join(folder, temp_name())
+    draft = Draft(path, data, disk=disk, mode=mode)
     try:
-        handle = open_in(disk, folder, lambda: disk.create(temp))
-        with closing(disk, handle):
-            write_all(disk, handle, data)
-            _dress(disk, handle, target, mode)
-            disk.sync(handle)
-        disk.rename(temp, target)
-    except (StorageError, OSError) as error:
-        with suppress(StorageError, OSError):  # the first error is the one to tell; `sweep` finds what stays behind
-            disk.unlink(temp)
-        if isinstance(error, (WriteFailed, SyncFailed)):
-            raise
-        raise WriteFailed(f"could not replace {target}: {error}", path=target, operation="replace") from error
+        folder = draft.put_in_place()
+    except StorageError:
+        draft.drop()
+        raise
     disk.sync_folder(folder)
 
 
-def _dress(disk: Disk, handle: int, target: str, mode: int | None) -> None:
-    """The mode of the file that is replaced, unless another one is asked for."""
-    if mode is not None:
-        disk.chmod(handle, mode)
-    elif disk.kind(target) == "file":
-        with suppress(FileNotFoundError):  # removed by somebody else just now: then there is nothing to keep
-            disk.imitate(handle, target)
+class Draft:
+    """New content for a file, written beside the old one and synced, but not yet in its place. For steps that put several in place at once.
+
+    WriteFailed or SyncFailed at construction leaves nothing behind. Not `durable`: nothing is synced, for what can be made again.
+    """
+
+    def __init__(self, path: str | PathLike[str], data: bytes, *, disk: Disk = REAL, mode: int | None = None, durable: bool = True) -> None:
+        self.target = disk.resolve(os.fspath(path))
+        self._disk = disk
+        self._folder = os.path.dirname(self.target)
+        self._temp = os.path.join(self._folder, temp_name())
+        try:
+            handle = open_in(disk, self._folder, lambda: disk.create(self._temp), durable=durable)
+            with closing(disk, handle):
+                write_all(disk, handle, data)
+                self._dress(handle, mode)
+                if durable:
+                    disk.sync(handle)
+        except (StorageError, OSError) as error:
+            self.drop()
+            self._raise(error)
+
+    def put_in_place(self) -> str:
+        """Give it the name of the file, in one step, and say which folder is to be synced so that this survives. WriteFailed otherwise."""
+        try:
+            self._disk.rename(self._temp, self.target)
+        except (StorageError, OSError) as error:
+            self._raise(error)
+        return self._folder
+
+    def drop(self) -> None:
+        """Remove it. Harmless when it is in its place, or gone; `sweep` finds what stays behind."""
+        with suppress(StorageError, OSError):
+            self._disk.unlink(self._temp)
+
+    def _dress(self, handle: int, mode: int | None) -> None:
+        """The mode of the file that is replaced, unless another one is asked for."""
+        if mode is not None:
+            self._disk.chmod(handle, mode)
+        elif self._disk.kind(self.target) == "file":
+            with suppress(FileNotFoundError):  # removed by somebody else just now: then there is nothing to keep
+                self._disk.imitate(handle, self.target)
+
+    def _raise(self, error: StorageError | OSError) -> NoReturn:
+        if isinstance(error, (WriteFailed, SyncFailed)):
+            raise error
+        raise WriteFailed(f"could not replace {self.target}: {error}", path=self.target, operation="replace") from error
 
 
 def replace_text(path: str | PathLike[str], text: str, *, disk: Disk = REAL, mode: int | None = None) -> None:

@@ -161,9 +161,9 @@ def merged(old: Record, new: Record) -> Record:
     return replace(new, tags=tuple(dict.fromkeys((*old.tags, *new.tags))), extra={**old.extra, **new.extra})
 
 
-def least_trusted(records: Iterable[Record]) -> Trust:
-    """The trust of something made from these: that of the least trusted; `low` if there are none."""
-    return min((record.trust for record in records), key=TRUST_LEVELS.index, default="low")
+def least_trusted(trusts: Iterable[Trust]) -> Trust:
+    """The trust of something made from sources that are trusted so far: that of the least trusted; `low` if there are none."""
+    return min(trusts, key=TRUST_LEVELS.index, default="low")
 
 
 def reading_order(record: Record) -> tuple[str, int, float, str]:

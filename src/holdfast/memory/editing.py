@@ -9,13 +9,13 @@ from typing import Any, Literal
 from holdfast.clock import stamp
 from holdfast.errors import InputError
 from holdfast.memory.applying import apply_decisions, evict_from
-from holdfast.memory.blocks import BlockView, blocks_of, edited
 from holdfast.memory.changing import Edit
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.history import Author, Change, newest_undoable, undone
 from holdfast.memory.quarantine import Held
 from holdfast.memory.reading import MemoryReader
+from holdfast.memory.rendering import BlockView, blocks_of, edited
 from holdfast.memory.scopes import check_agent, scope_name
 from holdfast.memory.updater import new_fact_id
 from holdfast.text.secrets import redact
@@ -211,6 +211,13 @@ class MemoryEditor(MemoryReader):
     def blocks(self, agent: str | None = None) -> list[BlockView]:
         """The editable blocks as they are now."""
         return blocks_of(self.store.document(agent), self.settings.blocks)
+
+    def shown_blocks(self, agent: str | None = None) -> list[BlockView]:
+        """The blocks that stand in the prompt, none when injection is off; read-only where the agent has no tool to write them."""
+        if not (self.settings.blocks and self.settings.enabled and self.settings.injection_enabled):
+            return []
+        writable = self.settings.mode == "tool"
+        return [view if writable else replace(view, read_only=True) for view in self.blocks(agent)]
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is none of this name, if it is read-only, or if the text is too long."""

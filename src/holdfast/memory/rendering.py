@@ -9,18 +9,24 @@
 
 When room is short, facts go first, then history, then the user's context, which is clipped. The text depends on nothing but the document
 and the budget, so it is the same, byte for byte, until something is learned. Stored text is data: it stays on one line and cannot open
-or close a tag.
+or close a tag. Blocks, the texts that an agent edits itself, stand inside `<blocks>` in the same manner, each within its own limit (M15).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.memory.document import Document
+from holdfast.errors import InputError
+from holdfast.ids import check_name
+from holdfast.memory.document import BlockText, Document
 from holdfast.memory.facts import Fact
 from holdfast.text.normalise import strip_invisible
+
+if TYPE_CHECKING:
+    from holdfast.config.memory_sections import Block
 
 BASE_FACTS = 15
 """So many of the best facts come before the older history; more follow it if they fit."""
@@ -64,7 +70,7 @@ def render(document: Document, budget: int, count: Count) -> str:
 
 
 def compose(document: Document, budget: int, count: Count) -> Rendering:
-    """The same, with what is in it."""
+    """The text for the prompt with its tokens and the ids of the facts in it."""
     wanted = list(_parts(document))
     if not wanted or budget <= 0:
         return Rendering(left_out=len(wanted))
@@ -158,15 +164,17 @@ def _taken(wanted: list[_Part], room: int, count: Count) -> list[_Part]:
 
 
 def _clipped(part: _Part, room: int, count: Count) -> _Part:
-    """The part cut to its room, at a word: the longest that fits, found by halving."""
-    low, high = 0, len(part.line)
+    """The part cut to its room, at a word."""
+    return _Part(part.section, part.order, _longest(lambda length: _cut(part.line, length), len(part.line), room, count), part.fact)
+
+
+def _longest(cut: Callable[[int], str], high: int, room: int, count: Count) -> str:
+    """The longest cut that fits, found by halving."""
+    low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        if count(_cut(part.line, middle)) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return _Part(part.section, part.order, _cut(part.line, low), part.fact)
+        low, high = (middle, high) if count(cut(middle)) <= room else (low, middle - 1)
+    return cut(low)
 
 
 def _cut(line: str, length: int) -> str:
@@ -189,3 +197,60 @@ def _body(parts: Iterable[_Part]) -> str:
         if lines:
             sections.append(head + "".join(lines))
     return "\n".join(sections)
+
+
+# Blocks
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """A block as it is now."""
+
+    name: str
+    text: str
+    description: str = ""
+    max_tokens: int = 500
+    read_only: bool = False
+    updated: str = ""
+
+
+def blocks_of(document: Document, settings: Mapping[str, Block]) -> list[BlockView]:
+    """All blocks: those of the configuration in its order, with the text of the document where there is one."""
+    views = []
+    for name, block in settings.items():
+        held = document.blocks.get(check_name(name, "block name"))
+        shown = held.text if held is not None and not block.read_only else block.text
+        updated = held.updated if held is not None and not block.read_only else ""
+        views.append(BlockView(check_name(name), shown, block.description or "", block.max_tokens, block.read_only, updated))
+    return views
+
+
+def edited(document: Document, view: BlockView, text: str, *, count: Count, now: str) -> Document:
+    """The document with another text in this block. InputError if the agent may not write it, or if it is too long."""
+    if view.read_only:
+        raise InputError(f"the block {view.name!r} is read-only.", hint="A person changes it in config.yaml, under memory.blocks.")
+    tokens = count(text)
+    if tokens > view.max_tokens:
+        raise InputError(
+            f"the block {view.name!r} takes {view.max_tokens} tokens, and this text has {tokens}.", hint="Shorten it and write it again."
+        )
+    return document.with_block(view.name, BlockText(text, now))
+
+
+def render_blocks(views: Sequence[BlockView], count: Count) -> str:
+    """The blocks for the prompt; empty when there are none.
+
+    Text in a block keeps its lines, but cannot close it, and is cut where it is over its limit: the configuration or another program
+    may have written it.
+    """
+    said = []
+    for view in views:
+        about = f"{escaped(view.description)}\n" if view.description else ""
+        lines = "\n".join(escaped(line) for line in view.text.splitlines())
+        limits = "read-only" if view.read_only else f"up to {view.max_tokens} tokens"
+        said.append(f'<block name="{view.name}" access="{limits}">\n{about}{_within(lines, view.max_tokens, count)}\n</block>')
+    return "<blocks>\n" + "\n".join(said) + "\n</blocks>" if said else ""
+
+
+def _within(text: str, room: int, count: Count) -> str:
+    return text if count(text) <= room else _longest(lambda length: _cut(text, length).rstrip(), len(text), room, count)

@@ -26,7 +26,7 @@ from holdfast.memory.queue import MemoryQueue, Retry
 from holdfast.memory.scopes import Scopes, check_agent, scope_name
 from holdfast.memory.storage import FileMemoryStorage, open_storage
 from holdfast.memory.updater import Extractor, Updater
-from holdfast.memory.working import Flushed, Worker
+from holdfast.memory.worker import Flushed, Worker
 from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ class MemoryService(MemoryEditor):
             max_facts=settings.max_facts,
             shown=lambda agent: self._composed(agent, settings.max_injection_tokens).text,
         )
+
+    def retry_given_up(self) -> int:
+        """Put the conversations that were given up in line again, to be tried as if new; says how many."""
+        return self.queue.retry_given_up() if self.queue.path.exists() else 0
 
     def forget(self, id: str, agent: str | None = None) -> Forgotten:
         """Forget a fact for good: nothing of it stays in memory, history, queue or quarantine."""

@@ -19,6 +19,7 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact, Proposal, Turn
 from holdfast.memory.history import Change
 from holdfast.memory.queue import Item, MemoryQueue
+from holdfast.text.secrets import redact
 
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
 
@@ -85,7 +86,7 @@ class Updater:
         except _Taken:
             return Learned(item.id, item.thread, "lost")
         except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
-            said = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            said = redact(str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}")  # it may show a key
             self.queue.fail(item, said)
             return Learned(item.id, item.thread, "failed", error=said)
         except BaseException:  # the process is being stopped: nobody's fault

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.errors import ConfigError
-from holdfast.offline.settings import texts
+from holdfast.offline.stage_settings import texts
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest, StageResult
 

@@ -9,47 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigError, InputError
+from holdfast.errors import InputError
 from holdfast.extract.passages import Passage, Source, Unit, cut
 from holdfast.memory.instructions import find_instruction
 from holdfast.text.dates import Span, find_dates
+from holdfast.text.html import joined_blocks, read_html
 from holdfast.text.normalise import strip_invisible
+from holdfast.workflow.stage_context import one_line
 
-_SKIPPED = frozenset(
-    ("script", "style", "nav", "footer", "header", "aside", "template", "svg", "noscript", "form", "button", "select", "iframe", "head")
-)
-_BLOCKS = frozenset(
-    (
-        "p",
-        "div",
-        "section",
-        "article",
-        "main",
-        "ul",
-        "ol",
-        "table",
-        "thead",
-        "tbody",
-        "blockquote",
-        "dl",
-        "dt",
-        "dd",
-        "figure",
-        "figcaption",
-        "body",
-        "hr",
-        "address",
-    )
-)
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _TITLES = ("title", "name", "heading", "subject", "page", "id")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
 _TITLE_LINE = re.compile(r"(?!\s*[-*+#>|•=`])\s{0,3}[\w\"“(].{0,78}[^\s.!?:;,。！？]")
@@ -57,111 +30,22 @@ _PROSE = 4  # words from which on a JSON text counts as a sentence and not as a 
 
 
 def readable(data: bytes | str, suffix: str) -> str:
-    """The text of a file by the ending of its name. What is not UTF-8 shows as U+FFFD; a BOM and characters that draw nothing go."""
-    text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    """The text of a file by the ending of its name. What is not UTF-8 shows as U+FFFD; a BOM and characters that draw nothing go.
+
+    Of a page what its reader does not see is not there either: that is where instructions and false figures are planted.
+    """
     ending = suffix.lower().lstrip(".")
     if ending in ("html", "htm", "xhtml"):
-        text = _from_html(text)
-    elif ending in ("txt", "text", ""):
+        data = read_html(data).text
+    text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    if ending in ("txt", "text", ""):
         text = _from_text(text)
     elif ending == "json":
         text = _from_json(text)
     elif ending in ("jsonl", "ndjson"):
         text = "\n\n".join(_from_json(line) for line in text.splitlines() if line.strip())
     return strip_invisible(text)
-
-
-class _Reader(HTMLParser):
-    """Writes the readable parts of a page as Markdown blocks."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.blocks: list[str] = []
-        self._line: list[str] = []
-        self._prefix = ""
-        self._skipping: list[str] = []
-        self._cells: list[str] | None = None
-        self._keeps_space = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _SKIPPED or self._skipping:
-            if tag in _SKIPPED:
-                self._skipping.append(tag)
-            return
-        if tag in _HEADINGS:
-            self._end_block("#" * _HEADINGS[tag] + " ")
-        elif tag == "li":
-            self._end_block("- ")
-        elif tag == "pre":
-            self._end_block("")
-            self._keeps_space = True
-        elif tag == "tr":
-            self._end_block("")
-            self._cells = []
-        elif tag == "br":
-            self._line.append("\n")
-        elif tag in _BLOCKS:
-            self._end_block("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skipping:
-            if tag in self._skipping:
-                while self._skipping and self._skipping.pop() != tag:
-                    pass
-            return
-        if tag in ("td", "th") and self._cells is not None:
-            self._cells.append(self._taken())
-        elif tag == "tr" and self._cells is not None:
-            row = f"| {' | '.join(self._cells)} |" if any(self._cells) else ""
-            self._cells = None
-            self._line = [row]
-            self._end_block("")
-        elif tag == "pre":
-            code = "".join(self._line).strip("\n")
-            self._line = []
-            self._keeps_space = False
-            if code.strip():
-                self.blocks.append(f"```\n{code}\n```")
-        elif tag in _HEADINGS or tag == "li" or tag in _BLOCKS:
-            self._end_block("")
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipping:
-            self._line.append(data)
-
-    def close(self) -> None:
-        super().close()
-        self._end_block("")
-
-    def _taken(self) -> str:
-        raw = "".join(self._line)
-        self._line = []
-        if self._keeps_space:
-            return raw
-        return "\n".join(line for line in (re.sub(r"[ \t\n]+", " ", piece).strip() for piece in raw.split("\n\n")) if line)
-
-    def _end_block(self, prefix: str) -> None:
-        text = self._taken()
-        if text.strip():
-            self.blocks.append(self._prefix + text)
-        self._prefix = prefix
-
-
-def _from_html(text: str) -> str:
-    reader = _Reader()
-    reader.feed(text)
-    reader.close()
-    return _joined(reader.blocks)
-
-
-def _joined(blocks: list[str]) -> str:
-    """The blocks with a blank line between them, but not inside a list or a table."""
-    pieces: list[str] = []
-    for before, block in zip(["", *blocks], blocks, strict=False):
-        together = any(before.startswith(mark) and block.startswith(mark) for mark in ("- ", "| "))
-        pieces.append(("\n" if together else "\n\n" if before else "") + block)
-    return "".join(pieces) + "\n"
 
 
 def _from_text(text: str) -> str:
@@ -182,7 +66,7 @@ def _from_json(text: str) -> str:
         raise InputError(f"the JSON cannot be read: {error}.", hint="Mend the file, or leave it out with `globs`.") from error
     blocks: list[str] = []
     _write_json(value, 1, blocks)
-    return _joined(blocks)
+    return joined_blocks(blocks)
 
 
 def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> None:
@@ -192,7 +76,7 @@ def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> No
     if isinstance(value, dict):
         title = next((key for key in _TITLES if isinstance(value.get(key), str) and value[key].strip()), None)
         if title is not None:
-            blocks.append(f"{'#' * min(level, 6)} {_one_line(value[title])}")
+            blocks.append(f"{'#' * min(level, 6)} {one_line(value[title])}")
         for key, member in value.items():
             if key != title:
                 _write_json(member, level + (title is not None), blocks, str(key))
@@ -202,15 +86,9 @@ def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> No
     elif isinstance(value, str) and len(value.split()) >= _PROSE:
         blocks.append(value.strip())
     elif value is not None and str(value).strip():
-        blocks.append(f"- {name}: {_one_line(str(value))}" if name else f"- {_one_line(str(value))}")
+        blocks.append(f"- {name}: {one_line(str(value))}" if name else f"- {one_line(str(value))}")
 
 
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
-
-
-ENDINGS = (".md", ".markdown", ".txt", ".rst", ".html", ".htm", ".json", ".jsonl")
-_LARGEST = 20_000_000  # bytes of one file: what is larger is no document that somebody wrote
 _REFERENCE = date(2000, 6, 15)
 _YEARS = range(1950, 2101)
 _AFTER_UNIT = re.compile(r"(?<=\d ms\.)\s+(?=[A-Z])|(?<=\dms\.)\s+(?=[A-Z])")
@@ -330,55 +208,6 @@ class Library:
             return document.text
         inside = [unit for unit in document.units if any(slug(heading) == section for heading in unit.heading)]
         return document.text[inside[0].passage.start : inside[-1].passage.end] if inside else None
-
-
-def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder") -> list[Document]:
-    """The documents below a folder whose paths fit one of the patterns, by path. ConfigError if there is no such folder, or nothing in it.
-
-    Links that lead out of the folder are not followed.
-    """
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise ConfigError(
-            f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with .md, .txt, .html or .json files."
-        )
-    root = folder.resolve()
-    found: dict[str, Document] = {}
-    for pattern in globs:
-        if pattern.startswith(("/", "~")) or ".." in Path(pattern).parts:
-            raise ConfigError(f"the pattern {pattern!r} leads out of the folder.", key="sources.globs", hint="Write it like `**/*.md`.")
-        for path in root.glob(pattern):
-            name = path.relative_to(root).as_posix()
-            hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-            if (
-                name not in found
-                and not hidden
-                and path.suffix.lower() in ENDINGS
-                and path.is_file()
-                and path.resolve().is_relative_to(root)
-            ):
-                found[name] = _document(path, name)
-    documents = [found[name] for name in sorted(found) if found[name].text.strip()]
-    if not documents:
-        raise ConfigError(
-            f"there is nothing to read in {str(folder)!r}.",
-            key=key,
-            hint=f"Put {', '.join(ENDINGS)} files there, or change `sources.globs`.",
-        )
-    return documents
-
-
-def _document(path: Path, name: str) -> Document:
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(f"{name} has more than {_LARGEST // 1_000_000} MB.", hint="Split it, or leave it out with `sources.globs`.")
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
-    try:
-        return Document(name, readable(data, path.suffix))
-    except InputError as error:
-        raise InputError(f"{name}: {error.message}", hint=error.hint) from error
 
 
 _STRONG = frozenset(("override", "secrecy", "encoded", "promotion"))

@@ -8,8 +8,8 @@ from holdfast.extract.passages import Source
 from holdfast.extract.selection import select
 from holdfast.offline.documents import Document, Library, tainted_units
 from holdfast.offline.planner import TaskQuestion, question_terms
-from holdfast.offline.settings import whole_number
 from holdfast.offline.sources import gather, library_of_outputs
+from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.output_grounding import ground_output

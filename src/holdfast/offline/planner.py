@@ -14,7 +14,7 @@ from datetime import date
 from typing import Any, Literal, get_args
 
 from holdfast.errors import InputError
-from holdfast.offline.settings import whole_number
+from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import StageOutput
 from holdfast.text.dates import find_dates
 from holdfast.text.language import guess_language

@@ -11,8 +11,8 @@ from holdfast.offline.claims import Names
 from holdfast.offline.documents import Document, Library
 from holdfast.offline.planner import TaskQuestion, names_asked_about, questions_given, questions_json, split_task
 from holdfast.offline.retrieval import GOOD, Answer, Retrieval
-from holdfast.offline.settings import whole_number
 from holdfast.offline.sources import gather
+from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import Confidence, Finding, StageOutput
 from holdfast.text.likeness import NEAR, likeness
 from holdfast.workflow.agent import StageRequest, StageResult

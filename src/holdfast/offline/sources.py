@@ -8,12 +8,14 @@ from typing import Any
 
 from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.records import Hit
-from holdfast.offline.documents import Document, Library, read_folder, readable
+from holdfast.offline.documents import Document, Library, readable
 from holdfast.offline.planner import TaskQuestion
-from holdfast.offline.settings import mapping, texts, whole_number
+from holdfast.offline.stage_settings import mapping, texts, whole_number
 from holdfast.session.output import StageOutput
 from holdfast.workflow.agent import RawAccess, StageRequest
 
+ENDINGS = (".md", ".markdown", ".txt", ".rst", ".html", ".htm", ".json", ".jsonl")
+_LARGEST = 20_000_000  # bytes of one file: what is larger is no document that somebody wrote
 _TOP_K = 20
 _KEYS = ("folder", "globs", "knowledge", "raw", "top_k")
 
@@ -85,6 +87,55 @@ def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[Document]:
         text = memory.get("text")
         if isinstance(text, str) and text.strip():
             yield Document(str(memory.get("id") or f"memory-{n}"), text, trust=str(memory.get("trust") or "low"))
+
+
+def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder") -> list[Document]:
+    """The documents below a folder whose paths fit one of the patterns, by path. ConfigError if there is no such folder, or nothing in it.
+
+    Links that lead out of the folder are not followed.
+    """
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ConfigError(
+            f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with .md, .txt, .html or .json files."
+        )
+    root = folder.resolve()
+    found: dict[str, Document] = {}
+    for pattern in globs:
+        if pattern.startswith(("/", "~")) or ".." in Path(pattern).parts:
+            raise ConfigError(f"the pattern {pattern!r} leads out of the folder.", key="sources.globs", hint="Write it like `**/*.md`.")
+        for path in root.glob(pattern):
+            name = path.relative_to(root).as_posix()
+            hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+            if (
+                name not in found
+                and not hidden
+                and path.suffix.lower() in ENDINGS
+                and path.is_file()
+                and path.resolve().is_relative_to(root)
+            ):
+                found[name] = _document(path, name)
+    documents = [found[name] for name in sorted(found) if found[name].text.strip()]
+    if not documents:
+        raise ConfigError(
+            f"there is nothing to read in {str(folder)!r}.",
+            key=key,
+            hint=f"Put {', '.join(ENDINGS)} files there, or change `sources.globs`.",
+        )
+    return documents
+
+
+def _document(path: Path, name: str) -> Document:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{name} has more than {_LARGEST // 1_000_000} MB.", hint="Split it, or leave it out with `sources.globs`.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
+    try:
+        return Document(name, readable(data, path.suffix), trust="medium")  # like what is imported: a person named it
+    except InputError as error:
+        raise InputError(f"{name}: {error.message}", hint=error.hint) from error
 
 
 def library_of_outputs(request: StageRequest) -> Library:

@@ -14,8 +14,8 @@ from holdfast.offline.claims import IDENTIFIER, Names, claims_of, names_told
 from holdfast.offline.disagreements import Conflict, find_conflicts
 from holdfast.offline.documents import Document, Library, section_name, tainted_units
 from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, questions_json
-from holdfast.offline.settings import whole_number
 from holdfast.offline.sources import library_of_outputs
+from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.likeness import NEAR, likeness
 from holdfast.workflow.agent import StageRequest, StageResult

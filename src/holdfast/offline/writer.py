@@ -17,6 +17,7 @@ from holdfast.offline.sources import library_of_outputs
 from holdfast.offline.synthesizer import Cited, Dispute, Group, Said, Synthesis, read_synthesis, synthesize
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.stage_context import one_line
 
 _NOTE = (
     "This report was put together by program and not by a language model. It consists of sentences selected from the sources, "
@@ -69,7 +70,7 @@ def render(task: str, synthesis: Synthesis) -> str:
         "",
         f"> {_NOTE}",
         "",
-        f"**Task.** {escape(_one_line(task))}",
+        f"**Task.** {escape(one_line(task))}",
         "",
         _counts(synthesis),
         "",
@@ -82,10 +83,6 @@ def render(task: str, synthesis: Synthesis) -> str:
 def escape(text: str) -> str:
     """A source's words, with what Markdown or HTML would act upon made harmless."""
     return _MARKUP.sub(lambda match: _ESCAPES[match.group()], text)
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
 
 
 def _title(task: str) -> str:
@@ -114,7 +111,7 @@ def _by_topic(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 def _heading(topic: str, groups: Sequence[Group]) -> str:
     text = groups[0].question.text if len(groups) == 1 and groups[0].question.kind not in ("aspect", "topic", "context") else topic
-    return escape(_one_line(text[:1].upper() + text[1:]))
+    return escape(one_line(text[:1].upper() + text[1:]))
 
 
 def _section(topic: str, groups: Sequence[Group], numbering: Numbering) -> list[str]:
@@ -248,7 +245,7 @@ def _cell(group: Group, sort: str, usual: float, items: Sequence[str], numbering
             figure = figures[-1] if re.search(r"\bfrom\s+$", said.fact[: figures[0].start]) else figures[0]
             if usual and not 1e-3 <= abs(figure.value / usual) <= 1e3:
                 continue
-            shown.setdefault(_one_line(figure.text), []).extend(said.cited)
+            shown.setdefault(one_line(figure.text), []).extend(said.cited)
     return ", ".join(f"{escape(text)} {numbering.mark(cited)}" for text, cited in list(shown.items())[:_CELL]).replace("|", "\\|")
 
 

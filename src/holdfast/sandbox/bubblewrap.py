@@ -4,6 +4,10 @@ Two ways, by who we are. An ordinary user gets a user namespace. The superuser m
 capability could still write to `/proc/sys` (and so run a program on the host by way of `core_pattern`), and limits on processes would not
 hold. There bubblewrap sets up the mounts as root and `setpriv` becomes an ordinary user before the command starts; the thread's folders
 are handed over to that user.
+
+A seccomp filter is the second wall behind the namespaces: new user namespaces, mounts, tracing, keyrings, kernel modules, BPF, io_uring,
+and typing into a terminal are refused with EPERM. `clone3` answers that it does not exist, whereupon the C library uses `clone`, whose
+flags a filter can see.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What it means to run a command: the seam, its limits, how it is stopped, and what comes back."""
+"""Running a command: the `Sandbox` contract, and a subprocess within limits of time, memory and output that is stopped with all it started.
+
+Output is kept within a fixed amount of memory: its beginning and its end, and how much was between. What a process tree uses is read
+from `/proc`; elsewhere nothing is known.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +143,7 @@ class Sandbox(Protocol):
         """
 
     async def arun(self, command: str, *, timeout: float | None = None, cancel: Cancel | None = None) -> CommandResult:
-        """The same, awaited. Cancelling the task stops the command."""
+        """Run a command without blocking the event loop. Cancelling the task stops the command."""
 
     def close(self) -> None:
         """Let go of the folders. Commands that are running are stopped."""

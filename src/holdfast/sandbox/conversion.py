@@ -1,6 +1,7 @@
 """Documents to Markdown by `markitdown`, in the same sandbox as commands: what parses a stranger's file may be taken over by it.
 
 The document is the only file that the process can see besides the programs; it has no network, and time, memory and output are bounded.
+HTML is read by `text.html`, here as everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
+from holdfast.text.html import read_html
 
 _BEGINNINGS = {  # what is really inside: a converter that does not know it takes it for plain text
     ".docx": b"PK\x03\x04",
@@ -29,7 +31,8 @@ _BEGINNINGS = {  # what is really inside: a converter that does not know it take
     ".xls": b"\xd0\xcf\x11\xe0",
     ".pdf": b"%PDF",
 }
-_KINDS = (*_BEGINNINGS, ".html", ".htm")
+_HTML = (".html", ".htm")
+_KINDS = (*_BEGINNINGS, *_HTML)
 _MOST_IN, _MOST_OUT = 50 * 1024 * 1024, 8 * 1024 * 1024
 _PROGRAM = """
 import sys
@@ -63,10 +66,14 @@ class MarkItDown:
         self._bubblewrap = bubblewrap
 
     def markdown(self, files: ThreadFiles, path: str) -> tuple[str | None, str | None]:
-        if importlib.util.find_spec("markitdown") is None:
-            return None, "markitdown is not installed (`pip install holdfast[web]`)"
+        suffix = Path(path).suffix.lower()
         try:
-            return self._convert(files.read_bytes(path, limit=_MOST_IN), Path(path).suffix.lower())
+            if suffix in _HTML:  # read by ourselves, without what a page hides
+                text = read_html(files.read_bytes(path, limit=_MOST_OUT), marks=True).text
+                return (text, None) if text else (None, "no text was found in the document")
+            if importlib.util.find_spec("markitdown") is None:
+                return None, "markitdown is not installed (`pip install holdfast[web]`)"
+            return self._convert(files.read_bytes(path, limit=_MOST_IN), suffix)
         except (HoldfastError, OSError) as error:
             return None, str(error)
 

@@ -1,6 +1,8 @@
 """What the file tools do: list, read, write, replace, move and remove, always beneath the roots that the thread may see (A9, A10).
 
 Everything goes through open folder handles, so that no name, link or race leads out. Results are values with a `text` for the model.
+
+Bytes become text here: which encoding a file is in, whether it is text at all, and back again in the same form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The sandbox that is used by default: files in the thread's folders, commands in bubblewrap on this machine (A9, A10)."""
+"""The default sandbox: files in the thread's folders, commands in bubblewrap on this machine; and opening the configured one (A9, A10).
+
+With `sandbox.allow_host_bash` commands run on the host itself. That is no boundary: limits hold and the environment is the bare one, but
+the command is the user and reaches whatever the user can. Folders of `sandbox.mounts` and the skills are shown to commands and file tools.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +132,7 @@ class LocalSandbox:
         return self._result(self._run(program, limits, cancel), boundary)
 
     async def arun(self, command: str, *, timeout: float | None = None, cancel: Cancel | None = None) -> CommandResult:
-        """The same, awaited. Cancelling the task stops the command, and the task ends when it is stopped."""
+        """`run` without blocking the event loop. Cancelling the task stops the command, and the task ends when it is stopped."""
         stop = cancel or Cancel()
         work = asyncio.ensure_future(asyncio.to_thread(self.run, command, timeout=timeout, cancel=stop))
         try:

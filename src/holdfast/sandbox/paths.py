@@ -3,6 +3,9 @@
 A virtual path is compared part by part, never as text: `/mnt/user-data-x` does not begin with `/mnt/user-data`. What is left of it goes
 to a `Folder`, which the kernel keeps from being left by links. Percent signs, backslashes and letters that look like dots are plain
 names.
+
+Hard links are told apart by counting: a file whose other names are not all found in the same root is refused, because a link to somebody
+else's file would be read as our own. Files that a tool such as git linked among themselves are read as usual.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Taking a file into a thread's uploads: a clean name, a number where the name is taken, and a size that is bounded (A9)."""
+"""Taking a file into a thread's uploads: a clean name, a number where the name is taken, a bounded size; unpacking zip and tar files (A9).
+
+Names in an archive go through the same gate as every path from outside; links, devices and pipes are never made. Sizes are counted while
+unpacking: what a header says is not believed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finding skills: `public/` and `custom/` below the folder of the skills, and folders that lie in it directly (A12)."""
+"""The library of skills: finding them, switching them on and off, and the part of the prompt that names them (A12).
+
+Skills are in `public/` and `custom/` below the folder of the skills, or in it directly. What is switched on is kept durably in
+`{base}/skills.json`; what a reference installation says about its own is read too.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.durable.aside import set_aside
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.durable.replace import read_json, replace_json
+from holdfast.durable.set_aside import set_aside
 from holdfast.errors import Damaged, HoldfastError, InputError, OutsideRoot, StorageError
 from holdfast.skills.skill_file import Kind, Skill, located, parse_skill
 

@@ -33,13 +33,16 @@ class Stored:
 class Records:
     """The sound records of a log from a position on. `mark` is that of the log's end; `damage` says in words what could not be read.
 
-    `whole` is true if they are all records of the log, false if only those after the mark that was given.
+    `whole` is true if they are read from the beginning, false if only those after the mark that was given. `places` says where each
+    record stands, for `at`. `torn` holds the bytes that could not be read, one for each damage.
     """
 
     records: tuple[Mapping[str, Any], ...]
     mark: Mark
     damage: tuple[str, ...] = ()
     whole: bool = True
+    places: tuple[int, ...] = ()
+    torn: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,16 @@ class Backend(Protocol):
     def mark(self, key: str) -> Mark | None:
         """The mark of a document or of a log's end, or None if there is none. Much cheaper than reading it."""
 
-    def read(self, key: str, *, after: Mark | None = None) -> Records:
-        """The records of a log; with `after`, a mark that a reading or a writing gave, only those that came later.
+    def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
+        """The records of a log; with `after`, a mark that a reading or a writing gave, only those that came later; at most `limit`.
 
+        The mark is that of the end of what was read, to go on from there.
         An empty reading where there is no log. A mark that no longer stands for a position (the log was rewritten, or lost its tail)
         reads everything, and `whole` says so.
         """
+
+    def at(self, key: str, place: int) -> Mapping[str, Any] | None:
+        """One record of a log by its place, without reading the others. None if none begins there any more."""
 
     def write(self, *changes: Change) -> tuple[Mark, ...]:
         """Carry out all changes or none, and give the new mark of each (ABSENT for a removal). What was returned survives a power cut.

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from holdfast.durable.blobs import is_blob_id
+from holdfast.durable.replace import is_temp
 from holdfast.errors import InputError
 from holdfast.storage.backend import Append, Change, Delete, Put
 
 LOG_ENDING = ".jsonl"
 _PART = re.compile(r"(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f\\]{1,255}")
+
+
+LEASE_LOCK, LEASE_NOTE = "run.lock", "owner.json"
+"""What a lease is in a folder of files."""
 
 
 def check_key(key: str) -> str:
@@ -24,9 +30,16 @@ def is_log(key: str) -> bool:
     return key.endswith(LOG_ENDING)
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a name belongs to the storage itself: locks, leases and drafts."""
+    return name.endswith(".lock") or name in ("lock", LEASE_NOTE) or is_temp(name)
+
+
 def check_document(key: str) -> str:
-    """The key of a document. InputError for one that is a log's."""
-    if is_log(check_key(key)):
+    """The key of a document. InputError for one that is a log's, or whose name the storage uses itself."""
+    if is_reserved(check_key(key).rpartition("/")[2]):
+        raise InputError(f"{key!r} cannot be the key of a document: the storage uses that name.", hint="Use another one.")
+    if is_log(key):
         raise InputError(f"{key!r} is the key of a log, not of a document.", hint=f"The name of a document does not end in {LOG_ENDING}.")
     return key
 
@@ -36,6 +49,13 @@ def check_log(key: str) -> str:
     if not is_log(check_key(key)):
         raise InputError(f"{key!r} is the key of a document, not of a log.", hint=f"The name of a log ends in {LOG_ENDING}.")
     return key
+
+
+def check_blob(name: str) -> str:
+    """The name of a blob. InputError for anything else."""
+    if not isinstance(name, str) or not is_blob_id(name):
+        raise InputError(f"{name!r} is not the name of a blob.", hint="It is `sha256-` and 64 hexadecimal digits.")
+    return name
 
 
 def check_prefix(prefix: str) -> str:

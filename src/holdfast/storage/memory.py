@@ -16,7 +16,7 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.strict_json import decode, encode
 from holdfast.errors import InputError, Locked, RevisionConflict
 from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_changes, check_document, check_key, check_log, check_prefix
+from holdfast.storage.keys import check_blob, check_changes, check_document, check_key, check_log, check_prefix
 
 
 class MemoryBackend:
@@ -43,11 +43,20 @@ class MemoryBackend:
                 return f"d{self._documents[key][1]}"
             return self._end(key) if key in self._logs else None
 
-    def read(self, key: str, *, after: Mark | None = None) -> Records:
+    def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         with self._guard:
             lines, generation, _ = self._logs.get(check_log(key), ([], 0, 0.0))
             start = int(after.partition(":")[2]) if after is not None and generation and after.startswith(f"l{generation}:") else None
-            return Records(tuple(decode(line) for line in lines[start or 0 :]), self._end(key), whole=start is None)
+            first = start or 0
+            last = len(lines) if limit is None else min(first + limit, len(lines))
+            mark = self._end(key) if last == len(lines) else f"l{generation}:{last}"
+            return Records(tuple(decode(line) for line in lines[first:last]), mark, (), start is None, tuple(range(first, last)))
+
+    def at(self, key: str, place: int) -> Mapping[str, Any] | None:
+        with self._guard:
+            lines = self._logs.get(check_log(key), ([], 0, 0.0))[0]
+            found: Mapping[str, Any] | None = decode(lines[place]) if 0 <= place < len(lines) else None
+            return found
 
     def write(self, *changes: Change) -> tuple[Mark, ...]:
         lines = [_lines(change.records) if isinstance(change, Append) else [] for change in changes]
@@ -72,12 +81,12 @@ class MemoryBackend:
 
     def get_blob(self, prefix: str, name: str) -> bytes | None:
         with self._guard:
-            found = self._blobs.get((check_key(prefix), name))
+            found = self._blobs.get((check_key(prefix), check_blob(name)))
             return None if found is None else found[0]
 
     def delete_blob(self, prefix: str, name: str) -> None:
         with self._guard:
-            self._blobs.pop((check_key(prefix), name), None)
+            self._blobs.pop((check_key(prefix), check_blob(name)), None)
 
     def remove(self, prefix: str) -> int:
         check_prefix(prefix)

@@ -1,4 +1,4 @@
-"""A clock whose hands the test turns.
+"""A fake clock whose hands the test turns, and ids that count.
 
 `sleep` does not wait: it turns the hands itself, and wakes every thread whose time has come. A test that wants sleepers to
 wait until it says so makes the clock with `holds=True` and calls `advance`.

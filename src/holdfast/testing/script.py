@@ -152,7 +152,7 @@ class Hostile:
 
 @dataclass(frozen=True)
 class Repeat:
-    """The same step several times, or for ever."""
+    """One step several times, or for ever."""
 
     step: Step
     times: int | None = None
@@ -201,7 +201,7 @@ def delay(seconds: float, then: Step, *, pace: float = 0.0) -> Delay:
 
 
 def repeat(step: Step, times: int | None = None) -> Repeat:
-    """The same step `times` times; without a number, for all further calls."""
+    """One step `times` times; without a number, for all further calls."""
     return Repeat(step, times)
 
 

@@ -1,7 +1,8 @@
-"""What the rules behind `dates.py` are made of: a pattern for each form, and what days it means.
+"""What the date parser is made of: the form of a rule, and a calendar of months, weeks, quarters, seasons and feasts with their names.
 
 Rules do not care about overlaps: the earliest and longest match wins, then the earlier rule. A resolver may return None or
-raise ValueError for something that only looks like a date.
+raise ValueError for something that only looks like a date. The calendar's functions return a first and a last day, or raise ValueError
+or OverflowError for days that do not exist.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Two texts are near duplicates when they say the same with other small words, another order of clauses or a typing error.
 They are not when a number, a name, a negation or one telling word differs: losing a fact to a false merge is worse than
 keeping it twice. `signature` and `near_pairs` find candidates among many texts without comparing all of them.
+
+Also here: whether a text denies, and words that are each other's opposite, which turn a statement around.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""English expressions that count from today: "yesterday", "two weeks ago", "the weekend before last"."""
+"""Dates that count from today: "yesterday", "two weeks ago", "the weekend before last".
+
+English first; then relative days in German, French and Spanish, and all forms of Chinese and Japanese.
+"""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Accounts:
         return sum(tallies, Tally())
 
     def by(self, dimension: Dimension, **where: str | None) -> dict[str | None, Tally]:
-        """The same, apart for each model, run, sub-agent, stage, purpose or session, dearest in tokens first."""
+        """Usage and cost by group: for each model, run, sub-agent, stage, purpose or session, dearest in tokens first."""
         _known({dimension: None, **where})
         with self._lock:
             entries = list(self._entries.items())

@@ -3,6 +3,9 @@
 LangChain's messages are counted as they are, and so is a dict with `role` and `content`; nothing is imported and nothing converted.
 Overheads are those that OpenAI publishes for its chat format (three tokens a message, one for the role, one for a name). Ids of tool
 calls are not counted: most chat formats do not show them to the model.
+
+An image costs what its provider's documentation says, from the size in the first bytes of the file; a provider that publishes no formula is
+counted like OpenAI. An image whose size is not known (a link, a file id, bytes that do not parse) counts as `UNKNOWN_SIZE`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What one call used, in the forms that providers report it, and what that costs."""
+"""Token usage: what one call used, in the forms that providers report it; what that costs; and correcting our counts by it.
+
+The correction factor moves in logarithms, so that twice too many and half too few weigh alike. One report can move it only a bounded
+step, so a single odd one does little harm; reports that agree with each other widen the step, so a factor of three is reached in a few
+calls.
+"""
 
 from __future__ import annotations
 

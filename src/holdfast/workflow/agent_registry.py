@@ -46,13 +46,11 @@ class FunctionAgent:
 
 
 def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, StageAgent]:
-    """The agent of each stage, by the stage's name. Raises ConfigError, with the line, for one that cannot be had: nothing has run then."""
-    made: dict[str, StageAgent] = {}
+    """An agent for each agent type of the workflow. Raises ConfigError, with the line, for one that cannot be had: nothing has run then."""
     found: dict[str, StageAgent] = {}
     for stage in workflow.stages:
-        if stage.agent_type not in made:
-            made[stage.agent_type] = find_agent(stage, agents, file=workflow.file)
-        found[stage.name] = made[stage.agent_type]
+        if stage.agent_type not in found:
+            found[stage.agent_type] = find_agent(stage, agents, file=workflow.file)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a person does to a session from outside, and how it ended: approve, reject and cancel (W14, W19), its failure and its result (W2).
+"""What a person does to a session from outside: approve, reject and cancel (W14, W19); and the result of a session (W2).
 
 `approve` and `reject` decide about a stage that waits; `cancel` asks whoever runs the session, and where nobody does marks it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import Cancelled, HoldfastError, InputError, OutputInvalid, StageFailed, WorkflowError
+from holdfast.errors import InputError
 from holdfast.session.output import StageOutput, output_json
 from holdfast.session.state import Session, SessionError
 from holdfast.session.store import SessionStore
@@ -92,24 +92,6 @@ def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: C
     while store.owner(session_id) is not None and clock.monotonic() < until:
         clock.sleep(_LOOK)
     return store.load(session_id)
-
-
-_GO_ON = "`holdfast resume` goes on with it."
-
-
-def failure_of(session: Session) -> HoldfastError | None:
-    """The error that a session which is not completed stands for."""
-    if session.status == "completed":
-        return None
-    name, error = session.workflow_id, session.error
-    if session.status == "cancelled":
-        return Cancelled(f"the session {name} was cancelled.", session=name, stage=session.current_stage, hint=_GO_ON)
-    if error is None:
-        waits = f"waits for a person to approve {session.current_stage}" if session.status == "paused" else f"is {session.status}"
-        return WorkflowError(f"the session {name} {waits}.", session=name, stage=session.current_stage)
-    if error.kind == "malformed_output":
-        return OutputInvalid(error.message, problems=error.problems, raw=error.raw_output, session=name, stage=error.stage, hint=error.hint)
-    return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
 
 
 def result_of(session: Session) -> dict[str, StageOutput]:

@@ -1,21 +1,74 @@
 """A workflow as a value: its stages in order, what each may see and waits for, and a hash of its meaning (W1, W6).
 
-`load_workflow` reads one from a file, `parse_workflow` from plain values; how that is checked is in `reading.py`.
+The annotations say what a file may hold, and pydantic checks them where one is read (`workflow_file.py`); inside, these are plain frozen
+dataclasses. What waits for what is at the end: a stage for those it `needs`, or without that for all that stand before it (W13).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
-from os import PathLike
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
+
+from holdfast.errors import ConfigError
+from holdfast.session.schemas import check_schema
 from holdfast.session.secrecy import clean_definition
-from holdfast.workflow.graph import ancestors, needs_of
 
+MAX_STAGES = 2_000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
+
+
+def _name(value: object) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or _NAME.fullmatch(text) is None:
+        raise ValueError("must be 1 to 64 ASCII letters, digits, hyphens or underscores")
+    return text
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError("must be a word")
+    return str(value).strip()
+
+
+def _names(value: object) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of names")
+    return tuple(dict.fromkeys(items))
+
+
+def _schema(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON Schema, which is a mapping")  # noqa: TRY004 - pydantic collects ValueErrors
+    try:
+        check_schema(value, stage="")
+    except ConfigError as error:
+        raise ValueError(f"must be a JSON Schema: {error.message.rstrip('.')}") from None
+    return value
+
+
+def _listed(value: object) -> object:
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError("must be a list of at least one stage")
+    if len(value) > MAX_STAGES:
+        raise ValueError(f"has {len(value)} stages; at most {MAX_STAGES} are allowed")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+Word = Annotated[str, BeforeValidator(_word)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Text = Annotated[str, Strict(), StringConstraints(strip_whitespace=True)]
+Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Pause = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 OnError = Literal["halt", "skip"]
 OnLowConfidence = Literal["continue", "recheck", "halt"]
 
@@ -24,24 +77,24 @@ OnLowConfidence = Literal["continue", "recheck", "halt"]
 class Stage:
     """One stage. `settings` holds every other key of the file, for the agent."""
 
-    name: str
-    agent_type: str = "llm"
-    system_prompt: str = ""
-    inputs: tuple[str, ...] | None = None
+    name: Name
+    agent_type: Word = "llm"
+    system_prompt: Text = ""
+    inputs: Names | None = None
     """The stages whose outputs it is given; None means all that it waits for, directly or not."""
-    needs: tuple[str, ...] | None = None
+    needs: Names | None = None
     """The stages it waits for; None means all that stand before it."""
-    output_schema: Mapping[str, Any] | None = None
-    approve: bool = False
-    max_repairs: int = 2
-    retries: int = 2
-    retry_seconds: float = 1.0
+    output_schema: Annotated[dict[str, Any], BeforeValidator(_schema)] | None = None
+    approve: StrictBool = False
+    max_repairs: Count = 2
+    retries: Count = 2
+    retry_seconds: Pause = 1.0
     """The first pause before a retry; each one after it is twice as long."""
-    timeout_seconds: float | None = None
+    timeout_seconds: Seconds | None = None
     on_error: OnError = "halt"
     on_low_confidence: OnLowConfidence = "continue"
-    model: str | None = None
-    tools: tuple[str, ...] | None = None
+    model: Word | None = None
+    tools: Names | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = field(default=None, compare=False)
 
@@ -53,8 +106,6 @@ class Stage:
 
 
 _DEFAULTS = {part.name: part.default for part in fields(Stage) if part.default is not MISSING}
-
-
 _USUAL = {"task": None, "topic_tag": None, "memory_retrieval_top_k": None, "max_added_stages": 0, "max_parallel": 4}
 
 
@@ -62,15 +113,15 @@ _USUAL = {"task": None, "topic_tag": None, "memory_retrieval_top_k": None, "max_
 class Workflow:
     """A workflow file, checked."""
 
-    id: str
-    stages: tuple[Stage, ...]
-    task: str | None = None
-    topic_tag: str = "general"
-    memory_retrieval_top_k: int | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    max_added_stages: int = 0
+    id: Name
+    stages: Annotated[tuple[Stage, ...], BeforeValidator(_listed)]
+    task: Text | None = None
+    topic_tag: Word = "general"
+    memory_retrieval_top_k: Count | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    max_added_stages: Count = 0
     """How many stages the agents may add to it, all together (W13)."""
-    max_parallel: int = 4
+    max_parallel: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 4
     """How many stages may run at once, where `needs` allows it."""
     file: str | None = field(default=None, compare=False)
     sections: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -150,15 +201,74 @@ def _clean(stage: Mapping[str, Any]) -> dict[str, Any]:
 _NAMES = ("name", "agent_type", "inputs", "needs")
 
 
-def load_workflow(path: str | PathLike[str]) -> Workflow:
-    """The workflow of a YAML file. Raises ConfigError with file, line, key and what would fit; `all_errors` of it gives all of them."""
-    from holdfast.workflow.reading import load
-
-    return load(path)
+Needs = Mapping[str, tuple[str, ...]]
 
 
-def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None) -> Workflow:
-    """The workflow that plain values say, checked like a file."""
-    from holdfast.workflow.reading import parse
+def needs_of(stages: Sequence[Stage], added_by: Mapping[str, str] | None = None) -> dict[str, tuple[str, ...]]:
+    """For each stage the stages it waits for, in the order of the workflow.
 
-    return parse(value, file=file)
+    Who needs a stage needs what that stage added as well: a plan is done when the work that it planned is.
+    """
+    order = {stage.name: number for number, stage in enumerate(stages)}
+    offspring: dict[str, list[str]] = {}
+    for name, parent in (added_by or {}).items():
+        offspring.setdefault(parent, []).append(name)
+    needs: dict[str, tuple[str, ...]] = {}
+    open_ends: list[str] = []  # those before it that nobody before it waits for: to wait for them is to wait for all before it
+    for stage in stages:
+        wanted = open_ends if stage.needs is None else _with_offspring(stage, offspring)
+        needs[stage.name] = found = tuple(sorted(dict.fromkeys(wanted), key=lambda name: order.get(name, len(order))))
+        open_ends = [name for name in open_ends if name not in found] + [stage.name]
+    return needs
+
+
+def _with_offspring(stage: Stage, offspring: Mapping[str, list[str]]) -> list[str]:
+    found: list[str] = []
+    waiting = list(stage.needs or ())
+    while waiting:
+        name = waiting.pop(0)
+        found.append(name)
+        added = offspring.get(name, [])
+        if stage.name not in added:  # what was added with it is its sibling, not what it waits for
+            waiting.extend(child for child in added if child not in found)
+    return found
+
+
+def ancestors(name: str, needs: Needs) -> set[str]:
+    """All stages that are done before this one can start."""
+    found: set[str] = set()
+    waiting = list(needs.get(name, ()))
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting.extend(needs.get(one, ()))
+    return found
+
+
+def cycle(needs: Needs) -> list[str] | None:
+    """A circle of stages that wait for each other, first name repeated at the end, or None."""
+    done: set[str] = set()
+    for start in needs:
+        path: list[str] = []
+        trail = [(start, iter(needs[start]))] if start not in done else []
+        path.extend(name for name, _ in trail)
+        while trail:
+            name, rest = trail[-1]
+            child = next((one for one in rest if one not in done), None)
+            if child is None:
+                done.add(name)
+                trail.pop()
+                path.pop()
+            elif child in path:
+                return [*path[path.index(child) :], child]
+            else:
+                trail.append((child, iter(needs.get(child, ()))))
+                path.append(child)
+    return None
+
+
+def final_stages(needs: Needs) -> tuple[str, ...]:
+    """The stages that nobody depends on: their outputs are the session's result (W2)."""
+    needed = {name for names in needs.values() for name in names}
+    return tuple(name for name in needs if name not in needed)

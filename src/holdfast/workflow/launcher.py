@@ -11,13 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk
-from holdfast.errors import ConfigError, InputError, WorkflowChanged
+from holdfast.errors import (
+    Cancelled,
+    ConfigError,
+    HoldfastError,
+    InputError,
+    OutputInvalid,
+    StageFailed,
+    WorkflowChanged,
+    WorkflowError,
+)
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
@@ -26,16 +35,25 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
+from holdfast.workflow.agent import StageAgent
 from holdfast.workflow.agent_registry import Agents, find_agents
-from holdfast.workflow.bench import Bench
-from holdfast.workflow.control import failure_of
-from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
+from holdfast.workflow.definition import Workflow
+from holdfast.workflow.long_term_memory import LongTermMemory
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
-from holdfast.workflow.run_settings import RunSettings, settings_of, workflow_config
+from holdfast.workflow.run_settings import (
+    RunSettings,
+    open_knowledge_store,
+    open_session_store,
+    session_file,
+    settings_of,
+    workflow_config,
+)
 from holdfast.workflow.runner import Runner
 from holdfast.workflow.scheduling import Finish, next_step, placed
+from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
-from holdfast.workflow.stores import open_memories, open_store, session_file
+from holdfast.workflow.stage_request import RequestBuilder, RunUsage
+from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -44,6 +62,28 @@ WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
 _WORKFLOW_FILE = "workflow_file"
 _PARAMETERS = "parameters"
+_GO_ON = "`holdfast resume` goes on with it."
+
+
+class RunParts(TypedDict, total=False):
+    """The parts that a run may be given, as keywords; the fields of `Launcher` say what each is."""
+
+    config: ConfigSource
+    session_config: ConfigSource
+    store: SessionStore | None
+    agents: Agents | None
+    knowledge: KnowledgeStore | None
+    remember: bool
+    model: str | None
+    folder: str | PathLike[str] | None
+    clock: Clock
+    ids: IdSource
+    disk: Disk
+    bus: Bus
+    counter: TokenCounter | None
+    stop: threading.Event
+    owner: str | None
+    started: Callable[[Session, Workflow, Path | None], None] | None
 
 
 def run_workflow(
@@ -53,11 +93,10 @@ def run_workflow(
     parameters: Mapping[str, Any] | None = None,
     session_id: str | None = None,
     check: bool = False,
-    **parts: Any,
+    **parts: Unpack[RunParts],
 ) -> Session:
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
-    `parts` are those of `Launcher`: `config`, `session_config`, `store`, `agents`, `knowledge`, `model`, `clock`, `bus`, `stop` and more.
     With `check` a session that does not complete raises what stopped it. LimitExceeded and StorageError are always raised; what was
     done is on disk then, and `resume` goes on.
     """
@@ -72,7 +111,7 @@ def resume(
     accept_changes: bool = False,
     as_started: bool = False,
     check: bool = False,
-    **parts: Any,
+    **parts: Unpack[RunParts],
 ) -> Session:
     """Go on with a session: completed stages do not run again, the interrupted one starts from its beginning (W6).
 
@@ -81,13 +120,6 @@ def resume(
     """
     session = Launcher(**parts).resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
     return _checked(session) if check else session
-
-
-def _checked(session: Session) -> Session:
-    error = failure_of(session)
-    if error is not None:
-        raise error
-    return session
 
 
 @dataclass
@@ -127,7 +159,7 @@ class Launcher:
     ) -> Session:
         """A new session, from its start."""
         definition = _definition(workflow)
-        find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
+        agents = find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
         configs = [self._config, workflow_config(definition), self._session_config]
         settings = self._settings(definition, configs)
         goal = (task if task is not None else definition.task) or ""
@@ -140,7 +172,7 @@ class Launcher:
                 session = store.create(_new_session(name, definition, goal, settings, values))
                 store.clear_cancel(name)
                 self.bus.emit(events.SessionStarted(session=name, stages=len(definition.stages)))
-                ended = self._run(definition, session, settings, store, knowledge, values)
+                ended = self._run(definition, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
 
     def resume(
@@ -155,7 +187,7 @@ class Launcher:
                 session = store.load(session_id)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
-                find_agents(whole, self.agents)
+                agents = find_agents(whole, self.agents)
                 if session.status == "completed" and next_step(whole, session) == Finish():
                     return session
                 session = reopened(session, whole, accept_changes=accept_changes)
@@ -165,7 +197,7 @@ class Launcher:
                 store.clear_cancel(session_id)
                 done = len(session.completed_stages)
                 self.bus.emit(events.SessionResumed(session=session_id, completed=done, stages=len(whole.stages)))
-                ended = self._run(whole, session, settings, store, knowledge, values)
+                ended = self._run(whole, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
 
     def _workflow_of(self, session: Session, given: Workflow | None, *, accept_changes: bool, as_started: bool) -> Workflow:
@@ -187,32 +219,51 @@ class Launcher:
         store: SessionStore,
         knowledge: KnowledgeStore | None,
         parameters: Mapping[str, Any],
+        agents: dict[str, StageAgent],
     ) -> Session:
         prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
         accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
         if session.usage:
             accounts.restore(session.usage)
-        counter = self.counter
-        bench = Bench(
-            store=store,
-            settings=settings,
-            contexts=ContextBuilder(
-                lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
-            ),
-            accounts=accounts,
-            clock=self.clock,
-            bus=self.bus,
-            folder=self._work_folder(store),
+        name, counter = session.workflow_id, self.counter
+        usage = RunUsage(accounts, name, self.ids.new("run"))
+        contexts = ContextBuilder(
+            lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
+        )
+        requests = RequestBuilder(
+            store,
+            contexts,
+            usage,
+            self.bus,
+            self._work_folder(store),
             agents=self.agents,
             knowledge=knowledge,
             parameters=parameters,
-            stop=self.stop,
-            session_id=session.workflow_id,
-            run_id=self.ids.new("run"),
+            model=settings.model,
+            found=agents,
         )
+        recorder = SessionRecorder(
+            placed(workflow, session),
+            workflow,
+            store,
+            self.bus,
+            self.clock,
+            usage.snapshot,
+            checkpoint_interval=settings.checkpoint_interval or 1,
+        )
+        is_short = settings.short_max_stages is not None and len(workflow.stages) - len(workflow.added_by) <= settings.short_max_stages
+        memory = LongTermMemory(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
         if self.started is not None:
-            self.started(session, workflow, session_file(store, session.workflow_id))
-        return Runner(workflow, placed(workflow, session), bench).run()
+            self.started(session, workflow, session_file(store, name))
+        runner = Runner(
+            recorder,
+            requests,
+            usage,
+            self.clock,
+            memory=memory,
+            stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
+        )
+        return runner.run()
 
     def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
         settings = settings_of(configs, kept)
@@ -236,10 +287,10 @@ class Launcher:
     @contextmanager
     def _stores(self, settings: RunSettings, configs: list[Config | None]) -> Iterator[tuple[SessionStore, KnowledgeStore | None]]:
         """The stores that were given, or those of the settings, which are closed again."""
-        store = self.store or open_store(settings, self._config, disk=self.disk, clock=self.clock)
-        opened = (
-            None if self.knowledge is not None else open_memories(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
-        )
+        store = self.store or open_session_store(settings, self._config, disk=self.disk, clock=self.clock)
+        opened = None
+        if self.knowledge is None:
+            opened = open_knowledge_store(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
         try:
             yield store, self.knowledge or opened
         finally:
@@ -263,6 +314,29 @@ class Launcher:
             return found
 
         return folder
+
+
+def failure_of(session: Session) -> HoldfastError | None:
+    """The error that a session which is not completed stands for."""
+    if session.status == "completed":
+        return None
+    name, error = session.workflow_id, session.error
+    if session.status == "cancelled":
+        return Cancelled(f"the session {name} was cancelled.", session=name, stage=session.current_stage, hint=_GO_ON)
+    if error is None:
+        waits = f"waits for a person to approve {session.current_stage}" if session.status == "paused" else f"is {session.status}"
+        return WorkflowError(f"the session {name} {waits}.", session=name, stage=session.current_stage)
+    if error.kind == "malformed_output":
+        return OutputInvalid(error.message, problems=error.problems, raw=error.raw_output, session=name, stage=error.stage, hint=error.hint)
+    return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
+
+
+def _checked(session: Session) -> Session:
+    """The session, if it is completed. Raises the error that it stands for if not."""
+    error = failure_of(session)
+    if error is not None:
+        raise error
+    return session
 
 
 def _definition(source: WorkflowSource) -> Workflow:

@@ -1,34 +1,45 @@
-"""Long-term memory around a session: what is looked up before it starts, and what is kept of it when it is done (W9)."""
+"""Long-term memory around a session: what is retrieved before it starts, and which findings are stored when it is done (W9)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import stamp
-from holdfast.session.output import Finding
+from holdfast.knowledge.records import TRUST_LEVELS, Record, Trust, least_trusted
+from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
 from holdfast.workflow.definition import Workflow
 
 if TYPE_CHECKING:
-    from holdfast.knowledge.records import Record, Trust
     from holdfast.knowledge.store import AddReport, KnowledgeStore
 
 ANY_TOPIC = "general"
 """The tag of workflows without a topic: it is stored, and what is looked up is not limited to it."""
 
 
-def look_up(
-    knowledge: KnowledgeStore, session: Session, parameters: Mapping[str, Any], *, top_k: int, now: datetime
-) -> tuple[Mapping[str, Any], ...]:
-    """What is known about the task and the parameters, best first, as plain values for the session file."""
-    words = [session.task, *(f"{key} {value}" for key, value in parameters.items() if isinstance(value, str | int | float))]
-    query = " ".join(words).strip()
-    if not query or top_k < 1:
-        return ()
-    tags = () if session.topic_tag == ANY_TOPIC else (session.topic_tag,)
-    return tuple(_plain(hit) for hit in knowledge.search(query, top_k=top_k, tags=tags, now=now))
+@dataclass(frozen=True)
+class LongTermMemory:
+    """The knowledge store as one session uses it."""
+
+    store: KnowledgeStore
+    parameters: Mapping[str, Any]
+    top_k: int
+
+    def retrieve(self, session: Session, *, now: datetime) -> tuple[Mapping[str, Any], ...]:
+        """What is known about the task and the parameters, best first, as plain values for the session file."""
+        words = [session.task, *(f"{key} {value}" for key, value in self.parameters.items() if isinstance(value, str | int | float))]
+        query = " ".join(words).strip()
+        if not query or self.top_k < 1:
+            return ()
+        tags = () if session.topic_tag == ANY_TOPIC else (session.topic_tag,)
+        return tuple(_plain(hit) for hit in self.store.search(query, top_k=self.top_k, tags=tags, now=now))
+
+    def store_findings(self, workflow: Workflow, session: Session) -> AddReport:
+        """Keep the findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
+        return self.store.add(findings_of(workflow, session))
 
 
 def _plain(hit: Any) -> dict[str, Any]:
@@ -49,15 +60,9 @@ def _plain(hit: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in (None, [])}
 
 
-def store_findings(knowledge: KnowledgeStore, workflow: Workflow, session: Session) -> AddReport:
-    """Keep the findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
-    return knowledge.add(findings_of(workflow, session))
-
-
 def findings_of(workflow: Workflow, session: Session) -> list[Record]:
     """The findings of a session as records: each fact of each source once, in the order of the workflow."""
-    from holdfast.knowledge.records import Record
-
+    trusted = _trust_of_sources(session)
     found: dict[tuple[str, str], Record] = {}
     for name in session.completed_stages:
         output = session.stage_outputs.get(name)
@@ -72,11 +77,46 @@ def findings_of(workflow: Workflow, session: Session) -> list[Record]:
                 source=finding.source,
                 time=_ended(session, name),
                 kind="finding",
-                trust=_trust(workflow, session, name, finding),
+                trust=_trust(workflow, output, finding, trusted),
                 position=len(found),
                 extra={"stage": name, "confidence": output.confidence, "task": session.task[:500]},
             )
     return list(found.values())
+
+
+def _trust(workflow: Workflow, output: StageOutput, finding: Finding, trusted: Mapping[str, Trust]) -> Trust:
+    """A finding is as trusted as its least trusted source, and never more than the word of an agent, or of a person who approved it (K1).
+
+    A doubtful one is of low trust whatever its source. One whose sources nobody has rated is the word of who found it.
+    """
+    if output.confidence == "low" or finding.grounded is False:
+        return "low"
+    stage = workflow.by_name.get(output.stage_name)
+    own: Trust = "high" if stage is not None and stage.approve else "medium"
+    return least_trusted([own, *(trusted[name] for name in _cited(finding) if name in trusted)])
+
+
+def _cited(finding: Finding) -> Iterator[str]:
+    """All names under which a finding's sources may be known: with and without their section, and as raw data."""
+    others = [one for one in finding.extra.get("also") or () if isinstance(one, Mapping)]
+    for source in (finding.source, finding.extra.get("raw"), *(one.get(key) for one in others for key in ("source", "raw"))):
+        if isinstance(source, str) and source:
+            yield source
+            yield source.partition("#")[0]
+
+
+def _trust_of_sources(session: Session) -> dict[str, Trust]:
+    """How far each source is trusted, where the session knows: of retrieved memories, and of the documents that stages list."""
+    rated: dict[str, list[Trust]] = {}
+    listed: list[Mapping[str, Any]] = [{**memory, "ref": memory.get("source")} for memory in session.retrieved]
+    for output in session.stage_outputs.values():
+        documents = output.data.get("documents") if isinstance(output.data, Mapping) else None
+        listed += [one for one in documents if isinstance(one, Mapping)] if isinstance(documents, list | tuple) else []
+    for one in listed:
+        for name in (one.get("id"), one.get("ref")):
+            if isinstance(name, str) and one.get("trust") in TRUST_LEVELS:
+                rated.setdefault(name, []).append(one["trust"])
+    return {name: least_trusted(trusts) for name, trusts in rated.items()}
 
 
 def _ended(session: Session, stage: str) -> datetime | None:
@@ -87,11 +127,3 @@ def _ended(session: Session, stage: str) -> datetime | None:
     except ValueError:  # a person wrote something else there
         return None
     return moment if moment is not None and moment.tzinfo is not None else None
-
-
-def _trust(workflow: Workflow, session: Session, name: str, finding: Finding) -> Trust:
-    """A doubtful finding is of low trust, one that a person approved of high trust, any other is the word of an agent."""
-    if session.stage_outputs[name].confidence == "low" or finding.grounded is False:
-        return "low"
-    stage = workflow.by_name.get(name)
-    return "high" if stage is not None and stage.approve else "medium"

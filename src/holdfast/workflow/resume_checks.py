@@ -15,8 +15,8 @@ from holdfast.errors import ConfigError, InputError, OutputInvalid, WorkflowChan
 from holdfast.session.output import output_json, parse_output
 from holdfast.session.state import Session, StageRecord
 from holdfast.workflow import transitions
-from holdfast.workflow.definition import Stage, Workflow, parse_workflow
-from holdfast.workflow.reading import parse_stage
+from holdfast.workflow.definition import Stage, Workflow
+from holdfast.workflow.workflow_file import parse_stage, parse_workflow
 
 
 def stored_workflow(session: Session) -> Workflow:

@@ -1,4 +1,7 @@
-"""What to do with what an agent returned or raised: accept, ask again, try again, or fail. Pure (W4, W11, W19)."""
+"""The verdict on an attempt at a stage: accept its output, ask again, retry after a back-off, or fail (W4, W11, W19). Pure.
+
+What is said in a verdict goes into the session, into events and the log: secrets are taken out of it here (C3).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.clock import Backoff
 from holdfast.errors import (
     BudgetError,
     Cancelled,
@@ -23,6 +27,7 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.session.output import StageOutput, parse_output
+from holdfast.session.secrecy import clean_text
 from holdfast.session.state import SessionError
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage
@@ -66,7 +71,8 @@ class Ask:
 
     note: str
     tries: Tries
-    problem: OutputInvalid | None = None
+    problem: str | None = None
+    """What was wrong with the output, for a repair."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def stops_the_run(error: BaseException | None) -> BaseException | None:
     return None
 
 
-def judge(stage: Stage, tries: Tries, result: StageResult | None, error: BaseException | None) -> Verdict:
+def verdict_on(stage: Stage, tries: Tries, result: StageResult | None, error: BaseException | None) -> Verdict:
     """The verdict on one attempt: exactly one of `result` and `error` is given."""
     if error is None and result is not None:
         try:
@@ -139,32 +145,33 @@ def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
     if tries.repairs > 0:
         listed = "\n".join(f"- {problem}" for problem in error.problems) or f"- {error.message}"
         note = f"Your last answer was not accepted. Answer again in the form that is asked for. What was wrong:\n{listed}"
-        return Ask(note, replace(tries, repairs=tries.repairs - 1), error)
+        return Ask(note, replace(tries, repairs=tries.repairs - 1), clean_text(error.message))
     hint = "`holdfast session fix` puts a corrected output in; editing this file works as well. Then `holdfast resume`."
     raw = error.raw if not isinstance(error.raw, str) else error.raw[:_LONGEST_RAW]
-    return Fail(SessionError(stage.name, "malformed_output", error.message, tuple(error.problems), _plain(raw), hint=hint))
+    problems = tuple(clean_text(problem) for problem in error.problems)
+    return Fail(SessionError(stage.name, "malformed_output", clean_text(error.message), problems, _plain(raw), hint=hint))
 
 
 def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
     kind = "timeout" if isinstance(error, TimedOut) else "stage_failed"
-    text = str(error).strip()
+    text = clean_text(str(error).strip())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if text and isinstance(error, TimedOut | HoldfastError):
         message = text
     hopeless = isinstance(error, _HOPELESS) or getattr(error, "retryable", None) is False
     if tries.retries > 0 and not hopeless:
-        pause = _pause(stage, tries.failures, error)
+        pause = _backoff(stage, tries.failures + 1, error)
         return Retry(pause, replace(tries, retries=tries.retries - 1, failures=tries.failures + 1), kind, message)
     after = f" after {tries.failures + 1} tries" if tries.failures else ""
     hint = "Mend the cause, then `holdfast resume` runs the stage again."
     return Fail(SessionError(stage.name, kind, f"the stage {stage.name!r} failed{after}: {message}", hint=hint))
 
 
-def _pause(stage: Stage, failures: int, error: BaseException) -> float:
+def _backoff(stage: Stage, failures: int, error: BaseException) -> float:
     """Twice as long each time; longer if the other side said how long, as a rate limit does."""
     asked = getattr(error, "retry_after", None)
     wanted = float(asked) if isinstance(asked, int | float) and not isinstance(asked, bool) and asked > 0 else 0.0
-    return min(LONGEST_PAUSE, max(stage.retry_seconds * 2.0 ** min(failures, 16), wanted))
+    return min(LONGEST_PAUSE, max(Backoff(stage.retry_seconds, LONGEST_PAUSE).pause(failures), wanted))
 
 
 def _plain(value: object) -> object:

@@ -1,5 +1,6 @@
-"""The settings of one session, gathered from where they may be said (W1): `config.yaml`, the workflow file, a session configuration.
+"""The settings of one session, gathered from where they may be said (W1), and the stores that they ask for (W9, W16).
 
+They may be said in `config.yaml`, in the workflow file, and in a session configuration.
 What is said nearer to the session wins, key by key. A session keeps the settings that it was started with, without secrets, and a resumed
 one goes by them unless it is given others.
 """
@@ -8,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from holdfast.clock import Clock
 from holdfast.config.loading import config_from_values, read_config
 from holdfast.config.sections import Config
+from holdfast.durable.disk import Disk
 from holdfast.errors import ConfigError
+from holdfast.events import Bus
 from holdfast.redaction import redact
+from holdfast.session.opening import store_of
+from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Limits
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.stage_context import EvictionPolicy
+
+if TYPE_CHECKING:
+    from holdfast.knowledge.store import KnowledgeStore
 
 _NO_LIMITS = Limits()
 
@@ -108,7 +118,7 @@ def settings_of(configs: Sequence[Config | None], kept: Mapping[str, Any] | None
     for number, config in enumerate(configs):
         if number == len(configs) - 1 and kept is not None:
             settings = settings.as_started(kept)
-        if config is not None:
+        if config is not None and config.model_fields_set:
             settings = replace(settings, **_said(config))
     return settings
 
@@ -165,3 +175,47 @@ def _at(value: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def open_session_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Clock) -> SessionStore:
+    """The store that keeps the session: files, or PostgreSQL with the file as an export when a path is given."""
+    folder = config.base / (settings.folder or "sessions")
+    template = str(config.base / settings.path) if settings.path is not None else None
+    return store_of(
+        settings.backend,
+        folder=folder,
+        path=template,
+        connection=settings.connection,
+        export=settings.persist,
+        disk=disk,
+        clock=clock,
+    )
+
+
+def session_file(store: SessionStore, session_id: str) -> Path | None:
+    """The file in which a person can read a session; None when it is in a database alone."""
+    layout = getattr(store, "layout", None) or getattr(getattr(store, "export", None), "layout", None)
+    return Path(layout.file(session_id)) if layout is not None else None
+
+
+def open_knowledge_store(
+    settings: RunSettings, configs: Sequence[Config | None], *, usual: bool, clock: Clock, bus: Bus
+) -> KnowledgeStore | None:
+    """The knowledge store that the settings name: `session.vector_store`, else the section `knowledge`.
+
+    Where they name none it is None, or with `usual` the one in the base directory.
+    """
+    from holdfast.knowledge.opening import of_vector_store, open_section
+
+    said = [config for config in configs if config is not None]
+    chosen = next((config for config in reversed(said) if config.session.vector_store is not None), None)
+    if chosen is not None:
+        section = of_vector_store(chosen).knowledge
+    else:
+        chosen = next((config for config in reversed(said) if "knowledge" in config.model_fields_set), None)
+        if chosen is None and not usual:
+            return None
+        section = (chosen or said[0]).knowledge
+    if settings.rerank:
+        section = section.model_copy(update={"rerank": True, "rerank_model": settings.rerank_model or section.rerank_model})
+    return open_section(section, said[0].base, clock=clock, bus=bus)

@@ -1,4 +1,4 @@
-"""The main loop: plan, write down, start, wait, settle, until there is nothing left to do.
+"""The main loop: decide what comes next, write it down, start it, wait, settle; until there is nothing left to do.
 
 One rule makes a kill harmless (W5, W6): what a stage returned and which stage comes next are committed together, durably, before the next
 one starts. So the loop holds nothing that is not on disk but the attempts that run now, and those start from their beginning.
@@ -7,41 +7,57 @@ The caller holds the session's lock; one thread runs this loop and writes, agent
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.clock import stamp
-from holdfast.errors import LimitExceeded
+from holdfast.clock import Clock
+from holdfast.errors import ConfigError, LimitExceeded, OutputInvalid
 from holdfast.session.state import Session, SessionError, Status
-from holdfast.workflow import events, transitions
-from holdfast.workflow.adding import grown
-from holdfast.workflow.bench import Bench, Work
-from holdfast.workflow.definition import Workflow
-from holdfast.workflow.long_term_memory import look_up, store_findings
-from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Verdict, judge, stops_the_run
-from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, next_step, placed
-from holdfast.workflow.timed_executor import Floor, Outcome
+from holdfast.workflow import transitions
+from holdfast.workflow.agent_registry import find_agent
+from holdfast.workflow.definition import Stage
+from holdfast.workflow.long_term_memory import LongTermMemory
+from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Verdict, stops_the_run, verdict_on
+from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, next_step
+from holdfast.workflow.session_recorder import SessionRecorder
+from holdfast.workflow.stage_request import RequestBuilder, RunUsage, StageRun
+from holdfast.workflow.timed_executor import Outcome, TimedExecutor
+from holdfast.workflow.workflow_file import with_stages_added
 
 
 class Runner:
     """Runs one session to its end, its next pause, its failure, or until somebody says stop."""
 
-    def __init__(self, workflow: Workflow, session: Session, bench: Bench) -> None:
-        self.workflow = workflow
-        self.session = session
-        self.bench = bench
-        self._floor = Floor(bench.clock, bench.stopped)
-        self._works: dict[str, Work] = {}
-        self._is_committed = True
-        self._unsaid: list[events.WorkflowEvent] = []
-        self._checkpointed = len(session.completed_stages)
-        self._began = bench.clock.monotonic()
+    def __init__(
+        self,
+        recorder: SessionRecorder,
+        requests: RequestBuilder,
+        usage: RunUsage,
+        clock: Clock,
+        *,
+        memory: LongTermMemory | None,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self.recorder = recorder
+        self.requests = requests
+        self.usage = usage
+        self.clock = clock
+        self.memory = memory
+        self._executor = TimedExecutor(clock, stop_requested)
+        self._runs: dict[str, StageRun] = {}
+        self._began = clock.monotonic()
+
+    @property
+    def session(self) -> Session:
+        return self.recorder.session
 
     def run(self) -> Session:
         """The session as it is on disk when the run is over. Raises LimitExceeded, and StorageError at the write that failed."""
         try:
-            self._change(replace(self.session, status="running", error=None))
-            self._look_up()
+            self.recorder.change(replace(self.session, status="running", error=None))
+            if self.memory is not None and "retrieved_at" not in self.session.extra:
+                self.recorder.memories_retrieved(self.memory.retrieve(self.session, now=self.clock.now()))
             return self._loop()
         except LimitExceeded as error:
             self._give_up()
@@ -52,10 +68,9 @@ class Runner:
 
     def _loop(self) -> Session:
         while True:
-            if self._floor.is_stopped():
+            if self._executor.is_stopped():
                 return self._cancel()
-            step = next_step(self.workflow, self.session, self._floor.stages)
-            match step:
+            match next_step(self.recorder.workflow, self.session, self._executor.stages):
                 case Start(names):
                     self._start(names)
                 case Wait():
@@ -69,177 +84,90 @@ class Runner:
                     return self._end("completed")
                 case _ as never:
                     assert_never(never)
-            if not self._floor.stages:
+            if not self._executor.stages:
                 continue  # what was to start failed before its agent was asked
-            outcome = self._floor.next()
+            outcome = self._executor.next()
             if outcome is None:
                 return self._cancel()
             self._settle(outcome)
 
-    # Stages begin and end.
-
     def _start(self, names: tuple[str, ...]) -> None:
-        self.bench.check_limits(self.session)
+        self.usage.check()
         for name in names:
-            self._change(transitions.started(self.session, name, at=self._now()))
+            self.recorder.change(transitions.started(self.session, name, at=self.recorder.now()))
         self._commit(frozenset(names))  # the end of the last stage and the beginning of this one are one write
         for name in names:
-            work = self._works[name] = self.bench.work_on(self.workflow, self.session, name)
-            self._say_started(work)
-            self._attempt(work)
+            run = self._runs[name] = self.requests.begin(self.recorder.workflow, self.session, name, began=self.clock.monotonic())
+            self.recorder.stage_started(run)
+            self._attempt(run)
 
-    def _attempt(self, work: Work) -> None:
+    def _attempt(self, run: StageRun) -> None:
         """Build what the agent is given, and let it run."""
         try:
-            request = self.bench.request(self.workflow, self.session, work)
+            request = self.requests.build(self.recorder.workflow, self.session, run)
         except Exception as error:  # noqa: BLE001 - a context that does not fit is a failure of the stage, like one of its agent
-            self._settle(Outcome(work.stage.name, error=error))
+            self._settle(Outcome(run.stage.name, error=error))
             return
-        counted = transitions.record_of(self.session, work.stage.name).attempts + 1
-        self._change(
-            transitions.with_record(self.session, work.stage.name, attempts=counted, evicted=work.context.evicted if work.context else ())
-        )
-        self._floor.start(work.agent, request, work.attempt, work.stage.timeout_seconds)
+        evicted = run.context.evicted if run.context else ()
+        self.recorder.change(transitions.with_record(self.session, run.stage.name, attempts=request.attempt, evicted=evicted))
+        self._executor.start(run.agent, request, run.attempt, run.stage.timeout_seconds)
 
     def _settle(self, outcome: Outcome) -> None:
         """An attempt came back: decide, and change the session. It is committed with what comes next."""
-        work = self._works[outcome.stage]
+        run = self._runs[outcome.stage]
         if outcome.result is None and outcome.error is None:  # a pause is over
-            self._attempt(work)
+            self._attempt(run)
             return
-        work.give_up()  # it is over, also where its agent has not noticed yet
-        error = stops_the_run(work.failure()) or stops_the_run(outcome.error)
+        run.give_up()  # it is over, also where its agent has not noticed yet
+        error = stops_the_run(run.failed_write()) or stops_the_run(outcome.error)
         if error is not None:
             raise error
-        self._change(self.bench.charged(self.session, work, outcome.result))
-        self._act(work, self._verdict(work, outcome))
+        self.recorder.change(self.usage.recorded(self.session, run.stage, outcome.result, self.requests.model))
+        self._act(run, *self._verdict(run, outcome))
 
-    def _verdict(self, work: Work, outcome: Outcome) -> Verdict:
-        verdict = judge(work.stage, work.tries, outcome.result, outcome.error)
-        if isinstance(verdict, Accept) and outcome.result is not None:
-            try:
-                work.grown = grown(self.workflow, work.stage.name, outcome.result.add_stages, self.bench.agents)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with what it adds is wrong with its output
-                return judge(work.stage, work.tries, None, error)
-        return verdict
+    def _verdict(self, run: StageRun, outcome: Outcome) -> tuple[Verdict, tuple[Stage, ...]]:
+        """What to do about an attempt, and the stages that it adds if it is accepted."""
+        verdict = verdict_on(run.stage, run.tries, outcome.result, outcome.error)
+        if not isinstance(verdict, Accept) or outcome.result is None:
+            return verdict, ()
+        try:
+            wanted, agents = outcome.result.add_stages, self.requests.agents
+            added = with_stages_added(self.recorder.workflow, run.stage.name, wanted, lambda stage: find_agent(stage, agents))[1]
+        except (OutputInvalid, ConfigError) as error:  # what it adds is part of its output
+            return verdict_on(run.stage, run.tries, None, error), ()
+        return verdict, added
 
-    def _act(self, work: Work, verdict: Verdict) -> None:
-        name = work.stage.name
+    def _act(self, run: StageRun, verdict: Verdict, added: tuple[Stage, ...]) -> None:
+        name = run.stage.name
         match verdict:
             case Accept(output, provisional):
-                self.bench.write_files(self.workflow, self.session, work, output, provisional=provisional)
-                self._change(
-                    transitions.completed(
-                        self.session,
-                        self.workflow,
-                        work.stage,
-                        output,
-                        at=self._now(),
-                        seconds=self._seconds(work),
-                        provisional=provisional,
-                    )
-                )
-                self._grow(work)
-                self._unsaid += self.bench.completion(self.workflow, self.session, work, output, self._seconds(work))
-            case Ask(note, tries, problem):
-                if problem is not None:
-                    self._note(name, "malformed_output", problem.message)
-                    repairs = transitions.record_of(self.session, name).repairs + 1
-                    self._change(transitions.with_record(self.session, name, repairs=repairs))
-                    self._say(events.OutputRejected(session=self._id, stage=name, problem=problem.message, left=tries.repairs))
-                else:
-                    self._note(name, "low_confidence", "its confidence was low; it looks again")
-                work.again(tries, note)
-                self._again(work)
-            case Retry(seconds, tries, kind, message):
-                self._note(name, kind, message)
-                self._say(events.StageRetried(session=self._id, stage=name, message=message, seconds=seconds, left=tries.retries))
-                work.again(tries, work.note)
-                self._commit(self._floor.stages | {name})
-                self._floor.pause(name, seconds)
+                self.recorder.stage_completed(run, output, provisional=provisional, added=added)
+            case Ask(note, tries):
+                self.recorder.stage_asked_again(name, verdict)
+                run.tries, run.note = tries, note
+                self.usage.check()
+                self._commit({name})
+                self._attempt(run)
+            case Retry(seconds, tries):
+                self.recorder.stage_retried(name, verdict)
+                run.tries = tries
+                self._commit({name})
+                self._executor.pause(name, seconds)
             case Fail(error, output):
-                self._fail(work, error, verdict if output is not None else None)
+                self.recorder.stage_failed(run, error, output)
             case _ as never:
                 assert_never(never)
 
-    def _again(self, work: Work) -> None:
-        self.bench.check_limits(self.session)
-        self._commit(self._floor.stages | {work.stage.name})
-        self._attempt(work)
-
-    def _fail(self, work: Work, error: SessionError, kept: Fail | None) -> None:
-        name, at, seconds = work.stage.name, self._now(), self._seconds(work)
-        self._note(name, error.kind, error.message)
-        if kept is not None and kept.output is not None:  # it fits, and a person is to look at it
-            self._change(replace(self.session, stage_outputs={**self.session.stage_outputs, name: kept.output}))
-        self.bench.write_files(self.workflow, self.session, work, kept.output if kept else None, provisional=True, error=error)
-        if work.stage.on_error == "skip" and error.kind != "low_confidence":
-            self._change(transitions.skipped(self.session, name, at=at, seconds=seconds))
-            self._say(events.StageSkipped(session=self._id, stage=name, message=error.message))
-            return
-        first = self.session.error
-        self._change(transitions.failed(self.session, error, at=at, seconds=seconds))
-        if first is not None:  # the first failure is the one that the file is about; this one is in its stage's record
-            self._change(replace(self.session, error=first))
-        self._say(events.StageFailure(session=self._id, stage=name, failure=error.kind, message=error.message))
-
-    def _grow(self, work: Work) -> None:
-        if work.grown is not None and work.grown[1]:
-            bigger, stages = work.grown
-            self.workflow = bigger
-            self._change(transitions.added(self.session, stages, work.stage.name))
-            self._say(events.StagesAdded(session=self._id, stage=work.stage.name, added=tuple(stage.name for stage in stages)))
-
-    # Long-term memory, before and after.
-
-    def _look_up(self) -> None:
-        bench = self.bench
-        if "retrieved_at" in self.session.extra or not bench.remembers(self.workflow):
-            return
-        assert bench.knowledge is not None  # noqa: S101 - `remembers` says so
-        found = look_up(bench.knowledge, self.session, bench.parameters, top_k=bench.settings.top_k, now=bench.clock.now())
-        self._change(replace(self.session, retrieved=found, extra={**self.session.extra, "retrieved_at": self._now()}))
-        self._say(events.MemoriesRetrieved(session=self._id, count=len(found), tag=self.session.topic_tag))
-
     def _store_findings(self) -> None:
-        if not self.bench.remembers(self.workflow):
-            return
-        assert self.bench.knowledge is not None  # noqa: S101 - `remembers` says so
-        self._commit()  # killed from here on, the session resumes with every stage done and stores the same records again
-        report = store_findings(self.bench.knowledge, self.workflow, self.session)
-        count = report.added + report.updated + report.unchanged
-        self._change(replace(self.session, extra={**self.session.extra, "findings_stored": count}))
-        self._say(events.FindingsStored(session=self._id, added=report.added, count=count, tag=self.session.topic_tag))
+        if self.memory is not None:
+            self._commit()  # killed from here on, the session resumes with every stage done and stores the same records again
+            self.recorder.findings_stored(self.memory.store_findings(self.recorder.workflow, self.session))
 
-    # Writing down.
-
-    def _change(self, session: Session) -> None:
-        if session is not self.session:
-            self.session = session
-            self._is_committed = False
-
-    def _commit(self, starting: frozenset[str] = frozenset()) -> None:
-        """Make everything so far durable, with a recovery point when one is due (W5)."""
-        if self._is_committed:
-            return
-        session = placed(self.workflow, self.session, self._floor.stages | starting)
-        self.session = self.bench.store.commit(replace(session, usage=self.bench.usage()), expect=self.session.revision)
-        self._is_committed = True
-        while self._unsaid:  # that a stage is completed is said when it is on disk
-            self._say(self._unsaid.pop(0))
-        done = len(self.session.completed_stages)
-        if done > self._checkpointed and done // self.bench.interval > self._checkpointed // self.bench.interval:
-            self._checkpointed = done
-            name = f"{done:03d}-{self.session.completed_stages[-1]}"
-            self.bench.store.checkpoint(self.session, name)
-            self._say(events.CheckpointWritten(session=self._id, name=name))
+    def _commit(self, starting: Set[str] = frozenset()) -> None:
+        self.recorder.commit(self._executor.stages | starting)
 
     def _end(self, status: Status, error: SessionError | None = None) -> Session:
-        self._change(replace(self.session, status=status, error=replace(error, at=error.at or self._now()) if error else None))
-        self._commit()
-        seconds = round(self.bench.clock.monotonic() - self._began, 3)
-        self._say(events.SessionEnded(session=self._id, status=status, seconds=seconds))
-        return self.session
+        return self.recorder.ended(status, error, seconds=self.clock.monotonic() - self._began)
 
     def _cancel(self) -> Session:
         self._give_up()
@@ -247,29 +175,8 @@ class Runner:
 
     def _give_up(self) -> None:
         """Stop every attempt. Their stages are to be run again from the beginning."""
-        for name, work in self._works.items():
-            work.give_up()
+        for name, run in self._runs.items():
+            run.give_up()
             if transitions.record_of(self.session, name).status == "running":
-                self._change(transitions.with_record(self.session, name, status="pending"))
-        self._floor.give_up()
-
-    def _note(self, stage: str, kind: str, message: str) -> None:
-        self._change(transitions.noted(self.session, stage, kind=kind, message=message, at=self._now()))
-
-    def _seconds(self, work: Work) -> float:
-        return self.bench.clock.monotonic() - work.began
-
-    def _now(self) -> str:
-        return stamp(self.bench.clock.now())
-
-    @property
-    def _id(self) -> str:
-        return self.session.workflow_id
-
-    def _say_started(self, work: Work) -> None:
-        stage, number = work.stage, self.workflow.order[work.stage.name] + 1
-        total = len(self.workflow.stages)
-        self._say(events.StageStarted(session=self._id, stage=stage.name, number=number, stages=total, agent=stage.agent_type))
-
-    def _say(self, event: events.WorkflowEvent) -> None:
-        self.bench.bus.emit(event)
+                self.recorder.change(transitions.with_record(self.session, name, status="pending"))
+        self._executor.give_up()

@@ -10,8 +10,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from holdfast.session.state import Session, StageRecord
-from holdfast.workflow.definition import Workflow
-from holdfast.workflow.graph import final_stages
+from holdfast.workflow.definition import Workflow, final_stages
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
+from holdfast.session.state import SessionError
 from holdfast.tokens.counter import TokenCounter
 
 Kind = Literal["summary", "finding", "recommendations", "data", "memory"]
@@ -85,17 +86,26 @@ def _origin(memory: Mapping[str, Any]) -> str:
     return f" [{'; '.join(parts)}]" if parts else ""
 
 
-def context_markdown(system_prompt: str, prompt: str, evicted: Sequence[Mapping[str, Any]]) -> str:
-    """What a stage was given, for people."""
-    left_out = "\n".join(f"- {one['name']} ({one['tokens']} tokens)" for one in evicted)
-    parts = ["<!-- what the stage's agent was given -->", "# System prompt", system_prompt or "(none)", prompt]
+def stage_markdown(
+    system_prompt: str, context: StageContext | None, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None
+) -> tuple[str | None, str | None]:
+    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed."""
+    given = _context_markdown(system_prompt, context) if context is not None else None
+    written = _output_markdown(output, provisional=provisional) if output is not None else None
+    if error is not None:
+        written = f"{written or ''}# Failed ({error.kind})\n\n{error.message}\n"
+    return given, written
+
+
+def _context_markdown(system_prompt: str, context: StageContext) -> str:
+    left_out = "\n".join(f"- {one['name']} ({one['tokens']} tokens)" for one in context.evicted)
+    parts = ["<!-- what the stage's agent was given -->", "# System prompt", system_prompt or "(none)", context.prompt]
     if left_out:
         parts += ["# Left out, because it did not fit", left_out]
     return "\n\n".join(parts) + "\n"
 
 
-def output_markdown(output: StageOutput, *, provisional: bool = False) -> str:
-    """What a stage wrote, for people."""
+def _output_markdown(output: StageOutput, *, provisional: bool) -> str:
     parts = [f"# {output.stage_name}", f"Confidence: {output.confidence}{' (provisional)' if provisional else ''}", inert(output.summary)]
     pieces = output_pieces(output)
     if findings := [piece.text for piece in pieces if piece.kind == "finding"]:

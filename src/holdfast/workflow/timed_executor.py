@@ -1,6 +1,6 @@
-"""Attempts at stages, each in a thread of its own, and one queue in which they come back.
+"""Thread pool that runs stage attempts, with the stage's time-out and the pause before a retry. Not thread-safe: the runner's alone.
 
-The runner never waits for an agent alone: it waits for the queue, a deadline, the end of a pause, or somebody who says stop, whichever
+The runner never waits for an agent alone: it waits for a result, a time-out, the end of a pause, or somebody who says stop, whichever
 comes first. An attempt that is given up goes on in its thread until its agent notices; nothing of it is used or kept.
 """
 
@@ -33,23 +33,24 @@ class Attempt:
     """One attempt, or the pause before one."""
 
     stage: str
+    timeout: float | None = None
     deadline: float | None = None
-    until: float | None = None
+    """When the time-out is reached, by the monotonic clock."""
+    paused_until: float | None = None
     """When the pause is over; None for an attempt that runs."""
     stop: threading.Event = field(default_factory=threading.Event)
-    seconds: float | None = None
-    hand: _Hand | None = None
+    worker: _Worker | None = None
 
 
-class _Hand:
-    """A thread that works on one attempt after the other. Making one for each stage would cost more than all the rest of the loop."""
+class _Worker:
+    """A thread that works on one attempt after the other: a new one for each stage would cost more than all the rest of the loop."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def do(self, job: Callable[[], None] | None) -> None:
-        """Work on this next; None is the end."""
+    def submit(self, job: Callable[[], None] | None) -> None:
+        """Work on this next; None ends the thread."""
         self._jobs.put(job)
 
     def _work(self) -> None:
@@ -57,15 +58,15 @@ class _Hand:
             job()
 
 
-class Floor:
-    """Where attempts run. For one thread, the runner's; only the attempts themselves are in others."""
+class TimedExecutor:
+    """Runs attempts in worker threads and gives back one outcome at a time."""
 
-    def __init__(self, clock: Clock, stopped: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, stop_requested: Callable[[], bool]) -> None:
         self._clock = clock
-        self._stopped = stopped
-        self._back: SimpleQueue[tuple[Attempt, Outcome]] = SimpleQueue()
+        self._stop_requested = stop_requested
+        self._finished: SimpleQueue[tuple[Attempt, Outcome]] = SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
-        self._idle: list[_Hand] = []
+        self._idle: list[_Worker] = []
         self._asked = clock.monotonic()
 
     @property
@@ -74,24 +75,24 @@ class Floor:
         return frozenset(self._attempts)
 
     def start(self, agent: StageAgent, request: StageRequest, attempt: Attempt, timeout: float | None) -> None:
-        """Run the agent in a new thread."""
-        attempt.seconds = timeout
+        """Run the agent in a worker thread. After `timeout` seconds its outcome is TimedOut."""
+        attempt.timeout = timeout
         attempt.deadline = None if timeout is None else self._clock.monotonic() + timeout
         self._attempts[attempt.stage] = attempt
-        attempt.hand = hand = self._idle.pop() if self._idle else _Hand(f"stage {attempt.stage}")
+        attempt.worker = worker = self._idle.pop() if self._idle else _Worker(f"stage {attempt.stage}")
 
         def work() -> None:
             try:
                 outcome = Outcome(attempt.stage, result=agent.run(request))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
                 outcome = Outcome(attempt.stage, error=error)
-            self._back.put((attempt, outcome))
+            self._finished.put((attempt, outcome))
 
-        hand.do(work)
+        worker.submit(work)
 
     def pause(self, stage: str, seconds: float) -> None:
         """Let the stage rest; its outcome comes when the time is over."""
-        self._attempts[stage] = Attempt(stage, until=self._clock.monotonic() + seconds)
+        self._attempts[stage] = Attempt(stage, paused_until=self._clock.monotonic() + seconds)
 
     def next(self) -> Outcome | None:
         """The next thing that happens, or None when somebody said stop."""
@@ -102,8 +103,8 @@ class Floor:
             found = self._wait()
             if found is not None and self._attempts.get(found[0].stage) is found[0]:
                 del self._attempts[found[0].stage]
-                if found[0].hand is not None:
-                    self._idle.append(found[0].hand)
+                if found[0].worker is not None:
+                    self._idle.append(found[0].worker)
                 return found[1]
             if self.is_stopped():
                 return None
@@ -111,43 +112,10 @@ class Floor:
     def give_up(self) -> None:
         """Tell every attempt to stop, forget them, and let the threads end, each when its agent has."""
         for attempt in self._attempts.values():
-            attempt.stop.set()
-            self._dismiss(attempt)
+            self._abandon(attempt)
         self._attempts.clear()
         while self._idle:
-            self._idle.pop().do(None)
-
-    def _dismiss(self, attempt: Attempt) -> None:
-        if attempt.hand is not None:
-            attempt.hand.do(None)
-
-    def _due(self) -> Outcome | None:
-        """A pause that is over, or an attempt whose time is."""
-        if all(attempt.until is None and attempt.deadline is None for attempt in self._attempts.values()):
-            return None
-        now = self._clock.monotonic()
-        for name, attempt in list(self._attempts.items()):
-            if attempt.until is not None and attempt.until <= now:
-                del self._attempts[name]
-                return Outcome(name)
-            if attempt.deadline is not None and attempt.deadline <= now and self._back.empty():
-                del self._attempts[name]
-                attempt.stop.set()
-                self._dismiss(attempt)
-                return Outcome(name, error=TimedOut(f"it took longer than {attempt.seconds:g} seconds."))
-        return None
-
-    def _wait(self) -> tuple[Attempt, Outcome] | None:
-        moments = [attempt.until or attempt.deadline for attempt in self._attempts.values()]
-        known = [moment for moment in moments if moment is not None]
-        wait = LONGEST_WAIT if not known else max(0.0, min(LONGEST_WAIT, min(known) - self._clock.monotonic()))
-        if all(attempt.until is not None for attempt in self._attempts.values()):
-            self._clock.sleep(wait)  # nobody can come back: the clock alone decides, also one that a test turns
-            return None
-        try:
-            return self._back.get(timeout=wait)
-        except Empty:
-            return None
+            self._idle.pop().submit(None)
 
     def is_stopped(self) -> bool:
         """Whether somebody said stop. Asked often, so it does not look more than some twenty times a second."""
@@ -155,4 +123,36 @@ class Floor:
         if now - self._asked < LONGEST_WAIT / 2 and now != self._asked:
             return False
         self._asked = now
-        return self._stopped()
+        return self._stop_requested()
+
+    def _abandon(self, attempt: Attempt) -> None:
+        attempt.stop.set()
+        if attempt.worker is not None:
+            attempt.worker.submit(None)
+
+    def _due(self) -> Outcome | None:
+        """A pause that is over, or an attempt whose time is."""
+        if all(attempt.paused_until is None and attempt.deadline is None for attempt in self._attempts.values()):
+            return None
+        now = self._clock.monotonic()
+        for name, attempt in list(self._attempts.items()):
+            if attempt.paused_until is not None and attempt.paused_until <= now:
+                del self._attempts[name]
+                return Outcome(name)
+            if attempt.deadline is not None and attempt.deadline <= now and self._finished.empty():
+                del self._attempts[name]
+                self._abandon(attempt)
+                return Outcome(name, error=TimedOut(f"it took longer than {attempt.timeout:g} seconds."))
+        return None
+
+    def _wait(self) -> tuple[Attempt, Outcome] | None:
+        moments = [attempt.paused_until or attempt.deadline for attempt in self._attempts.values()]
+        known = [moment for moment in moments if moment is not None]
+        wait = LONGEST_WAIT if not known else max(0.0, min(LONGEST_WAIT, min(known) - self._clock.monotonic()))
+        if all(attempt.paused_until is not None for attempt in self._attempts.values()):
+            self._clock.sleep(wait)  # nobody can come back: the clock alone decides, also one that a test turns
+            return None
+        try:
+            return self._finished.get(timeout=wait)
+        except Empty:
+            return None

@@ -1,4 +1,4 @@
-"""Changes of a session as pure functions: each takes the session and returns a changed copy. Nothing is written here.
+"""State transitions of a session as pure functions: each takes the session and returns a changed copy. Nothing is written here.
 
 Lists in the session follow the order of the workflow, not the order in which stages happened to finish: so a graph that runs its stages
 at once leaves the same file as one that runs them one by one (W13).
@@ -6,7 +6,7 @@ at once leaves the same file as one that runs them one by one (W13).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ def completed(
 ) -> Session:
     """A stage has an output. With `approve` it waits for a person, else it is completed."""
     status = "waiting" if stage.approve else "completed"
-    session = with_record(session, stage.name, status=status, ended_at=at, seconds=round(seconds, 3), provisional=provisional)
+    session = with_record(session, stage.name, status=status, ended_at=at, seconds=seconds, provisional=provisional)
     return _listed(_with_output(session, workflow, stage.name, output, at), workflow, stage.name, done=not stage.approve)
 
 
@@ -73,16 +73,21 @@ def _listed(session: Session, workflow: Workflow, stage: str, *, done: bool) -> 
     return replace(session, completed_stages=tuple(names))
 
 
-def failed(session: Session, error: SessionError, *, at: str, seconds: float) -> Session:
-    """A stage failed for good, and the session says why."""
+def failed(session: Session, error: SessionError, output: StageOutput | None, *, at: str, seconds: float) -> Session:
+    """A stage failed for good, and the session says why. An output that fits stays for a person to look at.
+
+    The first failure is the one that the session is about; a later one is in its stage's record.
+    """
     stage = error.stage or ""
-    session = with_record(session, stage, status="failed", ended_at=at, seconds=round(seconds, 3))
-    return replace(session, error=replace(error, at=at, message=clean_text(error.message)))
+    session = with_record(session, stage, status="failed", ended_at=at, seconds=seconds)
+    if output is not None:
+        session = replace(session, stage_outputs={**session.stage_outputs, stage: output})
+    return replace(session, error=session.error or replace(error, at=at))
 
 
 def skipped(session: Session, stage: str, *, at: str, seconds: float) -> Session:
     """A stage failed, and the session goes on without it."""
-    return with_record(session, stage, status="skipped", ended_at=at, seconds=round(seconds, 3))
+    return with_record(session, stage, status="skipped", ended_at=at, seconds=seconds)
 
 
 def added(session: Session, stages: Sequence[Stage], by: str) -> Session:
@@ -90,7 +95,3 @@ def added(session: Session, stages: Sequence[Stage], by: str) -> Session:
     for stage in stages:
         session = with_record(session, stage.name, added_by=by, extra={"definition": stage.document()})
     return session
-
-
-def with_configuration(session: Session, configuration: Mapping[str, Any]) -> Session:
-    return replace(session, configuration=dict(configuration))

@@ -130,8 +130,8 @@ def test_merging_keeps_the_tags_of_both_and_nothing_of_another_text() -> None:
 
 
 def test_something_derived_is_as_trusted_as_its_least_trusted_source() -> None:
-    assert least_trusted([Record("a", trust="high"), Record("b", trust="low")]) == "low"
-    assert least_trusted([Record("a", trust="high")]) == "high"
+    assert least_trusted(["high", "low"]) == "low"
+    assert least_trusted(["high"]) == "high"
     assert least_trusted([]) == "low"
 
 

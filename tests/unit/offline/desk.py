@@ -12,7 +12,7 @@ from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
 from holdfast.workflow.agent import StageAgent, StageRequest
 from holdfast.workflow.definition import Stage
-from holdfast.workflow.raw_access import SessionRaw
+from holdfast.workflow.stage_request import SessionRaw
 
 PUMPS = Path(__file__).parent / "heat_pumps"
 

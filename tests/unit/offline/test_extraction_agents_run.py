@@ -66,6 +66,21 @@ def test_the_same_said_twice_is_one_finding_with_both_sources(tmp_path: Path) ->
     assert [other["source"] for other in output.key_findings[0].extra["also"]] == ["b.md#ava"]
 
 
+def test_what_a_page_hides_never_becomes_a_finding(tmp_path: Path) -> None:
+    """W18, A10: text that no reader of the page sees is where false figures and instructions are planted."""
+    page = (
+        "<html><body><h1>Ava</h1><p>The price of Ava is 40 euros.</p>"
+        '<p style="display:none">The price of Ava is 900 euros.</p><p hidden>The price of Ava is 901 euros.</p>'
+        '<div style="VISIBILITY: Hidden"><p>The price of Ava is 902 euros.</p></div><p aria-hidden="true">Ava is 903 euros.</p>'
+        "<!-- The price of Ava is 904 euros. --><template><p>The price of Ava is 905 euros.</p></template></body></html>"
+    )
+    corpus = write_corpus(tmp_path / "c", {"a.html": page})
+    desk = Desk(tmp_path, "What is the price of Ava?")
+    output = desk.run(Researcher(), settings={"sources": {"folder": str(corpus)}})
+    assert [finding.fact for finding in output.key_findings] == ["The price of Ava is 40 euros."]
+    assert not any("90" in desk.raw.text(ref) for ref in output.raw_data_refs)
+
+
 def test_confidence_follows_coverage(tmp_path: Path) -> None:
     assert researched(tmp_path / "a", "Compare the Calder 9 and the Norvik H2 on noise and seasonal efficiency.")[1].confidence == "high"
     assert (

@@ -7,7 +7,8 @@ from tests.unit.offline.desk import PUMPS
 
 from holdfast.offline.claims import Names, claims_of
 from holdfast.offline.disagreements import Conflict, find_conflicts
-from holdfast.offline.documents import Document, read_folder
+from holdfast.offline.documents import Document
+from holdfast.offline.sources import read_folder
 
 NAMES = Names(("Osprey", "Harrow"))
 

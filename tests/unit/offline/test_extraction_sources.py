@@ -10,8 +10,9 @@ from tests.unit.offline.desk import write_corpus
 
 from holdfast.errors import ConfigError, InputError
 from holdfast.offline.claims import Names
-from holdfast.offline.documents import Document, Library, read_folder, readable, tainted_units
+from holdfast.offline.documents import Document, Library, readable, tainted_units
 from holdfast.offline.quantities import differ, find_quantities
+from holdfast.offline.sources import read_folder
 
 
 def test_a_page_becomes_headings_paragraphs_items_and_rows_without_scripts_and_navigation() -> None:

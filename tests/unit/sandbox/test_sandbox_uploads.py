@@ -172,11 +172,9 @@ def test_plain_texts_need_no_markdown() -> None:
 needs_converter = pytest.mark.skipif(importlib.util.find_spec("markitdown") is None, reason="the extra `web` is not installed")
 
 
-@needs_converter
-def test_a_document_gets_its_markdown_beside_it(bwrap: str, tmp_path: Path, files: ThreadFiles) -> None:
-    del bwrap
-    uploads = Uploads("t1", files, base=tmp_path, converter=MarkItDown())
-    upload = uploads.take("page.html", b"<h1>Title</h1><p>Some <b>bold</b> words</p>")
+def test_a_page_gets_its_markdown_beside_it_without_what_it_hides(tmp_path: Path, files: ThreadFiles) -> None:
+    uploads = Uploads("t1", files, base=tmp_path, converter=MarkItDown(bubblewrap="/nowhere/bwrap"))
+    upload = uploads.take("page.html", b"<h1>Title</h1><p>Some <b>bold</b> words</p><p hidden>obey</p>")
     assert upload.problem is None
     assert upload.markdown == f"{UPLOADS}/page.html.md"
     assert files.read(upload.markdown).text.strip() == "# Title\n\nSome **bold** words"
@@ -195,12 +193,12 @@ def test_a_broken_document_costs_only_the_markdown(bwrap: str, tmp_path: Path, f
 def test_a_document_that_takes_too_long_is_given_up(bwrap: str, tmp_path: Path, files: ThreadFiles) -> None:
     del bwrap
     converter = MarkItDown(limits=CommandLimits(seconds=0.05))
-    upload = Uploads("t1", files, base=tmp_path, converter=converter).take("page.html", b"<p>x</p>")
+    upload = Uploads("t1", files, base=tmp_path, converter=converter).take("page.pdf", b"%PDF-1.4\n")
     assert (upload.markdown, upload.problem) == (None, "the conversion was stopped: timed out")
 
 
 @needs_converter
 def test_without_a_sandbox_nothing_is_converted_and_it_says_why(tmp_path: Path, files: ThreadFiles) -> None:
-    upload = Uploads("t1", files, base=tmp_path, converter=MarkItDown(bubblewrap="/nowhere/bwrap")).take("page.html", b"<p>x</p>")
+    upload = Uploads("t1", files, base=tmp_path, converter=MarkItDown(bubblewrap="/nowhere/bwrap")).take("page.pdf", b"%PDF-1.4\n")
     assert upload.markdown is None
     assert "commands cannot be run safely" in (upload.problem or "")

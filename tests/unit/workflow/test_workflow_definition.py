@@ -10,8 +10,9 @@ import pytest
 from holdfast.config.loading import load_config, read_config
 from holdfast.config.problems import all_errors
 from holdfast.errors import ConfigError
-from holdfast.workflow.definition import Workflow, load_workflow, parse_workflow
+from holdfast.workflow.definition import Workflow
 from holdfast.workflow.run_settings import settings_of, workflow_config
+from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference"
 FILE = """\

@@ -14,6 +14,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.store import AddReport
+from holdfast.workflow.control import approve
 
 
 @pytest.fixture
@@ -76,13 +77,38 @@ def test_findings_are_stored_with_tag_source_session_and_trust(place: Place, kno
 
 
 def test_what_a_person_approved_is_trusted_more(place: Place, knowledge: MarkdownStore) -> None:
-    from holdfast.workflow.control import approve
-
     place.run(linear("a", approve=True), knowledge=knowledge)
     assert remembered(knowledge) == [], "nothing is stored before the session is completed"
     approve(place.store, "s1")
     place.resume(knowledge=knowledge)
     assert [record.trust for record in remembered(knowledge)] == ["high"]
+
+
+def test_a_finding_is_as_trusted_as_its_least_trusted_source(place: Place, knowledge: MarkdownStore) -> None:
+    """K1: of a retrieved memory, of a document that a stage lists, of any source that says the same; approval does not wash it clean."""
+    knowledge.add([Record("Latency is 12 ms", id="k-outside", trust="low"), Record("Latency is 13 ms", id="k-typed", trust="high")])
+    documents = [{"id": "page.html", "ref": "raw:sha256-1", "trust": "low"}, {"id": "notes.md", "trust": "medium"}]
+    findings = [
+        {"fact": "From outside", "source": "k-outside"},
+        {"fact": "Typed", "source": "k-typed"},
+        {"fact": "From a page", "source": "page.html#speed"},
+        {"fact": "By its raw data", "source": "elsewhere", "raw": "raw:sha256-1"},
+        {"fact": "Notes that a page repeats", "source": "notes.md", "also": [{"source": "page.html"}]},
+        {"fact": "Nobody rated it", "source": "somewhere"},
+    ]
+    place.agent.script = {"a": [output("a", key_findings=findings, data={"documents": documents})]}
+    place.run({**linear("a", approve=True), "task": "Latency"}, knowledge=knowledge)
+    approve(place.store, "s1")
+    place.resume(knowledge=knowledge)
+    found = {record.text: record.trust for record in remembered(knowledge) if record.kind == "finding"}
+    assert found == {
+        "From outside": "low",
+        "Typed": "high",
+        "From a page": "low",
+        "By its raw data": "low",
+        "Notes that a page repeats": "low",
+        "Nobody rated it": "high",
+    }
 
 
 class Killed(BaseException):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from holdfast.errors import (
     StageFailed,
     WorkflowChanged,
 )
-from holdfast.events import Bus
+from holdfast.events import Bus, LogSink
 from holdfast.session.output import parse_output
 from holdfast.tokens.usage import Usage
 from holdfast.workflow import events
@@ -334,6 +335,31 @@ def test_secrets_in_an_error_are_not_kept(place: Place) -> None:
     assert "sk-abcdefghijklmnop1234" not in everything
 
 
+KEY = "sk-proj-Ab3dEf6hIj9kLm2nOp5q"
+
+
+@pytest.mark.parametrize("on_error", ["halt", "skip"])
+def test_secrets_in_an_error_reach_neither_an_event_nor_the_log(place: Place, caplog: pytest.LogCaptureFixture, on_error: str) -> None:
+    """C3: a provider repeats the key that it refuses, and everything about the failure is told."""
+    refused = ValueError(f"Incorrect API key provided: {KEY}, at https://user:hunter22@host/")
+
+    def said(request: StageRequest) -> object:
+        request.emit(f"asking with {KEY}")
+        raise refused
+
+    place.agent.script = {"a": [said, OutputInvalid(f"no JSON: {KEY}"), refused]}
+    bus = Bus()
+    caplog.set_level("DEBUG", "holdfast")
+    with bus.collect() as seen:
+        bus.subscribe(LogSink())
+        place.run(linear("a", retries=1, on_error=on_error), bus=bus)
+    last = "stage_failure" if on_error == "halt" else "stage_skipped"
+    assert [event.kind() for event in seen][2:6] == ["stage_said", "stage_retried", "output_rejected", last]
+    told = caplog.text + "".join(repr(event) for event in seen)
+    assert "Incorrect API key provided" in told
+    assert KEY not in told and "hunter22" not in told
+
+
 # Stopping and going on
 
 
@@ -593,24 +619,21 @@ def test_stages_of_a_graph_see_what_they_waited_for_and_nothing_else(place: Plac
     assert given == {"plan": [], "left": ["plan"], "right": ["plan"], "end": ["plan", "left", "right"]}
 
 
-def test_no_more_stages_run_at_once_than_allowed(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    running, most = [0], [0]
-    lock = threading.Lock()
+def test_no_more_stages_run_at_once_than_allowed(place: Place, told: tuple[Bus, list[Any]]) -> None:
+    """W13: each stage goes on only when another one runs beside it; how many ran at a time is told by the events, in their order."""
+    bus, seen = told
+    pair = threading.Barrier(2, timeout=20)
 
     def work(request: StageRequest) -> object:
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        time.sleep(0.01)
-        with lock:
-            running[0] -= 1
+        pair.wait()
         return output(request.stage.name)
 
     names = [f"s{number}" for number in range(6)]
     place.agent.script = {name: [work] for name in names}
-    place.run({**linear(*names, needs=[]), "max_parallel": 2}, clock=SystemClock())
-    assert most[0] == 2
+    session = place.run({**linear(*names, needs=[]), "max_parallel": 2}, bus=bus, clock=SystemClock())
+    steps = [isinstance(event, events.StageStarted) - isinstance(event, events.StageCompleted) for event in seen]
+    assert session.status == "completed"
+    assert max(accumulate(steps)) == 2
 
 
 def test_when_one_branch_fails_what_runs_beside_it_is_kept(tmp_path: Path) -> None:
@@ -749,3 +772,20 @@ def test_every_thing_that_happens_is_an_event_under_one_name(place: Place, told:
     expected = ["session_started", "stage_started", "stage_retried", "output_rejected", "stage_said", "stage_completed"]
     assert kinds == [*expected, "checkpoint_written", "session_ended"]
     assert {event.component for event in seen} == {"WorkflowRunner"}
+
+
+class Broken:
+    """An agent that cannot be made, for a reason that is nobody's output."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("a bug of ours")
+
+
+def test_a_bug_while_stages_are_added_is_not_taken_for_a_wrong_output(place: Place) -> None:
+    """W13, W4: the agent is not asked to repair what it did not do; the stage starts again at the next resume."""
+    extra = ({"name": "dig", "agent_type": "broken"},)
+    place.agent.script = {"plan": [lambda request: StageResult(output=output("plan"), add_stages=extra)]}
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        place.run({**linear("plan"), "max_added_stages": 2}, agents={"x": place.agent, "broken": Broken})
+    assert place.agent.ran == ["plan"]
+    assert place.resume().completed_stages == ("plan",)

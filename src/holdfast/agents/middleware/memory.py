@@ -1,14 +1,16 @@
-"""Memory of the user for any LangChain `create_agent`: it is in the prompt, and what is said is learned from (M8, M12, S18, S19).
+"""Memory of the user for any LangChain `create_agent`: it is in the prompt, and what is said is learned from (M8, M12, M15, S18, S19).
 
-The system part with `<memory>` and the date is rendered at the first call of a thread and again only after a compaction. What was learned
-since, what the question is about, and a new date ride on the newest user message as a reminder and stay there, so between two compactions
-the prefix of the request does not change by a byte.
+The system part with `<memory>`, `<blocks>` and the date is rendered at the first call of a thread and again only after a compaction. What
+was learned since, what the question is about, and a new date ride on the newest user message as a reminder and stay there. A block that
+was written since rides on the newest message of either kind, the user's or a tool's, so that an agent sees its own edit from its next
+step on. Only a message that no model has seen yet gets a reminder: between two compactions the prefix does not change by a byte.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
 from langchain.agents.middleware.types import (
@@ -19,15 +21,15 @@ from langchain.agents.middleware.types import (
     ModelResponse,
     PrivateStateAttr,
 )
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.types import Command
 
 from holdfast.agents.memory_tools import memory_tools
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
-from holdfast.events import UpdateQueued
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.filtering import turns_of
+from holdfast.memory.rendering import BlockView, render_blocks
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -44,24 +46,24 @@ class MemoryState(AgentState[Any]):
 
 
 class _Shown(NamedTuple):
-    """The frozen part: the text in the system prompt, the facts that the thread has seen, and since when."""
+    """The frozen part: the text in the system prompt, the facts and blocks that the thread has seen, and since when."""
 
     epoch: int
     text: str
     date: str
     since: str
     facts: tuple[str, ...]
+    blocks: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, record: object) -> _Shown | None:
         if not isinstance(record, Mapping) or not isinstance(record.get("text"), str):
             return None
-        known = record.get("facts")
-        facts = tuple(str(id) for id in known) if isinstance(known, list | tuple) else ()
-        return cls(int(record.get("epoch", 0)), record["text"], str(record.get("date", "")), str(record.get("since", "")), facts)
+        facts, blocks = (tuple(map(str, record.get(name) or ())) for name in ("facts", "blocks"))
+        return cls(int(record.get("epoch", 0)), record["text"], str(record.get("date", "")), str(record.get("since", "")), facts, blocks)
 
     def written(self) -> dict[str, Any]:
-        return {**self._asdict(), "facts": list(self.facts)}
+        return {**self._asdict(), "facts": list(self.facts), "blocks": list(self.blocks)}
 
 
 class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -101,7 +103,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
-        """The same, awaited; files are read and written in a thread."""
+        """`wrap_model_call` for an asynchronous agent; files are read and written in a thread."""
         sending, update = await asyncio.to_thread(self._injected, request)
         response = await handler(sending)
         await asyncio.to_thread(self._queue, request, response)
@@ -133,33 +135,44 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(system_message=system, messages=messages), update
 
     def _rendered(self, epoch: int) -> _Shown:
-        rendering = self.service.rendering_for(self.agent)
-        today = self._today()
-        parts = [rendering.text, f"Today is {today}." if today else ""]
-        return _Shown(epoch, "\n\n".join(part for part in parts if part), today, stamp(self._clock.now()), rendering.facts)
+        rendering, views, today = self.service.rendering_for(self.agent), self.service.shown_blocks(self.agent), self._today()
+        parts = [rendering.text, self._blocks(views), f"Today is {today}." if today else ""]
+        text = "\n\n".join(part for part in parts if part)
+        return _Shown(epoch, text, today, stamp(self._clock.now()), rendering.facts, tuple(map(_digest, views)))
+
+    def _blocks(self, views: Sequence[BlockView]) -> str:
+        return render_blocks(views, self.service.counter.count_text) if views else ""
 
     def _today(self) -> str:
         return self._clock.now().strftime("%A, %Y-%m-%d") if self._date else ""
 
     def _reminded(self, messages: Sequence[BaseMessage], shown: _Shown) -> tuple[BaseMessage | None, _Shown]:
-        """The newest user message with a reminder before its text, if there is something to say, and what is shown by then."""
+        """The newest message with a reminder, if it is one that may have one and there is something to say; and what is shown by then."""
         newest = messages[-1] if messages else None
-        if not isinstance(newest, HumanMessage) or not newest.id or marks_of(newest):
+        if newest is None or not newest.id or not isinstance(newest, HumanMessage | ToolMessage):
             return None, shown
-        question = newest.text
+        marks = marks_of(newest)
+        if "reminded" in marks or (marks and isinstance(newest, HumanMessage)):
+            return None, shown
+        views = self.service.shown_blocks(self.agent)
+        said, now = self._news(newest.text, shown) if isinstance(newest, HumanMessage) else ([], shown)
+        said.append(self._blocks([view for view in views if _digest(view) not in shown.blocks]))
+        text = "\n".join(part for part in said if part)
+        if not text:
+            return None, shown
+        extras = {**newest.additional_kwargs, MARK: {**marks, "reminded": True}}
+        content = _with_reminder(newest, f"<reminder>\n{text}\n</reminder>")
+        return newest.model_copy(update={"content": content, "additional_kwargs": extras}), now._replace(blocks=tuple(map(_digest, views)))
+
+    def _news(self, question: str, shown: _Shown) -> tuple[list[str], _Shown]:
+        """What a user's message is told: a new date, facts learned since, facts that it asks about."""
         new = self.service.learned_since(shown.since, self.agent, shown=shown.facts, budget=_REMINDER_TOKENS)
         fitting = self.service.reminder_for(self.agent, question, shown=(*shown.facts, *new.facts), budget=_REMINDER_TOKENS)
         today = self._today()
-        lines = [f"Today is {today}." if today != shown.date else "", new.text.strip(), fitting.text.strip()]
-        said = "\n".join(line for line in lines if line)
-        if not said:
-            return None, shown
-        now = shown._replace(date=today, since=stamp(self._clock.now()), facts=(*shown.facts, *new.facts, *fitting.facts))
-        text: list[Any] = [{"type": "text", "text": f"<reminder>\n{said}\n</reminder>"}]
-        content = newest.content
-        text += [{"type": "text", "text": content}] if isinstance(content, str) else content
-        extras = {**newest.additional_kwargs, MARK: {"reminded": True}}
-        return newest.model_copy(update={"content": text, "additional_kwargs": extras}), now
+        said = [f"Today is {today}." if today != shown.date else "", new.text.strip(), fitting.text.strip()]
+        if not any(said):
+            return [], shown
+        return said, shown._replace(date=today, since=stamp(self._clock.now()), facts=(*shown.facts, *new.facts, *fitting.facts))
 
     # what is learned from
 
@@ -177,8 +190,8 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         if not self._learn:
             return
         turns = turns_of(messages, time=stamp(self._clock.now()))
-        if any(turn.kind == "user" for turn in turns) and self.service.enqueue(thread, turns, self.agent) is not None:
-            self.service.store.bus.emit(UpdateQueued(thread=thread, messages=len(turns)))
+        if any(turn.kind == "user" for turn in turns):
+            self.service.enqueue(thread, turns, self.agent)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
         info = getattr(request.runtime, "execution_info", None)
@@ -194,6 +207,20 @@ def _joined(system: SystemMessage | None, block: str) -> SystemMessage | None:
     content = system.content
     joined: Any = f"{content}\n\n{block}" if isinstance(content, str) else [*content, {"type": "text", "text": block}]
     return system.model_copy(update={"content": joined})
+
+
+def _with_reminder(message: BaseMessage, reminder: str) -> Any:
+    """The content with a reminder: before what a user says, after what a tool gave."""
+    content = message.content
+    if isinstance(message, ToolMessage):
+        return f"{content}\n\n{reminder}" if isinstance(content, str) else [*content, {"type": "text", "text": reminder}]
+    said = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [{"type": "text", "text": reminder}, *said]
+
+
+def _digest(view: BlockView) -> str:
+    """Tells one text of a block from another, in few characters: it is in every checkpoint."""
+    return f"{view.name}:{blake2b(view.text.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:

@@ -41,7 +41,7 @@ from holdfast.context.records import records_of
 from holdfast.context.summarizing import Ask, SummaryError
 from holdfast.context.triggers import parse_keep, parse_trigger
 from holdfast.context.view import marks_of, text_of
-from holdfast.context.window import Keeper, Prepared, Room
+from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
@@ -140,9 +140,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             role=summary_role,
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
-        self.keeper = Keeper(policy, settings, counter, self.bus, on_leave=on_leave)
+        self.keeper = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave)
         self.tools: Sequence[BaseTool] = recall_tools(self.archive, lambda: self._unnamed)
-        self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], Room, Outcome | None]] = OrderedDict()
+        self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._models: dict[tuple[object, ...], _Facts] = {}
 
     @classmethod
@@ -214,7 +214,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """Compact a history now (S17). Returns the new one; storing it is the caller's part, see `compact_thread`."""
         facts = self._facts(model)
         work = self.keeper.compact(
-            thread, messages, Room(facts.window, facts.cap, 0), force=force, keep=None if keep is None else parse_keep(keep)
+            thread, messages, WindowLimits(facts.window, facts.cap, 0), force=force, keep=None if keep is None else parse_keep(keep)
         )
         return drive(work, lambda want: self._do(thread, want))
 
@@ -240,7 +240,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     # the work, without I/O
 
-    def _steps(self, thread: str, request: ModelRequest[Any], room: Room, facts: _Facts) -> Generator[Any, Any, Any]:
+    def _steps(self, thread: str, request: ModelRequest[Any], room: WindowLimits, facts: _Facts) -> Generator[Any, Any, Any]:
         prepared = yield from self.keeper.prepare(thread, request.messages, room)
         try:
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
@@ -255,13 +255,13 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         update = {"messages": Overwrite([*stored, *response.result]), **self._epoch(request.state, prepared.outcome)}
         return ExtendedModelResponse(response, Command(update=update))
 
-    def _narrower(self, room: Room, counted: int, facts: _Facts) -> Room:
+    def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
         """A room in which what was just refused does not fit any more; the refusal is learned from as a report of one more than fits."""
         self.calibration.observe(facts.name, counted, facts.window + 1)
         return room._replace(cap=min(room.cap, int(counted * 0.7)))
 
     def _sending(
-        self, thread: str, request: ModelRequest[Any], messages: Any, room: Room, facts: _Facts, outcome: Outcome | None = None
+        self, thread: str, request: ModelRequest[Any], messages: Any, room: WindowLimits, facts: _Facts, outcome: Outcome | None = None
     ) -> ModelRequest[Any]:
         """The request as it goes out, noted for the manifest. Anthropic caches a prefix only where it is marked (S19)."""
         self._sent[thread] = (request, messages, room, outcome)
@@ -279,7 +279,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         before = state.get("holdfast_window") or {}
         return {"holdfast_window": {"epoch": int(before.get("epoch", 0)) + 1, "summary": outcome.summary.id}}
 
-    def _room(self, request: ModelRequest[Any], facts: _Facts) -> Room:
+    def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
         counter, calibration = self.keeper.counter, self.calibration
         fixed = 3
         if request.tools:
@@ -289,7 +289,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         if request.response_format is not None:
             schema = getattr(request.response_format, "schema", None)
             fixed += counter.count_tools([schema]) if schema is not None else 0
-        return Room(calibration.room(facts.name, facts.window), calibration.room(facts.name, facts.cap), fixed)
+        return WindowLimits(calibration.room(facts.name, facts.window), calibration.room(facts.name, facts.cap), fixed)
 
     def _facts(self, model: BaseChatModel, **given: int | None) -> _Facts:
         """What is known about a model, worked out once: asking a model object for what it does not have is slow."""
@@ -312,7 +312,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         facts = self._facts(self._model, window=None)
         return min(trim or facts.window, self.calibration.room(facts.name, facts.cap))
 
-    def _learn(self, thread: str, facts: _Facts, counted: int | None, messages: Any, room: Room, response: ModelResponse[Any]) -> None:
+    def _learn(
+        self, thread: str, facts: _Facts, counted: int | None, messages: Any, room: WindowLimits, response: ModelResponse[Any]
+    ) -> None:
         """Learn from reported usage: of the first calls of a model, and of all for which the tokens were counted anyway."""
         if counted is None and self.calibration.reports(facts.name) >= _ENOUGH_REPORTS:
             return

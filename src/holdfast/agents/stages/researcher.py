@@ -23,8 +23,8 @@ from holdfast.offline.claims import Names
 from holdfast.offline.documents import Library
 from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
 from holdfast.offline.retrieval import Retrieval
-from holdfast.offline.settings import whole_number
 from holdfast.offline.sources import gather
+from holdfast.offline.stage_settings import whole_number
 from holdfast.tokens.usage import Usage
 from holdfast.workflow.agent import StageRequest
 

@@ -40,7 +40,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 )
 """Where each of our tools is made. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""
 
-_WITH_MIDDLEWARES = frozenset({"ask_clarification", "write_todos", "task", "search_history", "read_history"})
+COMES_WITH_A_MIDDLEWARE = frozenset({"ask_clarification", "write_todos", "task", "search_history", "read_history"})
 _OTHER_NAMES = {"present_file": "present_files"}
 
 
@@ -88,7 +88,7 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: Workplaces, 
     use = entry.use if entry is not None else None
     settings = entry.arguments() if entry is not None else {}
     ours = _ours(name, use)
-    if ours in _WITH_MIDDLEWARES:
+    if ours in COMES_WITH_A_MIDDLEWARE:
         return None
     if ours is not None:
         if ours == "view_image" and not any(model.supports_vision for model in config.models):
@@ -96,7 +96,7 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: Workplaces, 
         maker: Callable[..., BaseTool | None] = load_dotted(f"{BUILT_IN[ours]}:{ours}", "the tool")
         return maker(settings) if ours.startswith("web_") else maker(places, settings)
     if use is None:
-        known = [*BUILT_IN, *sorted(_WITH_MIDDLEWARES)]
+        known = [*BUILT_IN, *sorted(COMES_WITH_A_MIDDLEWARE)]
         raise ConfigError(
             f"there is no tool {name!r}.",
             file=config.file,
@@ -115,7 +115,7 @@ def _ours(name: str, use: str | None) -> str | None:
             return None
         name = use.replace(":", ".").rpartition(".")[2]
     name = _OTHER_NAMES.get(name, name)
-    return name if name in BUILT_IN or name in _WITH_MIDDLEWARES else None
+    return name if name in BUILT_IN or name in COMES_WITH_A_MIDDLEWARE else None
 
 
 def _imported(number: int, name: str, use: str, settings: Mapping[str, Any], config: Config) -> BaseTool | None:

@@ -150,7 +150,7 @@ def _memory(config: Config) -> list[Finding]:
     findings = [Finding("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
     findings += [Finding("memory", "note", f"set aside because it could not be read: {place}") for place in status.storage.set_aside]
     if status.given_up:
-        findings.append(Finding("memory", "note", f"{status.given_up} conversations could not be learned from"))
+        findings.append(Finding("memory", "note", f"{status.given_up} conversations could not be learned from (`holdfast memory retry`)"))
     if status.storage.state != "good":
         findings.append(Finding("memory", "bad", status.storage.message))
     return findings

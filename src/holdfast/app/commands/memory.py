@@ -232,6 +232,20 @@ def history(
     show(value, lambda console: tables.draw_changes(console, changes, damage, in_full=fact is not None), as_json=as_json)
 
 
+@app.command("retry", epilog="Example: holdfast memory retry")
+def retry(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Try again to learn from the conversations that were given up, and say what came of it."""
+    from holdfast.agents.memory_service import open_memory
+    from holdfast.app.logs import open_config
+
+    with open_memory(open_config(config)) as memory:
+        again = memory.retry_given_up()
+        done = memory.flush() if again else None
+    learned, failed, left = (done.done, done.failed, done.left) if done else (0, 0, 0)
+    said = f"Tried again: {learned} learned from, {failed} failed, {left} wait." if again else "No conversation was given up."
+    _say({"retried": again, "learned": learned, "failed": failed, "waiting": left}, said, as_json=as_json)
+
+
 @app.command("export", epilog="Example: holdfast memory export memory-backup.json")
 def export(
     file: Annotated[Path | None, typer.Argument(help="Where to. Default: standard output.")] = None,

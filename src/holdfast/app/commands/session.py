@@ -208,7 +208,7 @@ def export(
 
 def _story(store: SessionStore, session: Session) -> Story:
     from holdfast.app.session_story import tell
-    from holdfast.workflow.stores import session_file
+    from holdfast.workflow.run_settings import session_file
 
     id = session.workflow_id
     place = session_file(store, id)

@@ -15,7 +15,7 @@ from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def read(text: str, **environ: str) -> Config:

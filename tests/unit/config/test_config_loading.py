@@ -15,7 +15,7 @@ from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, InputError, ModelNotConfigured
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures" / "config"
 SHARED = ROOT.parent / "shared" / "reference"
 

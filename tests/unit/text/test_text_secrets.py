@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.text.secrets import find_secrets, redact
 
-BENIGN = Path(__file__).parents[1] / "fixtures" / "secrets" / "benign.txt"
+BENIGN = Path(__file__).parents[2] / "fixtures" / "secrets" / "benign.txt"
 
 _random = random.Random(20261115)
 _ALNUM = string.ascii_letters + string.digits

@@ -12,8 +12,8 @@ from holdfast.durable.disk import REAL, Disk
 _COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 
 
-def set_aside(path: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None) -> str:
-    """Rename the file to `name.damaged-<time>` and give the new path; FileNotFoundError if there is none.
+def set_aside(path: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None, word: str = "damaged") -> str:
+    """Rename the file to `name.damaged-<time>` (or another `word`) and give the new path; FileNotFoundError if there is none.
 
     The companions of a database go with it, and first: a write-ahead log that stayed behind would be played into the next
     database of that name. On return the renaming survives a power cut.
@@ -22,7 +22,7 @@ def set_aside(path: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | No
     moment = (clock or SystemClock()).now().strftime("%Y%m%dT%H%M%SZ")
     if disk.kind(source) is None:
         raise FileNotFoundError(f"there is no {source} to set aside")
-    target = _reserve(disk, f"{source}.damaged-{moment}")
+    target = _reserve(disk, f"{source}.{word}-{moment}")
     try:
         for ending in _COMPANIONS:
             if disk.kind(source + ending) is not None:

@@ -16,7 +16,7 @@ from holdfast.tokens.approximate import ApproximateCounter, estimate
 from holdfast.tokens.counter import BaseCounter, ExactCounter, TokenCounter, VocabularyMissing, open_counter
 from holdfast.tokens.windows import Notices, factor_of, provider_of, vocabulary_of
 
-TEXTS = Path(__file__).parent.parent / "fixtures" / "texts"
+TEXTS = Path(__file__).parents[2] / "fixtures" / "texts"
 CLASSES = ("english", "markdown", "python", "json", "logs", "html", "chinese", "japanese", "russian")
 
 

@@ -1,0 +1,376 @@
+"""The backend in a folder: a key is a file that a person can read, and may edit (W2, M2, M6).
+
+Documents are replaced as a whole, logs are JSON Lines with a checksum in each, blobs lie under their hash. Only `Disk` is used, so that
+what is shown with a disk that loses its power or fails on demand holds for the machine's own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace as changed
+from os import PathLike
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.durable.append import AppendLog
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.disk import REAL, Disk, closing, make_folders, read_whole
+from holdfast.durable.records import line_of
+from holdfast.durable.replace import Draft, is_temp, replace
+from holdfast.durable.set_aside import set_aside
+from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
+from holdfast.storage import file_leases
+from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
+from holdfast.storage.keys import check_changes, check_document, check_key, check_log, check_prefix, is_log
+from holdfast.storage.pending import PendingSteps, mark_of
+from holdfast.storage.places import PENDING, Places
+
+_LOGS = 256  # logs that are kept ready for the next append
+_MARKS = 1024
+_LEFT_BEHIND = 3600.0  # seconds: a replacing takes milliseconds, so an older draft belongs to nobody
+_READINGS = 5
+
+
+class FileBackend:
+    """Keeps every promise of `Backend` below `root`, with files of mode 0600 in folders of mode 0700.
+
+    `places` puts some keys elsewhere (see `Places`); `timeout` is how many seconds a write waits for other writers of its keys; `beat` how
+    often the holder of a lease gives a sign of life. Backends over different roots that share a place exclude each other there, but finish
+    only what was begun below their own root.
+    """
+
+    def __init__(
+        self,
+        root: str | PathLike[str],
+        *,
+        disk: Disk = REAL,
+        clock: Clock | None = None,
+        places: Mapping[str, str] | None = None,
+        timeout: float | None = 10.0,
+        beat: float = 5.0,
+        bus: Bus | None = None,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock or SystemClock()
+        self.bus = bus or process_bus
+        self._places = Places(os.fspath(root), places or {}, disk)
+        self._timeout = timeout
+        self._beat = beat
+        self._pending = PendingSteps(f"{self._places.root}/{PENDING}", self)
+        self._guard = threading.Lock()
+        self._logs: OrderedDict[str, AppendLog] = OrderedDict()
+        self._marks: OrderedDict[str, tuple[tuple[int, ...], Mark]] = OrderedDict()
+
+    # Reading
+
+    def get(self, key: str) -> Stored | None:
+        path = self.path(check_document(key))
+        self._finish_if_abandoned(key)
+        return self._read(path)
+
+    def mark(self, key: str) -> Mark | None:
+        check_key(key)
+        self._finish_if_abandoned(key)
+        return self.standing(key)
+
+    def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
+        log = self.log(check_log(key))
+        self._finish_if_abandoned(key)
+        found = log.read(after, limit)
+        if found.damage and found.damage[-1].tail:  # an append that is under way looks like that too: look again when nobody writes
+            with suppress(Locked, NotWritable), self.writing([key], 0.5):
+                found = log.read(after, limit)
+            if found.damage and found.damage[-1].tail and self._is_busy(key):
+                found = changed(found, damage=found.damage[:-1], torn=found.torn[:-1])
+        damage = tuple(f"{self.where(key)}, byte {one.position}, {one.length} bytes: {one.reason}" for one in found.damage)
+        return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions, found.torn)
+
+    def at(self, key: str, place: int) -> Mapping[str, Any] | None:
+        try:
+            return self.log(check_log(key)).read_at(place)
+        except Damaged:
+            return None
+
+    # Writing
+
+    def write(self, *changes: Change) -> tuple[Mark, ...]:
+        check_changes(changes)
+        for change in changes:
+            if isinstance(change, Append) and len(changes) > 1:
+                [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
+        if not changes:
+            return ()
+        with self._alone([change.key for change in changes]):
+            for change in changes:
+                self._expect(change.key, change.expect)
+            lasting = [change for change in changes if not (isinstance(change, Put) and not change.durable)]
+            if len(lasting) > 1:
+                self._pending.carry_out(lasting)
+            elif lasting:
+                self._carry_out(lasting[0])
+            for change in changes:
+                if isinstance(change, Put) and not change.durable:
+                    self._put_view(change)
+            return tuple(self._new_mark(change) for change in changes)
+
+    def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
+        log = self.log(check_log(key))
+        with self._alone([key]):
+            self._expect(key, expect)
+            with self._renewing(key):
+                log.rewrite(records)
+            return log.mark() or ABSENT
+
+    def set_aside(self, key: str) -> str:
+        path = self.path(check_key(key))
+        with self._alone([key]):
+            try:
+                kept = set_aside(path, disk=self.disk, clock=self.clock)
+            except FileNotFoundError:
+                raise InputError(f"there is nothing at {path} to set aside.") from None
+        return f"{key}{kept.removeprefix(self.disk.resolve(path))}"
+
+    # Blobs
+
+    def put_blob(self, prefix: str, data: bytes) -> str:
+        return self._blobs(prefix).put(data)
+
+    def get_blob(self, prefix: str, name: str) -> bytes | None:
+        try:
+            return self._blobs(prefix).get(name)
+        except FileNotFoundError:
+            return None
+
+    def delete_blob(self, prefix: str, name: str) -> None:
+        self._blobs(prefix).remove(name)
+
+    # All keys
+
+    def list(self, prefix: str = "") -> Iterator[Item]:
+        if self._pending.are_there():
+            self._pending.finish_if_abandoned(None)
+        yield from self._places.items(prefix)
+
+    def children(self, folder: str) -> Iterator[str]:
+        if self._pending.are_there():
+            self._pending.finish_if_abandoned(None)
+        yield from self._places.children(folder)
+
+    def remove(self, prefix: str) -> int:
+        check_prefix(prefix)
+        items = [*self.list(prefix)]
+        for item in items:
+            below, _, name = item.key.rpartition("/")
+            if item.kind == "blob":
+                self.delete_blob(below, name)
+            else:
+                self.write(Delete(item.key))
+        self._clear(self._places.folder(prefix))
+        return len(items)
+
+    def sweep(self, prefix: str = "", *, holding: Callable[[bytes], bool] | None = None) -> Sequence[str]:
+        now = self.clock.now().timestamp()
+        removed = []
+        folder = self._places.folder(f"{prefix.rpartition('/')[0]}/") if "/" in prefix else self._places.root
+        for path, name, modified in self._files_below(folder):
+            if not is_temp(name):
+                continue
+            with suppress(FileNotFoundError):  # its writer came to its end after all
+                if now - modified >= _LEFT_BEHIND or (holding is not None and holding(read_whole(self.disk, path))):
+                    self.disk.unlink(path)
+                    self.disk.sync_folder(os.path.dirname(path))  # noqa: PTH120 - paths of a Disk are texts
+                    removed.append(path)
+        return removed
+
+    # Who may
+
+    @contextmanager
+    def locked(self, key: str, timeout: float | None = 10.0) -> Iterator[None]:
+        path = self.disk.resolve(self.path(key))
+        make_folders(self.disk, os.path.dirname(path), durable=False)  # noqa: PTH120
+        with self.disk.lock(f"{path}.step.lock", timeout):
+            yield
+
+    def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
+        folder = self._places.folder(f"{check_key(key)}/")
+        return file_leases.lease(key, folder, name=holder, disk=self.disk, clock=self.clock, beat=self._beat)
+
+    def holder(self, key: str) -> Holder | None:
+        return file_leases.who_holds(self._places.folder(f"{check_key(key)}/"), self.disk)
+
+    def where(self, key: str) -> str:
+        return self.path(key)
+
+    def close(self) -> None:
+        """Nothing is held open between two calls."""
+
+    # What a step of several changes needs; see `pending.Files`
+
+    def path(self, key: str) -> str:
+        """The file of a key."""
+        return self._places.path(key)
+
+    def log(self, key: str) -> AppendLog:
+        """The log of a key, kept ready: its end need not be looked for at every append."""
+        path = self.path(key)
+        with self._guard:
+            log = self._logs.pop(path, None) or AppendLog(path, disk=self.disk, locking=False)
+            self._logs[path] = log
+            if len(self._logs) > _LOGS:
+                self._logs.popitem(last=False)
+            return log
+
+    def standing(self, key: str) -> Mark | None:
+        """The mark of what is there now: by the file's identity where that is certain, else by its content."""
+        path = self.path(key)
+        if is_log(key):
+            return self.log(key).mark()
+        identity = self.disk.identity(path)
+        if identity is None:
+            return None
+        known = self._marks.get(path)
+        if known is not None and identity.settled and known[0] == identity.facts:
+            return known[1]
+        stored = self._read(path)
+        return None if stored is None else stored.mark
+
+    @contextmanager
+    def writing(self, keys: Sequence[str], timeout: float | None) -> Iterator[None]:
+        """Keeps all other writers of these keys out. In one order for everybody, so that no two wait for each other."""
+        paths = sorted({self.disk.resolve(self.path(key)) for key in keys})
+        with ExitStack() as stack:
+            for path in paths:
+                stack.enter_context(self.disk.lock(f"{path}.lock", timeout))
+            yield
+
+    # Inside
+
+    @contextmanager
+    def _alone(self, keys: Sequence[str]) -> Iterator[None]:
+        """Keeps other writers out, with everything finished that others began and left."""
+        self._pending.settle()
+        while True:
+            if self._pending.are_there():
+                self._pending.finish(self._pending.touching(keys), timeout=self._timeout)
+            with self.writing(keys, self._timeout):
+                if not self._pending.are_there() or not self._pending.touching(keys):
+                    yield
+                    return
+
+    def _finish_if_abandoned(self, key: str) -> None:
+        if self._pending.are_there():
+            self._pending.finish_if_abandoned([key])
+
+    def _read(self, path: str) -> Stored | None:
+        for _ in range(_READINGS):
+            try:
+                handle = self.disk.open(path)
+            except FileNotFoundError:
+                return None
+            with closing(self.disk, handle):
+                before = self.disk.identity(handle)
+                data = self.disk.read(handle, 0, self.disk.size(handle) + 1)
+                after = self.disk.identity(handle)
+            if before is not None and after is not None and before.facts == after.facts:
+                break  # nobody wrote into it meanwhile
+        mark = mark_of(data)
+        if after is not None and after.settled:
+            with self._guard:
+                self._marks[path] = (after.facts, mark)
+                if len(self._marks) > _MARKS:
+                    self._marks.popitem(last=False)
+        return Stored(data, mark)
+
+    def _expect(self, key: str, expect: Mark | None) -> None:
+        if expect is None:
+            return
+        found = self.standing(key)
+        if found != (None if expect == ABSENT else expect):
+            where = self.where(key)
+            raise RevisionConflict(f"{where} was changed by somebody else.", path=where, expected=expect, found=found)
+
+    def _carry_out(self, change: Change) -> None:
+        match change:
+            case Put(key, data):
+                replace(self.path(key), data, disk=self.disk)
+            case Append(key, records):
+                with self._renewing(key):
+                    self.log(key).append_many(records)
+            case Delete(key):
+                path = self.disk.resolve(self.path(key))
+                with suppress(FileNotFoundError):
+                    self.disk.unlink(path)
+                with suppress(FileNotFoundError):  # also where it is gone: whoever removed it may have died before that was on the disk
+                    self.disk.sync_folder(os.path.dirname(path))  # noqa: PTH120
+
+    def _put_view(self, change: Put) -> None:
+        draft = Draft(self.path(change.key), change.data, disk=self.disk, durable=False)
+        try:
+            draft.put_in_place()
+        except StorageError:
+            draft.drop()
+            raise
+
+    def _new_mark(self, change: Change) -> Mark:
+        match change:
+            case Put(_, data):
+                return mark_of(data)
+            case Append(key):
+                return self.log(key).mark() or ABSENT
+            case Delete():
+                return ABSENT
+
+    @contextmanager
+    def _renewing(self, key: str) -> Iterator[None]:
+        """A log that met a failed sync is given up, so the next call starts with a new one."""
+        try:
+            yield
+        except SyncFailed:
+            with self._guard:
+                self._logs.pop(self.path(key), None)
+            raise
+
+    def _is_busy(self, key: str) -> bool:
+        """Whether somebody writes there right now, or may: then what looks torn may be whole in a moment."""
+        try:
+            with self.writing([key], 0):
+                return False
+        except (Locked, NotWritable):
+            return True
+
+    def _blobs(self, prefix: str) -> Blobs:
+        return Blobs(self._places.folder(f"{check_key(prefix)}/"), disk=self.disk)
+
+    def _files_below(self, folder: str) -> Iterator[tuple[str, str, float]]:
+        try:
+            entries = self.disk.scan(folder)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            path = f"{folder}/{entry.name}"
+            if entry.kind == "file":
+                yield path, entry.name, entry.modified
+            elif entry.kind == "folder" and not entry.link:
+                yield from self._files_below(path)
+
+    def _clear(self, folder: str) -> None:
+        """Remove a folder with the locks and leftovers in it. What is a link is removed, and not what it leads to."""
+        try:
+            entries = self.disk.scan(folder)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            path = f"{folder}/{entry.name}"
+            if entry.kind == "folder" and not entry.link:
+                self._clear(path)
+            else:
+                with suppress(FileNotFoundError):
+                    self.disk.unlink(path)
+        self.disk.remove_folder(folder)
+        self.disk.settled.clear()

@@ -1,0 +1,377 @@
+"""HTML as Markdown: the one reader for fetched pages, uploaded files and folders of sources. Pure Python, no package needed.
+
+What a reader of the page does not see is not in the text: scripts, comments, hidden elements, navigation. That is where instructions are
+planted. Tags are read as browsers read them (implied and stray end tags, unclosed quotes), so that nothing can be visible here and hidden
+there; the time is linear in the size, which `html.parser` of older Pythons does not promise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import unescape
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
+_RAW = _names("script style xmp iframe noembed noframes noscript textarea title")
+"""Elements whose content is text up to their own end tag."""
+_DROPPED = _names(
+    "script style noscript template svg math canvas iframe object audio video form button input select textarea datalist nav footer aside "
+    "xmp noembed noframes"
+)
+_CELLS = _names("td th caption")
+_TABLE = _names("table thead tbody tfoot tr") | _CELLS
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = (
+    _names(
+        "p div section article main header footer aside nav ul ol li dl dt dd blockquote figure figcaption pre hr address details summary"
+    )
+    | _names("form fieldset center body html head title template button object dialog")
+    | _TABLE
+    | _HEADINGS.keys()
+)
+_IN_HEAD = _names("title meta link script style base noscript template head")
+_CLOSES = {  # an opening tag ends an open one of the first, up to one of the second
+    "li": (_names("li"), _names("ul ol table")),
+    "dt": (_names("dt dd"), _names("dl table")),
+    "dd": (_names("dt dd"), _names("dl table")),
+    "tr": (_names("tr"), _names("table")),
+    "td": (_CELLS, _names("tr table")),
+    "th": (_CELLS, _names("tr table")),
+}
+_PARAGRAPH = (_names("p"), _names("button object table") | _CELLS)
+_MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
+_DEPTH = 120  # what is nested deeper is left out
+
+_NAME = re.compile(r"[a-zA-Z][^\s/>\0]*+")
+_ATTRIBUTE = re.compile(r"""[\s/]*+(=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|(?!["'])([^\s>]*+)))?""")
+_UNCLOSED = re.compile(r"""\s*+=\s*+["']""")
+_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+_UNSEEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|font-size\s*:\s*0*\.?0+[a-z%]*\s*(?:!|;|$)", re.IGNORECASE)
+_CSS_COMMENT = re.compile(r"/\*.*?(?:\*/|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlPage:
+    """The title of a page, if it has one, and its text as Markdown."""
+
+    title: str | None
+    text: str
+
+
+def read_html(data: bytes | str, *, charset: str | None = None, marks: bool = False, main_only: bool = False) -> HtmlPage:
+    """The readable part of a page. Never raises, however broken the page is.
+
+    `marks` keeps links, emphasis, inline code and quotations as Markdown; without them the words stand alone, to be quoted. `main_only`
+    takes the `<article>` or `<main>` alone where that carries a good part of the text. `charset` is what the sender said, for bytes.
+    """
+    text = data if isinstance(data, str) else _decoded(data, charset)
+    builder = _TreeBuilder()
+    builder.read(text)
+    writer = _MarkdownWriter(marks)
+    writer.write(_main_part(builder.root) if main_only else builder.root)
+    writer.end_block()
+    title = " ".join("".join(builder.title).split())
+    return HtmlPage(title or None, joined_blocks(writer.blocks))
+
+
+def joined_blocks(blocks: list[str]) -> str:
+    """Markdown blocks with a blank line between them, but not inside a list or a table."""
+    pieces: list[str] = []
+    for before, block in zip(["", *blocks], blocks, strict=False):
+        together = _kind(before) is not None and _kind(before) == _kind(block)
+        pieces.append(("\n" if together else "\n\n" if before else "") + block)
+    return "".join(pieces) + "\n" if pieces else ""
+
+
+def _kind(block: str) -> str | None:
+    line = block.lstrip(" >")
+    return "item" if re.match(r"- |\d{1,4}\. ", line) else "row" if line.startswith("| ") else None
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    if data.startswith(b"\xef\xbb\xbf"):
+        return data[3:].decode("utf-8", errors="replace")
+    if charset is None and (said := _CHARSET.search(data, 0, 4096)):
+        charset = said[1].decode("ascii")
+    try:
+        return data.decode(charset or "utf-8", errors="replace")
+    except (LookupError, ValueError):  # a character set that nobody knows
+        return data.decode("utf-8", errors="replace")
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unescape(text) if "&" in text else text
+    except ValueError:  # a number with thousands of digits
+        return text
+
+
+@dataclass(slots=True)
+class _Element:
+    tag: str
+    attributes: dict[str, str]
+    hidden: bool
+    children: list[_Element | str] = field(default_factory=list)
+
+    def has_heading(self) -> bool:
+        return any(isinstance(child, _Element) and (child.tag in _HEADINGS or child.has_heading()) for child in self.children)
+
+    def texts(self) -> Iterator[str]:
+        for child in self.children:
+            if isinstance(child, str):
+                yield child
+            else:
+                yield from child.texts()
+
+    def length(self) -> int:
+        return sum(len(text.strip()) for text in self.texts())
+
+
+class _TreeBuilder:
+    """Builds the tree of the elements that are seen: what is hidden never gets into it."""
+
+    def __init__(self) -> None:
+        self.root = _Element("", {}, hidden=False)
+        self.title: list[str] = []
+        self._open = [self.root]
+        self._count: Counter[str] = Counter()  # how many of each are open
+        self._beyond = 0  # elements open below the greatest depth
+
+    def read(self, text: str) -> None:
+        at = 0
+        while at < len(text):
+            mark = text.find("<", at)
+            if mark != at:
+                self._text(_unescaped(text[at : mark if mark >= 0 else len(text)]))
+                if mark < 0:
+                    return
+            at = self._markup(text, mark)
+
+    def _markup(self, text: str, at: int) -> int:
+        """Reads what begins with `<` at this place; where the text goes on behind it. What is never closed takes the rest with it."""
+        if text.startswith("<!--", at):
+            end = re.compile(r"--!?>").search(text, at + 2)
+            return end.end() if end else len(text)
+        closing = text.startswith("</", at)
+        name = _NAME.match(text, at + 1 + closing)
+        if name is None:
+            if closing or text[at + 1 : at + 2] in ("!", "?"):
+                end_mark = text.find(">", at)
+                return end_mark + 1 if end_mark >= 0 else len(text)
+            self._text("<")
+            return at + 1
+        attributes: dict[str, str] = {}
+        at = name.end()
+        while (found := _ATTRIBUTE.match(text, at)) is not None:
+            at = found.end()
+            if found.lastindex == 1 and _UNCLOSED.match(text, at):
+                return len(text)
+            attributes.setdefault(found[1].lower(), _unescaped(found[2] or found[3] or found[4] or ""))
+        end_mark = text.find(">", at)
+        if end_mark < 0:
+            return len(text)
+        tag = name[0].lower()
+        if closing:
+            self._end(tag)
+            return end_mark + 1
+        self._start(tag, attributes)
+        return self._raw_text(text, tag, end_mark + 1) if tag in _RAW else end_mark + 1
+
+    def _raw_text(self, text: str, tag: str, at: int) -> int:
+        """The content of an element that holds no tags."""
+        end = re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE).search(text, at)
+        if tag == "title" and end is not None and not self.title and not self._open[-2].hidden:
+            self.title.append(_unescaped(text[at : end.start()]))
+        self._end(tag)
+        if end is None:
+            return len(text)
+        mark = text.find(">", end.end())
+        return mark + 1 if mark >= 0 else len(text)
+
+    def _text(self, text: str) -> None:
+        if self._open[-1].tag == "head" and text.strip():
+            self._end("head")
+        if not self._beyond and not self._open[-1].hidden and self._open[-1].tag != "head":
+            self._open[-1].children.append(text)
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._open[-1].tag == "head" and tag not in _IN_HEAD:
+            self._end("head")
+        if tag in _CLOSES:
+            self._close(*_CLOSES[tag])
+        elif tag in _BLOCKS:
+            self._close(*_PARAGRAPH)
+        if tag in _VOID:
+            if not self._beyond and not self._open[-1].hidden:
+                self._open[-1].children.append(_Element(tag, {}, hidden=False))
+        elif self._beyond or len(self._open) >= _DEPTH:
+            self._beyond += 1
+        else:
+            parent = self._open[-1]
+            element = _Element(tag, attributes, parent.hidden or tag in _DROPPED or _unseen(tag, attributes))
+            if not element.hidden:
+                parent.children.append(element)
+            self._open.append(element)
+            self._count[tag] += 1
+
+    def _end(self, tag: str) -> None:
+        """Closes the nearest open element of this name. A stray end tag of an inline element does not close the block around it."""
+        if self._beyond:
+            self._beyond -= 1
+            return
+        stops = frozenset() if tag in _TABLE else _TABLE if tag in _BLOCKS else _BLOCKS
+        self._close(frozenset((tag,)), stops)
+
+    def _close(self, wanted: frozenset[str], stops: frozenset[str]) -> None:
+        if not any(self._count[tag] for tag in wanted):
+            return
+        for place in range(len(self._open) - 1, 0, -1):
+            if self._open[place].tag in wanted:
+                self._count.subtract(element.tag for element in self._open[place:])
+                del self._open[place:]
+                return
+            if self._open[place].tag in stops:
+                return
+
+
+def _unseen(tag: str, attributes: dict[str, str]) -> bool:
+    if "hidden" in attributes or attributes.get("aria-hidden", "").lower() == "true" or (tag == "dialog" and "open" not in attributes):
+        return True
+    return "style" in attributes and _UNSEEN.search(_CSS_COMMENT.sub("", attributes["style"])) is not None
+
+
+def _main_part(root: _Element) -> _Element:
+    """The largest `<article>`, else `<main>`, that holds at least three tenths of the text; else all of it."""
+    found: dict[str, list[_Element]] = {"article": [], "main": []}
+    waiting = [root]
+    while waiting:
+        inner = [child for child in waiting.pop().children if isinstance(child, _Element)]
+        for element in inner:
+            found.get(element.tag, []).append(element)
+        waiting += inner
+    for elements in found.values():
+        best = max(elements, key=_Element.length, default=None)
+        if best is not None and best.length() >= 0.3 * root.length():
+            return best
+    return root
+
+
+class _MarkdownWriter:
+    """Writes elements as Markdown blocks."""
+
+    def __init__(self, marks: bool) -> None:
+        self.blocks: list[str] = []
+        self._marks = marks
+        self._line: list[str] = []
+        self._prefix = ""
+        self._lists: list[int | None] = []  # the open lists; of an ordered one the number of its last item
+
+    def write(self, element: _Element) -> None:
+        """The children of an element, one after the other."""
+        for child in element.children:
+            if isinstance(child, str):
+                self._line.append(child)
+            else:
+                self._write(child)
+
+    def end_block(self, prefix: str = "") -> None:
+        """Ends what was being written; `prefix` begins the next block."""
+        text = self._taken()
+        if text:
+            self.blocks.append(self._prefix + text)
+        self._prefix = prefix
+
+    def _taken(self) -> str:
+        text = " ".join("".join(self._line).split())
+        self._line.clear()
+        return text
+
+    def _write(self, element: _Element) -> None:
+        tag = element.tag
+        if tag == "br":
+            self._line.append("\n")
+        elif tag == "pre":
+            self._preformatted(element)
+        elif tag == "tr":
+            self._row(element)
+        elif tag in ("ul", "ol"):
+            self._list(element)
+        elif tag == "header" and not element.has_heading():
+            return
+        elif tag == "blockquote" and self._marks:
+            self._quoted(element)
+        elif tag in _BLOCKS:
+            self.end_block(self._beginning(tag))
+            self.write(element)
+            self.end_block()
+        elif self._marks and (tag in _MARKS or tag == "a"):
+            self._inline(element)
+        else:
+            self.write(element)
+
+    def _beginning(self, tag: str) -> str:
+        if tag in _HEADINGS:
+            return "#" * _HEADINGS[tag] + " "
+        if tag != "li":
+            return ""
+        number = self._lists[-1] if self._lists else None
+        if number is not None:
+            self._lists[-1] = number + 1
+        return "  " * (len(self._lists) - 1) + (f"{number + 1}. " if number is not None else "- ")
+
+    def _list(self, element: _Element) -> None:
+        self.end_block()
+        self._lists.append(0 if element.tag == "ol" else None)
+        self.write(element)
+        self._lists.pop()
+        self.end_block()
+
+    def _preformatted(self, element: _Element) -> None:
+        self.end_block()
+        code = "".join(element.texts()).strip("\n")
+        if code.strip():
+            self.blocks.append(f"```\n{code}\n```")
+
+    def _quoted(self, element: _Element) -> None:
+        self.end_block()
+        before = len(self.blocks)
+        self.write(element)
+        self.end_block()
+        self.blocks[before:] = ["\n".join(f"> {line}" for line in block.split("\n")) for block in self.blocks[before:]]
+
+    def _row(self, element: _Element) -> None:
+        self.end_block()
+        cells = [child for child in element.children if isinstance(child, _Element) and child.tag in _CELLS]
+        texts = []
+        for cell in cells:
+            inner = _MarkdownWriter(self._marks)
+            inner.write(cell)
+            inner.end_block()
+            texts.append(" ".join(" ".join(inner.blocks).split()))
+        if any(texts):
+            self.blocks.append(f"| {' | '.join(texts)} |")
+            if self._marks and all(cell.tag == "th" for cell in cells):
+                self.blocks.append(f"| {' | '.join('---' for _ in cells)} |")
+
+    def _inline(self, element: _Element) -> None:
+        before, written = len(self._line), len(self.blocks)
+        self.write(element)
+        text = "".join(self._line[before:]) if len(self.blocks) == written else ""
+        if not text.strip():
+            return
+        head, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+        self._line[before:] = [head, self._marked(element, " ".join(text.split())), tail]
+
+    def _marked(self, element: _Element, text: str) -> str:
+        if element.tag != "a":
+            return f"{_MARKS[element.tag]}{text}{_MARKS[element.tag]}"
+        address = "".join(element.attributes.get("href", "").split())
+        is_page = address and not re.match(r"#|javascript:|data:", address, re.IGNORECASE)
+        return f"[{text}]({address})" if is_page else text

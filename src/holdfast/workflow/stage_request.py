@@ -1,0 +1,203 @@
+"""What an attempt at a stage is given (`RequestBuilder`), what it keeps as raw data (`SessionRaw`), and what it uses (`RunUsage`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Cancelled, StorageError
+from holdfast.events import Bus
+from holdfast.session.secrecy import clean_text
+from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
+from holdfast.tokens.accounts import Accounts
+from holdfast.workflow import events, transitions
+from holdfast.workflow.agent import RawAccess, StageAgent, StageRequest, StageResult
+from holdfast.workflow.agent_registry import Agents, find_agent
+from holdfast.workflow.definition import Stage, Workflow
+from holdfast.workflow.retry_policy import Tries
+from holdfast.workflow.scheduling import given_stages
+from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
+from holdfast.workflow.timed_executor import Attempt
+
+if TYPE_CHECKING:
+    from holdfast.knowledge.store import KnowledgeStore
+
+
+class SessionRaw(RawAccess):
+    """Reads and keeps raw data in the session's store, for one attempt (W10).
+
+    An attempt that was given up (cancelled, timed out) can keep nothing more. A write that failed is remembered, because it stops the
+    run even where the agent swallowed it (W15).
+    """
+
+    def __init__(self, store: SessionStore, session: str) -> None:
+        self._store = store
+        self._session = session
+        self._given_up = threading.Event()
+        self.failure: StorageError | None = None
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    def put(self, data: bytes | str, *, source: str | None = None, media_type: str | None = None) -> str:
+        if self._given_up.is_set():
+            raise Cancelled("this attempt at the stage was given up; nothing more is kept of it.", session=self._session)
+        kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
+        content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
+        try:
+            return self._store.raw_put(self._session, content, media_type=kind, source=source)
+        except StorageError as error:
+            self.failure = error
+            raise
+
+    def get(self, ref: str) -> bytes:
+        return self._store.raw_get(self._session, ref).data
+
+    def text(self, ref: str) -> str:
+        return self._store.raw_get(self._session, ref).text()
+
+
+@dataclass
+class RunUsage:
+    """What a run uses, charged to its session, run and stages, and held to their limits (T5). Safe for many threads."""
+
+    accounts: Accounts
+    session: str
+    run: str
+
+    def check(self) -> None:
+        """Raises LimitExceeded when nothing is left."""
+        self.accounts.check(session=self.session, run=self.run)
+
+    def charge(self, usage: object, model: str, stage: str) -> None:
+        self.accounts.charge(usage, model=model or "unknown", session=self.session, run=self.run, stage=stage)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As the session file keeps it."""
+        kept = self.accounts.snapshot()
+        return kept if kept["entries"] else {}
+
+    def recorded(self, session: Session, stage: Stage, result: StageResult | None, model: str | None) -> Session:
+        """The session with what the stage has used so far in its record, the result's own usage included."""
+        if result is not None and result.usage is not None:
+            self.charge(result.usage, result.model or stage.model or model or "", stage.name)
+        used_model = (result.model if result is not None else None) or transitions.record_of(session, stage.name).model
+        spent = self.accounts.total(session=self.session, stage=stage.name)
+        if not spent.calls:
+            return session if used_model is None else transitions.with_record(session, stage.name, model=used_model)
+        cost = float(spent.total_cost) if spent.total_cost is not None else None
+        return transitions.with_record(session, stage.name, tokens=spent.tokens, cost=cost, model=used_model)
+
+
+@dataclass
+class StageRun:
+    """One stage while it is worked on: its agent, what it may still try, and its newest attempt."""
+
+    stage: Stage
+    agent: StageAgent
+    number: int
+    began: float
+    tries: Tries
+    note: str | None = None
+    """Why the agent is asked again."""
+    attempt: Attempt = field(default_factory=lambda: Attempt(""))
+    context: StageContext | None = None
+    raw: SessionRaw | None = None
+    folder: Path | None = None
+
+    def failed_write(self) -> StorageError | None:
+        """The write that failed under the agent's hands."""
+        return self.raw.failure if self.raw is not None else None
+
+    def give_up(self) -> None:
+        self.attempt.stop.set()
+        if self.raw is not None:
+            self.raw.give_up()
+
+
+@dataclass
+class RequestBuilder:
+    """Finds the agent of a stage and builds what it is given. One for each run."""
+
+    store: SessionStore
+    contexts: ContextBuilder
+    usage: RunUsage
+    bus: Bus
+    folder: Callable[[str, str], Path]
+    """Where the agent of a stage may write: of a session's id and the stage's numbered name."""
+    agents: Agents | None = None
+    knowledge: KnowledgeStore | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    found: dict[str, StageAgent] = field(default_factory=dict)
+    """The agents by their type, as far as they have been found."""
+
+    def begin(self, workflow: Workflow, session: Session, name: str, *, began: float) -> StageRun:
+        """A stage that starts. If a person rejected its last output, its agent is told why."""
+        stage = workflow.by_name[name]
+        agent = self.found.get(stage.agent_type)
+        if agent is None:  # of a stage that was added
+            agent = self.found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file)
+        last: Mapping[str, Any] = next(iter(reversed(transitions.record_of(session, name).errors)), {})
+        note = f"A person did not accept your last answer: {last.get('message')}" if last.get("kind") == "rejected" else None
+        return StageRun(stage, agent, workflow.order[name] + 1, began, Tries.of(stage), note)
+
+    def build(self, workflow: Workflow, session: Session, run: StageRun) -> StageRequest:
+        """The request for the next attempt. Raises BudgetError when what it must be given does not fit."""
+        stage = run.stage
+        context = run.context = self.contexts.build(self._material(workflow, session, run))
+        if context.evicted:
+            names = tuple(str(one["name"]) for one in context.evicted)
+            limit = self.contexts.max_tokens or 0
+            self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
+        run.attempt = Attempt(stage.name)
+        run.raw = SessionRaw(self.store, session.workflow_id)
+        run.folder = self.folder(session.workflow_id, f"{run.number:02d}-{stage.name}")
+        given = (output.stage_name for output in context.given)
+        return StageRequest(
+            session_id=session.workflow_id,
+            stage=stage,
+            task=session.task,
+            system_prompt=stage.system_prompt,
+            prompt=context.prompt,
+            given=context.given,
+            provisional=frozenset(name for name in given if transitions.record_of(session, name).provisional),
+            retrieved=context.retrieved,
+            feedback=run.note,
+            attempt=transitions.record_of(session, stage.name).attempts + 1,
+            raw=run.raw,
+            knowledge=self.knowledge,
+            folder=run.folder,
+            home=Path(workflow.file).parent if workflow.file else None,
+            budget=self.contexts.max_tokens,
+            model=stage.model or self.model,
+            parameters=self.parameters,
+            cancelled=run.attempt.stop.is_set,
+            emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=clean_text(str(line)))),
+            charge=lambda usage, model: self._charge(usage, model, stage.name),
+        )
+
+    def _charge(self, usage: object, model: str, stage: str) -> None:
+        self.usage.charge(usage, model, stage)
+        self.usage.check()
+
+    def _material(self, workflow: Workflow, session: Session, run: StageRun) -> Material:
+        names = given_stages(workflow, session, run.stage.name)
+        records = session.stages
+        skipped = [name for name in records if records[name].status == "skipped"]
+        return Material(
+            stage=run.stage.name,
+            system_prompt=run.stage.system_prompt,
+            task=session.task,
+            parameters=self.parameters,
+            outputs=tuple(session.stage_outputs[name] for name in names),
+            named=frozenset(run.stage.inputs or ()),
+            provisional=frozenset(name for name in names if name in records and records[name].provisional),
+            skipped=tuple(name for name in skipped if name in workflow.order and workflow.order[name] < run.number),
+            retrieved=session.retrieved,
+            note=run.note,
+        )

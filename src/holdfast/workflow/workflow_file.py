@@ -1,0 +1,229 @@
+"""Reading workflows from outside: a YAML file, plain values, or stages that an agent adds while it runs (W1, W13).
+
+Every mistake is told with its file, line and key, and the nearest key that would fit. The values are data: a prompt is never a template,
+and nothing is read from the environment but in the settings beside the stages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.config.known_keys import near_miss, nearest
+from holdfast.config.problems import all_errors, raise_all
+from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
+from holdfast.errors import ConfigError, OutputInvalid
+from holdfast.validation import kind_of, problems_of
+from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
+
+SECTIONS = ("session", "memory", "knowledge", "limits")
+"""Settings that may stand beside the stages, in the form of `config.yaml`."""
+_PROSE = ("name", "description", "version")
+"""Keys that people like to write at the top and that mean nothing here."""
+_STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("settings", "line"))
+_TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "sections", "added_by"))
+_HINTS = {
+    "id": "Give the workflow a short name, such as `id: weekly-report`.",
+    "name": "Every stage has a name of its own.",
+    "stages": "Each stage has a `name` and an `agent_type`.",
+}
+_T = TypeVar("_T")
+_STAGE = TypeAdapter(Stage)
+_WORKFLOW = TypeAdapter(Workflow)
+
+
+def load_workflow(path: str | PathLike[str]) -> Workflow:
+    """The workflow of a YAML file. Raises ConfigError with file, line, key and what would fit; `all_errors` of it gives all of them."""
+    file = Path(path).expanduser()
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        reason = "is a folder" if file.is_dir() else f"cannot be read: {error.strerror or error}"
+        raise ConfigError(f"the workflow file {reason}.", file=file, hint="Give the path of a YAML file with `id` and `stages`.") from None
+    return _Reader(read_yaml(source, file)).workflow()
+
+
+def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None) -> Workflow:
+    """The workflow that plain values say, checked like a file."""
+    return _Reader(Reading(_plain(value, "the workflow", file), file=fspath(file) if file is not None else None)).workflow()
+
+
+def parse_stage(value: Mapping[str, Any], *, where: str) -> Stage:
+    """One stage alone, as an agent adds it. `where` is said in errors in place of a file."""
+    reader = _Reader(Reading(_plain(value, "an added stage", where), file=where))
+    stage = reader.validated(_STAGE, reader.stage_values(reader.reading.values, ()))
+    raise_all(reader.errors)
+    assert stage is not None  # noqa: S101 - else there was an error
+    return stage
+
+
+def _plain(value: object, what: str, file: str | PathLike[str] | None) -> Any:
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{what} holds something that JSON cannot say: {error}.",
+            file=file,
+            hint="Functions go into `agents={...}`, and the stage names one by its `agent_type`.",
+        ) from None
+
+
+class _Reader:
+    """Goes over one file and notes everything that is wrong with it in `errors`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.errors: list[ConfigError] = []
+
+    def workflow(self) -> Workflow:
+        values = self.reading.values
+        if not isinstance(values, dict):
+            found = "empty" if values is None else kind_of(values)
+            message = f"a workflow file must be a mapping with `id` and `stages`; this one is {found}."
+            raise ConfigError(message, file=self.reading.file, line=1)
+        known = (*_TOP_KEYS, *SECTIONS)
+        for key in values:
+            if key not in known and key not in _PROSE:
+                near = nearest(key, known)
+                hint = f"Did you mean `{near}`?" if near else f"Valid here: {', '.join(known)}."
+                self._error("there is no key of this name in a workflow.", (key,), nearest=near, hint=hint, of_key=True)
+        given = {key: values[key] for key in _TOP_KEYS if values.get(key) is not None}
+        if isinstance(stages := given.get("stages"), list):
+            given["stages"] = [self.stage_values(stage, ("stages", number)) for number, stage in enumerate(stages)]
+        given["sections"] = {name: values[name] for name in SECTIONS if values.get(name) is not None}
+        workflow = self.validated(_WORKFLOW, {**given, "file": self.reading.file})
+        if workflow is not None:
+            self._check_repeated(workflow.stages)
+        if workflow is not None and not self.errors:
+            self._check_graph(workflow.stages)
+        if self.errors:
+            raise_all(self.errors)
+        assert workflow is not None  # noqa: S101 - else there was an error
+        return workflow
+
+    def stage_values(self, value: object, path: KeyPath) -> object:
+        """The values of one stage as `Stage` has them: keys that are not ours are settings of its agent, unless they are near misses."""
+        if not isinstance(value, dict):
+            return value
+        settings: dict[str, Any] = {}
+        for key in value:
+            if key in _STAGE_KEYS:
+                continue
+            if (near := near_miss(key, _STAGE_KEYS)) is not None:
+                hint = f"Did you mean `{near}`?"
+                self._error("there is no key of this name in a stage.", (*path, key), nearest=near, hint=hint, of_key=True)
+            else:
+                settings[key] = value[key]
+        given = {key: value[key] for key in _STAGE_KEYS if value.get(key) is not None}
+        return {**given, "settings": settings, "line": self.reading.line(path)}
+
+    def validated(self, form: TypeAdapter[_T], values: object) -> _T | None:
+        try:
+            return form.validate_python(values)
+        except ValidationError as error:
+            misspelt = {(other.key or "").rpartition(".")[0] + "." + (other.nearest or "") for other in self.errors}
+            for problem in problems_of(error, line_of=lambda loc: self.reading.line(tuple(loc))):
+                above, _, name = problem.place.rpartition(".")
+                if problem.what != "is missing" or f"{above}.{name}" not in misspelt:  # else that has been said already
+                    hint = _HINTS.get(name) if problem.what == "is missing" or name == "stages" else None
+                    key = problem.place or None
+                    self.errors.append(ConfigError(f"{problem.what}.", file=self.reading.file, line=problem.line, key=key, hint=hint))
+            return None
+
+    def _check_repeated(self, stages: Sequence[Stage]) -> None:
+        seen: dict[str, int] = {}
+        for number, stage in enumerate(stages):
+            first = seen.setdefault(stage.name.lower(), number)
+            if first != number:
+                line = self.reading.line(("stages", first, "name"))
+                where = f", on line {line}" if line else f": stage {first + 1}"
+                message = f"another stage has the name {stage.name!r} already{where}."
+                self._error(message, ("stages", number, "name"), hint="Give it another.")
+
+    def _check_graph(self, stages: tuple[Stage, ...]) -> None:
+        names = [stage.name for stage in stages]
+        for number, stage in enumerate(stages):
+            for key in ("needs", "inputs"):
+                self._check_names(getattr(stage, key) or (), ("stages", number, key), stage, names)
+        if self.errors:
+            return
+        needs = needs_of(stages)
+        if (circle := cycle(needs)) is not None:
+            path = ("stages", names.index(circle[0]), "needs")
+            self._error(f"these stages wait for each other: {' -> '.join(circle)}.", path, hint="Take one of them out.")
+            return
+        for number, stage in enumerate(stages):
+            before = ancestors(stage.name, needs) if stage.inputs else set()
+            for index, name in enumerate(stage.inputs or ()):
+                if name not in before:
+                    self._error(
+                        f"the stage {name!r} is not done before {stage.name!r}.",
+                        ("stages", number, "inputs", index),
+                        hint="Move it up in the file, or add it to `needs`.",
+                    )
+
+    def _check_names(self, wanted: tuple[str, ...], path: KeyPath, stage: Stage, names: list[str]) -> None:
+        for index, name in enumerate(wanted):
+            if name == stage.name:
+                self._error("a stage cannot wait for itself.", (*path, index))
+            elif name not in names:
+                near = nearest(name, names)
+                hint = f"Did you mean `{near}`?" if near else f"There are: {', '.join(names[:20])}."
+                self._error(f"there is no stage {name!r}.", (*path, index), nearest=near, hint=hint)
+
+    def _error(self, message: str, path: KeyPath, *, nearest: str | None = None, hint: str | None = None, of_key: bool = False) -> None:
+        line = self.reading.line(path, of_key=of_key)
+        self.errors.append(ConfigError(message, file=self.reading.file, line=line, key=dotted(path) or None, nearest=nearest, hint=hint))
+
+
+def with_stages_added(
+    workflow: Workflow, by: str, wanted: Sequence[Mapping[str, Any]], check_agent: Callable[[Stage], object]
+) -> tuple[Workflow, tuple[Stage, ...]]:
+    """The workflow with the stages that the agent of `by` adds, and those stages, checked like those of a file.
+
+    `check_agent` raises ConfigError for a stage whose agent cannot be had. Raises OutputInvalid, as for any output that does not fit.
+    """
+    if not wanted:
+        return workflow, ()
+    problems: list[str] = []
+    left = workflow.max_added_stages - len(workflow.added_by)
+    if len(wanted) > left:
+        problems.append(f"add_stages: {len(wanted)} stages are added, and {left} more are allowed (max_added_stages)")
+    stages: list[Stage] = []
+    for number, value in enumerate(wanted):
+        try:
+            stages.append(parse_stage(value, where=f"add_stages[{number}]"))
+            check_agent(stages[-1])
+        except ConfigError as error:
+            problems += [f"add_stages[{number}].{one.key or ''}: {one.message}" for one in all_errors(error)]
+    names = [stage.name.lower() for stage in stages]
+    taken = {name.lower() for name in workflow.by_name}
+    problems += [f"add_stages: there is a stage {name!r} already" for name in names if name in taken or names.count(name) > 1]
+    if not problems:
+        bigger = workflow.with_added(stages, by)
+        problems += _added_graph_problems(bigger, stages)
+        if not problems:
+            return bigger, tuple(stages)
+    raw = [dict(one) for one in wanted]
+    raise OutputInvalid(f"the stages that {by!r} adds do not fit: {'; '.join(problems[:3])}.", problems=problems, raw=raw, stage=by)
+
+
+def _added_graph_problems(workflow: Workflow, added: Sequence[Stage]) -> list[str]:
+    problems = []
+    for stage in added:
+        unknown = [name for name in (*(stage.needs or ()), *(stage.inputs or ())) if name not in workflow.by_name]
+        problems += [f"add_stages.{stage.name}: there is no stage {name!r}" for name in dict.fromkeys(unknown)]
+    if problems:
+        return problems
+    if (circle := cycle(workflow.needs)) is not None:
+        return [f"add_stages: these stages wait for each other: {' -> '.join(circle)}"]
+    for stage in added:
+        before = ancestors(stage.name, workflow.needs) if stage.inputs else set()
+        problems += [f"add_stages.{stage.name}.inputs: {name!r} is not done before it" for name in stage.inputs or () if name not in before]
+    return problems
