@@ -19,6 +19,7 @@ from holdfast.text.language import guess_language
 from holdfast.text.likeness import count_negations, without_negations
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
+from holdfast.text.word_lists import read_lists
 from holdfast.text.words import keys, tokenise
 
 IDENTIFIER = re.compile(r"\b[A-Z]{2,}[A-Z0-9]*-\d+\b|\bCVE-\d{4}-\d+\b")
@@ -135,47 +136,13 @@ _MORE_CLAUSES = re.compile(r"\s+(?:and|but|while|whereas|und|während|et|tandis 
 _VERSION = re.compile(r"\b(?:versions?|release|v)\s*(\d+(?:\.\d+)+)", re.IGNORECASE)
 _NUMBER_AFTER = re.compile(r"\s+v?(\d+(?:\.\d+)+)\b")
 _NO_LONGER = re.compile(r"\b(?:no longer|not any ?more|nicht mehr|ne \w+ plus|ya no)\b", re.IGNORECASE)
-_IRREGULAR = {
-    "lost": "lose", "loss": "lose", "fell": "fall", "rose": "rise", "ran": "run", "kept": "keep", "sold": "sell", "took": "take",
-    "taken": "take", "came": "come", "went": "go", "gave": "give", "given": "give", "held": "hold", "left": "leav",
-    "made": "make", "sent": "send", "written": "write", "wrote": "write", "grew": "grow", "grown": "grow", "began": "begin",
-    "begun": "begin", "broke": "break", "broken": "break", "built": "build", "found": "find", "met": "meet", "paid": "pay",
-    "said": "say", "saw": "see", "seen": "see", "spent": "spend", "stood": "stand", "won": "win", "shut": "close",
-}  # fmt: skip
-"""Forms that a stemmer cannot bring together, each with the stem of its verb."""
-_LIGHT = frozenset(
-    (
-        "about",
-        "around",
-        "approxim",
-        "roughli",
-        "near",
-        "almost",
-        "alreadi",
-        "still",
-        "also",
-        "onli",
-        "activ",
-        "current",
-        "now",
-        "even",
-        "everi",
-        "much",
-        "veri",
-        "figur",
-        "valu",
-        "accord",
-        "onc",
-        "ani",
-        "per",
-    )
-)
+_IRREGULAR = {form: verb for verb, forms in read_lists("holdfast.offline", "claim_words")["irregular"].items() for form in forms.split()}
+_LIGHT, _NO_WHAT = (frozenset(read_lists("holdfast.offline", "claim_words")[name].split()) for name in ("light", "denying"))
 _NEGATION_AT = re.compile(
     r"\b(?:no longer|not any ?more|nicht mehr|not|no|never|none|nothing|neither|cannot|without|nicht|kein\w*|nie|pas|jamais|nunca|non"
     r"|\w+n['’]t)\b|[不没沒未]|ない|ません",
     re.IGNORECASE,
 )
-_NO_WHAT = ("no", "none", "nothing", "without", "kein", "keine", "keinen", "aucun", "aucune", "ningún", "ninguna")
 _SCOPE = 4
 
 

@@ -19,6 +19,7 @@ from holdfast.session.output import StageOutput
 from holdfast.text.dates import find_dates
 from holdfast.text.language import guess_language
 from holdfast.text.sentences import split_sentences
+from holdfast.text.word_lists import alternatives, read_lists
 from holdfast.text.words import keys, tokenise
 from holdfast.workflow.agent import StageRequest, StageResult
 
@@ -97,15 +98,14 @@ def names_asked_about(questions: Sequence[TaskQuestion], task: str = "") -> list
     return [name for name in dict.fromkeys(found) if not find_dates(name, date(2000, 6, 15))]
 
 
-AND = r"(?:and|or|und|oder|sowie|et|ou|y|e|o|ed|od|och|eller|og|ja|tai|и|или|&|vs\.?|versus)"
+_WORDS = {name: f"(?:{alternatives(entry)})" for name, entry in read_lists("holdfast.offline", "task_words").items()}
+AND = _WORDS["and"]
 _SPLIT = re.compile(
     rf"\s*[,;]\s+(?:{AND}\s+|as well as\s+|nor\s+)?|\s+(?:as well as|along with|{AND}|against)\s+"
     r"|\s*[、，；]\s*|\s*(?:和|与|以及|及|或者|或|または|および|と)\s*",
     re.IGNORECASE,
 )
-_ARTICLE = re.compile(
-    r"^(?:the|a|an|its|their|our|der|die|das|den|dem|ein|eine|le|la|les|l'|un|une|el|los|las|il|lo|gli)\s+", re.IGNORECASE
-)
+_ARTICLE = re.compile(rf"^{_WORDS['article']}\s+", re.IGNORECASE)
 _EDGES = " \t\n.,;:!?…。？！，、\"'“”"
 _BRACKETED = re.compile(r"\([^()]*\)|\[[^\]]*\]")
 
@@ -139,21 +139,16 @@ def looks_like_names(parts: list[str]) -> bool:
 
 MOST_QUESTIONS = 40
 
-_COMPARE = re.compile(
-    r"\b(?:compare|contrast|evaluate|assess|weigh up|vergleichen?|vergleiche"
-    r"|compar(?:e[rz]|a[r]?|ez|i|are)|jämför|sammenlign|vergelijk)\b[:\s]+"
-    r"|(?:比较|比較|对比)(?:一下)?",
-    re.IGNORECASE,
-)
-_ON = re.compile(
-    r"\s*(?::|[,;]?\s+(?:on|by|regarding|concerning|in terms of|with (?:regard|respect) to|with a view to|for their"
-    r"|hinsichtlich|bezüglich|nach"
-    r"|in bezug auf|en termes de|selon|en cuanto a|según|per quanto riguarda|avseende)\s)\s*|的|(?:に関して|について)",
-    re.IGNORECASE,
-)
-_AS = re.compile(r"\s+(?:as|for|als|für|comme|pour|como|para|come|per|som|för)\s+(?=\S)", re.IGNORECASE)
-_WH = r"(?:what|which|who|whom|whose|when|where|why|how|does|do|did|is|are|was|were|can|could|should|has|have|will|would)"
+_COMPARE = re.compile(rf"\b{_WORDS['compare']}\b[:\s]+|(?:比较|比較|对比)(?:一下)?", re.IGNORECASE)
+_ON = re.compile(rf"\s*(?::|[,;]?\s+{_WORDS['compared_on']}\s)\s*|的|(?:に関して|について)", re.IGNORECASE)
+_AS = re.compile(rf"\s+{_WORDS['as']}\s+(?=\S)", re.IGNORECASE)
+_WH = _WORDS["question_word"]
 _NEXT_QUESTION = re.compile(
+    rf"[,;]\s*(?:and\s+|but\s+|or\s+)?(?={_WH}\b)|\s+(?:and|but)\s+(?=(?:what|which|who|when|where|why|how)\b)"
+    rf"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?={_WORDS['foreign_question_word']}\b)",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(
     rf"[,;]\s*(?:and\s+|but\s+|or\s+)?(?={_WH}\b)|\s+(?:and|but)\s+(?=(?:what|which|who|when|where|why|how)\b)"
     r"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?=(?:was|welche[rsnm]?|wer|wann|wo|warum|wie|quand|qui|quoi|quel\w*|pourquoi|comment|où"
     r"|cuándo|quién|qué|cuál\w*|cómo|dónde|por qué|quando|chi|che|quale|come|dove|perché|vad|när|vem|hur|когда|кто|что|почему|как)\b)",
@@ -166,16 +161,8 @@ _CHOICE = re.compile(
     r"(?P<after>\s+(?:better|faster|cheaper|safer|for|in|as|at|when)\b.*)?$",
     re.IGNORECASE,
 )
-_SUPERLATIVE = re.compile(
-    r"\b(?:best|worst|lowest|highest|fastest|slowest|cheapest|largest|smallest|most|least|fewest|longest|shortest|better|faster|cheaper|lower|higher"
-    r"|should (?:we|i|they)|niedrigste[nrs]?|höchste[nrs]?|beste[nrs]?|schnellste[nrs]?|meilleure?s?|mejor(?:es)?)\b",
-    re.IGNORECASE,
-)
-_EACH = re.compile(
-    r"\b(?:each(?: of (?:them|these))?|every one of them|they each|all of them|jede[rsn]?|chacune?|cada uno|ognuno)\b", re.IGNORECASE
-)
-_BACK = re.compile(
-    r"\b(?:they|them|their|theirs|it|its|these|those|this|that|each|sie|ihre[nrs]?|es|ils|elles|leurs?|ellos|ellas)\b", re.IGNORECASE
+_SUPERLATIVE, _EACH, _BACK, _CHOOSING = (
+    re.compile(rf"\b{_WORDS[name]}\b", re.IGNORECASE) for name in ("superlative", "each", "back", "choosing")
 )
 _OF_LIST = re.compile(
     r"^(?P<head>.*?\b(?:the|its|their|die|der|das|les|los|las|le|la|el))\s+(?P<list>[^,;:?]+?(?:,\s[^?:]+?)?,?\s+"
@@ -183,17 +170,7 @@ _OF_LIST = re.compile(
     + r"\s+[^?:]+?)\s+(?P<tail>(?:of|in|for|from|von|für|de|du|des|del)\s.+)$",
     re.IGNORECASE,
 )
-_ORDER = re.compile(
-    r"^(?:please\s+)?(?:find out|find|list|name|describe|explain|summari[sz]e|report(?: on)?|research|investigate|analy[sz]e|outline"
-    r"|give(?: me)?(?: an overview of)?"
-    r"|tell me(?: about)?|write(?: an?)?(?: short)?(?: report| overview)?(?: on| about)?"
-    r"|collect|look into|check|say|state|identify|determine|review"
-    r"|nenne|beschreibe|erkläre|fasse|untersuche|décris|explique|résume|describe|explica|resume)\s+",
-    re.IGNORECASE,
-)
-_CHOOSING = re.compile(
-    r"\b(?:should (?:we|i|they) (?:use|take|choose|pick|buy|have)|(?:is|are) (?:the )?(?:better|best)|better|best)\b", re.IGNORECASE
-)
+_ORDER = re.compile(rf"^(?:please\s+)?{_WORDS['order']}\s+", re.IGNORECASE)
 _NEXT_ORDER = re.compile(rf"[;,]\s+(?:and\s+|then\s+)*(?={_ORDER.pattern[1:]})", re.IGNORECASE)
 _WIDE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 

@@ -9,74 +9,19 @@ from datetime import date
 from functools import lru_cache
 
 from holdfast.text.dates import Span, find_dates
+from holdfast.text.word_lists import read_lists
 from holdfast.text.words import is_stop_word, stem
 
 _REFERENCE = date(2000, 6, 15)
-_WORDS = {
-    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
-    "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50,
-    "sixty": 60, "ninety": 90,
-    "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6, "sieben": 7, "acht": 8, "neun": 9, "zehn": 10, "zwölf": 12,
-    "deux": 2, "trois": 3, "quatre": 4, "cinq": 5, "dix": 10, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5, "diez": 10,
-}  # fmt: skip
-_SCALES = {
-    "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "k": 1e3, "tausend": 1e3, "millionen": 1e6, "milliarden": 1e9,
-    "mille": 1e3,
-    "millions": 1e6, "milliards": 1e9, "万": 1e4, "億": 1e8, "亿": 1e8,
-}  # fmt: skip
-
-
-_TABLE = """
-time 1e-9 ns nanosecond nanoseconds
-time 1e-6 us µs microsecond microseconds
-time 1e-3 ms msec millisecond milliseconds
-time 1 s sec secs second seconds sekunde sekunden seconde secondes segundo segundos 秒
-time 60 min mins minute minutes minuten minuto minutos 分钟 分
-time 3600 h hr hrs hour hours stunde stunden heure heures hora horas 小时 時間
-time 86400 day days tag tage tagen jour jours día días 天 日間
-time 604800 week weeks woche wochen semaine semaines semana semanas 周 週間
-time 2629800 month months monat monate monaten mois mes meses
-time 31557600 year years yr yrs jahr jahre jahren an ans année années año años 年
-data 1 byte bytes
-data 1e3 kb kib kilobyte kilobytes
-data 1e6 mb mib megabyte megabytes
-data 1e9 gb gib gigabyte gigabytes
-data 1e12 tb tib terabyte terabytes
-rate 1e6 mbit mbps
-rate 1e9 gbit gbps
-length 1e-3 mm
-length 1e-2 cm
-length 1 m metre metres meter meters mètre mètres metro metros 米 メートル
-length 1e3 km kilometre kilometres kilometer kilometers 公里
-mass 1e-3 g gram grams gramm
-mass 1 kg kilogram kilograms kilo kilos 公斤
-mass 1e3 t ton tons tonne tonnes 吨
-power 1 w watt watts
-power 1e3 kw kilowatt kilowatts
-power 1e6 mw megawatt megawatts
-energy 1 wh
-energy 1e3 kwh
-energy 1e6 mwh
-frequency 1 hz
-frequency 1e6 mhz
-frequency 1e9 ghz
-share 1 % percent prozent
-temperature 1 °c degrees grad
-fahrenheit 1 °f
-loudness 1 db decibel decibels dezibel
-euro 1 € eur euro euros 欧元
-dollar 1 $ usd dollar dollars 美元
-pound 1 £ gbp
-yen 1 ¥ yen 円
-yuan 1 元
-franc 1 chf francs franken
-"""
+_LISTS = read_lists("holdfast.offline", "quantities")
+_WORDS: dict[str, int] = _LISTS["numbers"]
+_SCALES: dict[str, float] = _LISTS["scales"]
 
 
 def _units() -> dict[str, tuple[str, float]]:
     """Each way of writing a unit, with what it measures and its size."""
     found: dict[str, tuple[str, float]] = {}
-    for line in _TABLE.strip().splitlines():
+    for line in _LISTS["units"].strip().splitlines():
         sort, size, *words = line.split()
         found.update(dict.fromkeys(words, (sort, float(size))))
     return found

@@ -20,6 +20,7 @@ from holdfast.offline.quantities import find_quantities
 from holdfast.search.fulltext import Document as Indexed
 from holdfast.search.fulltext import FullTextIndex, Shape
 from holdfast.text.language import guess_language
+from holdfast.text.word_lists import read_lists
 from holdfast.text.words import terms
 
 GOOD = 0.5  # coverage from which on a sentence counts as an answer
@@ -31,29 +32,11 @@ _VERY_GOOD, _ECHO = 0.8, 3
 _BESIDE = 0.55  # of the best coverage: less is beside the point when something to the point was found
 _REACH = 4  # sentences before one in its paragraph that may say what it speaks of
 _WEAKLY = 0.3
-_WEAK = frozenset(("use", "usag", "number", "amount", "level", "valu", "kind", "type", "known", "given", "say", "total", "overal", "typic"))
-_TICKET_WORDS = frozenset(("defect", "bug", "incid", "issu", "problem", "error", "fault"))
-"""A ticket number stands for a defect, whatever words are beside it."""
+_WEAK, _TICKET_WORDS, _MEASURES = (
+    frozenset(read_lists("holdfast.offline", "claim_words")[name].split()) for name in ("weak", "ticket", "measure")
+)
 _BY_FIGURE = 0.75
 _TELLING = 0.3  # of all sentences with such a figure: below, the figure tells too many things to tell this one
-_MEASURES = frozenset(
-    (
-        "time",
-        "data",
-        "rate",
-        "length",
-        "mass",
-        "power",
-        "energy",
-        "frequency",
-        "share",
-        "temperature",
-        "loudness",
-        "euro",
-        "dollar",
-        "pound",
-    )
-)
 _COMPARES = re.compile(
     r"\b(?:better|worse|best|than|faster|slower|cheaper|choice|choose|chose|instead|rather|if you|compared|whereas"
     r"|while|unlike|besser|als|plutôt)\b",

@@ -17,3 +17,12 @@ def read_lists(package: str, name: str) -> dict[str, Any]:
 def read_words(package: str, name: str) -> dict[str, frozenset[str]]:
     """The lists of a file whose values are words with spaces between them."""
     return {key: frozenset(words.split()) for key, words in read_lists(package, name).items()}
+
+
+def alternatives(entry: str) -> str:
+    """An entry of words or phrases as alternatives of a regular expression. They are on lines of their own, or have ` | ` between them.
+
+    >>> alternatives("each | every one\\nall")
+    'each|every one|all'
+    """
+    return "|".join(part for line in entry.split("\n") for part in line.split(" | ") if part)
