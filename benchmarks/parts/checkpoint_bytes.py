@@ -13,8 +13,8 @@ from langchain.agents.middleware import SummarizationMiddleware as Theirs
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from holdfast.agents.checkpoints import ThreadState
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.state import ThreadState
 from holdfast.context.archive import FileArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat

@@ -1,35 +1,57 @@
 """`build(config)`: the one place that knows the concrete classes.
 
-Clock, ids, disk and bus are parameters here and nowhere else a choice, so the same code runs under a fake clock and a simulated disk.
+    with holdfast.build() as harness:
+        harness.conversation("thread-1").ask("Hello")
+        harness.run_workflow("workflow.yaml")
+        harness.memory.search("which database")
+
+Every command of the program opens one harness and gets all else from it, and so does any other program that wants more than one part.
+A part is opened when it is first asked for, and closed with the harness, also after an error. Clock, ids, disk and bus are parameters
+here and reach every part, so the same code runs under a fake clock and a simulated disk. LangChain is imported only by what needs it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
+from holdfast.errors import InputError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import TokenCounter, open_counter
-from holdfast.tokens.windows import find_window
+from holdfast.tokens.windows import Window, find_window
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    from holdfast.agents.checkpoints import Checkpoints
     from holdfast.agents.lead import LeadAgent
+    from holdfast.agents.middleware.accounting import RunAccounts
+    from holdfast.agents.parts import Parts
+    from holdfast.agents.threads import Threads
     from holdfast.context.archive import FileArchive
     from holdfast.knowledge.store import KnowledgeStore
+    from holdfast.memory.document import Document
     from holdfast.memory.service import MemoryService
+    from holdfast.memory.updater import Extractor
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
-    from holdfast.workflow.launcher import WorkflowSource
+    from holdfast.skills.library import SkillLibrary
+    from holdfast.talk import Talk
+    from holdfast.workflow.agent import StageAgent
+    from holdfast.workflow.launcher import Launcher, WorkflowSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +64,44 @@ class ConfigUpgraded(Event):
     message: str
 
 
+class _Closable(Protocol):
+    def close(self) -> Any: ...
+
+
+_C = TypeVar("_C", bound=_Closable)
+
+
 @dataclass(frozen=True)
 class Harness:
-    """Everything that a program needs of Holdfast, made from one configuration. Parts are made when they are first asked for."""
+    """Everything that a program needs of Holdfast, made from one configuration. Parts are made when they are first asked for.
+
+    Safe for many threads. Close it when done; what was queued for memory is learned from then.
+    """
 
     config: Config
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
     disk: Disk = REAL
     bus: Bus = process_bus
+    _opened: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened, the newest first. A part that is asked for afterwards is opened anew."""
+        try:
+            self._opened.close()
+        finally:
+            for name in [name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)]:
+                del vars(self)[name]
+
+    def _kept(self, part: _C) -> _C:
+        self._opened.callback(part.close)
+        return part
 
     @property
     def base(self) -> Path:
@@ -62,75 +113,254 @@ class Harness:
         make_folders(self.disk, str(self.base))
         return self.base
 
-    @cached_property
-    def counter(self) -> TokenCounter:
-        """Counts tokens for the first configured model, in the way that `summarization.token_counter` says."""
-        model = next(iter(self.config.models), None)
-        return open_counter(self.config.summarization.token_counter, model=model.model if model else None, bus=self.bus)
+    # what is kept
 
     @cached_property
     def archive(self) -> FileArchive:
         """Everything that was ever said in a thread."""
         from holdfast.context.archive import FileArchive
 
-        return FileArchive(self.base, disk=self.disk, clock=self.clock)
+        return self._kept(FileArchive(self.base, disk=self.disk, clock=self.clock))
 
     @cached_property
     def memory(self) -> MemoryService:
         """What is known about the user, with the extractor that the configuration describes."""
-        from holdfast.agents.memory_service import open_memory
+        from holdfast.memory.service import MemoryService
 
-        return open_memory(self.config, clock=self.clock, ids=self.ids, bus=self.bus, disk=self.disk)
+        shared: dict[str, Any] = {"clock": self.clock, "ids": self.ids, "bus": self.bus, "disk": self.disk}
+        return self._kept(MemoryService.open(self.config, extractor=self._extractor, **shared))
+
+    def _extractor(self, document: Document) -> Extractor:
+        """Made when something is learned: to look at memory no model is needed."""
+        from holdfast.memory.rules import RulesExtractor
+
+        make = self._model_extractor
+        return make(document) if make is not None else RulesExtractor()
+
+    @cached_property
+    def _model_extractor(self) -> Callable[[Document], Extractor] | None:
+        """Makes the extractor that asks a model; None where the rules are used."""
+        from holdfast.models.factory import memory_model
+
+        model = memory_model(self.config) if self.config.memory.extractor != "rules" else None
+        if model is None:
+            return None
+        from holdfast.agents.memory_service import model_extractor
+
+        return model_extractor(self.config, model=model, accounts=self.accounts)
 
     @cached_property
     def knowledge(self) -> KnowledgeStore:
         """Long-term records: the store that the configuration describes, or the one that its session sets (W1)."""
+        return self._kept(self.open_knowledge())
+
+    def open_knowledge(self, place: str | None = None) -> KnowledgeStore:
+        """A knowledge store at a path or address; without one, as the configuration says. The caller's to close."""
         from holdfast.knowledge.opening import open_knowledge
 
-        return open_knowledge(self.config, clock=self.clock, bus=self.bus, counter=self.counter)
+        shared: dict[str, Any] = {"clock": self.clock, "bus": self.bus, "counter": self.counter}
+        if place is None:
+            return open_knowledge(self.config, **shared)
+        section = self.config.knowledge
+        ranking = {name: getattr(section, name) for name in ("embedder", "rerank", "rerank_model") if name in section.model_fields_set}
+        return open_knowledge(place, **ranking, **shared)
 
     @cached_property
     def sessions(self) -> SessionStore:
         """The sessions of workflows: files, or the database that the configuration names (W16)."""
-        from holdfast.session.opening import open_sessions
+        return self._kept(self.open_sessions())
 
-        return open_sessions(self.config, disk=self.disk, clock=self.clock)
+    def open_sessions(self, session_config: Config | str | Path | None = None) -> SessionStore:
+        """The store of sessions, as a session configuration sets it where one is given (W1). The caller's to close."""
+        from holdfast.workflow.run_settings import open_session_store, settings_of
+
+        own = load_config(session_config) if isinstance(session_config, str | Path) else session_config
+        return open_session_store(settings_of([self.config, own]), self.config, disk=self.disk, clock=self.clock)
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of conversations, and the list of threads beside them."""
+        from holdfast.agents.checkpoints import open_checkpoints
+
+        return self._kept(open_checkpoints(self.make_base()))
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether any conversation with a model was ever held here. Asking makes nothing."""
+        return (self.base / "checkpoints.db").exists()
+
+    @cached_property
+    def threads(self) -> Threads:
+        """The conversations with a model as a list, with their titles."""
+        from holdfast.agents.threads import Threads
+
+        return Threads(self.base, self.checkpoints, self.archive, clock=self.clock)
+
+    @cached_property
+    def skills(self) -> SkillLibrary:
+        """The skills that agents are shown, and which of them are switched on."""
+        from holdfast.skills.library import open_skills
+
+        return open_skills(self.config)
+
+    # agents
+
+    @cached_property
+    def accounts(self) -> RunAccounts:
+        """What models used and cost in this process, with the limits of the configuration (T5)."""
+        from holdfast.agents.middleware.accounting import RunAccounts
+
+        return RunAccounts.of(self.config, bus=self.bus)
+
+    @cached_property
+    def agent_parts(self) -> Parts:
+        """What all agents of this harness share."""
+        from holdfast.agents.memory_service import model_extractor
+        from holdfast.agents.parts import open_parts
+
+        if self.config.memory.extractor == "model":
+            model_extractor(self.config)  # ModelNotConfigured now, not when the first conversation is to be learned from
+        return self._kept(
+            open_parts(
+                self.config,
+                clock=self.clock,
+                ids=self.ids,
+                bus=self.bus,
+                disk=self.disk,
+                checkpointer=self.checkpoints,
+                archive=self.archive,
+                memory=self.memory,
+                accounts=self.accounts,
+            )
+        )
+
+    def chat_model(self, name: str | None = None) -> BaseChatModel:
+        """The chat model of this name, for an agent; without one, the first that is configured or found."""
+        from holdfast.models.factory import create_chat_model
+
+        return create_chat_model(name, config=self.config, retries=False)
+
+    def lead_agent(self, name: str | None = None, *, model: str | BaseChatModel | None = None, **parts: Any) -> LeadAgent:
+        """The agent that a user talks to, by the name of its settings. `parts` as in `make_lead_agent`. Close it when done."""
+        from holdfast.agents.lead import make_lead_agent
+
+        chosen = self.chat_model(model) if isinstance(model, str) else model
+        return make_lead_agent(self.config, agent=name, model=chosen, **{"parts": self.agent_parts, **parts})
+
+    def conversation(
+        self,
+        thread: str | None = None,
+        *,
+        agent: str | None = None,
+        model: str | BaseChatModel | None = None,
+        resume: bool = False,
+        **parts: Any,
+    ) -> Talk:
+        """A conversation, new or where it was left; with `resume`, the one that was used last. Close it when done.
+
+        Without a model it answers by extraction, and says so (A15). A small model that merely happens to be installed, and is too weak
+        to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`.
+        """
+        if model is None and not self._talks():
+            return self._offline_conversation(thread, agent, resume=resume)
+        from holdfast.agents.conversation import Conversation
+
+        made = self.lead_agent(agent, model=model, **parts)
+        try:
+            if resume and thread is None:
+                used = made.parts.threads.all(agent=agent)
+                thread = _found(used[0].id if used else None)
+            return Conversation(made, thread, owns_agent=True)
+        except BaseException:
+            made.close()
+            raise
+
+    def _offline_conversation(self, thread: str | None, agent: str | None, *, resume: bool) -> Talk:
+        from holdfast.offline.conversation import ExtractiveConversation
+
+        if resume and thread is None:
+            used = sorted((self.archive.stats(name) for name in self.archive.threads()), key=lambda stats: stats.last)
+            thread = _found(used[-1].thread if used else None)
+        return ExtractiveConversation(
+            self.config,
+            thread,
+            agent=agent,
+            memory=self.memory,
+            archive=self.archive,
+            knowledge=lambda: self.knowledge,
+            clock=self.clock,
+            ids=self.ids,
+            bus=self.bus,
+        )
+
+    def _talks(self) -> bool:
+        """Whether there is a model to talk to that nobody had to name."""
+        from holdfast.models.choice import pick
+        from holdfast.models.factory import abilities_of
+
+        chosen = pick(self.config).config
+        return chosen is not None and (bool(self.config.models) or abilities_of(chosen).can("extraction"))
+
+    # workflows
 
     def run_workflow(self, workflow: WorkflowSource, **settings: Any) -> Session:
         """Run a workflow with the sessions, the long-term memory and the models of this configuration. As `holdfast.run_workflow`."""
         from holdfast.workflow.launcher import run_workflow
 
-        return run_workflow(workflow, **self._parts(settings))
+        return run_workflow(workflow, **self._run_parts(settings))
 
     def resume(self, session_id: str, **settings: Any) -> Session:
         """Go on with a session. As `holdfast.resume`."""
         from holdfast.workflow.launcher import resume
 
-        return resume(session_id, **self._parts(settings))
+        return resume(session_id, **self._run_parts(settings))
 
-    def _parts(self, settings: dict[str, Any]) -> dict[str, Any]:
-        model = settings.get("model")
-        if "agents" not in settings and (self.config.models or model is not None):
-            from holdfast.agents.stages.opening import stage_agents
+    def launcher(self, **settings: Any) -> Launcher:
+        """Starts and resumes sessions with the parts of this harness; `settings` are the other fields of `Launcher`."""
+        from holdfast.workflow.launcher import Launcher
 
-            settings = {**settings, "agents": stage_agents(self.config, model=model)}
+        return Launcher(**self._run_parts(settings))
+
+    def stage_agents(self, model: str | BaseChatModel | None = None) -> dict[str, StageAgent]:
+        """The agents that ask a model, if one is configured or named and is good enough; the others work by extraction (W18)."""
+        from holdfast.agents.stages.opening import coder_without_model, stage_agents
+
+        if not self.config.models and model is None:
+            return {"coder": coder_without_model(self.config)}
+        return stage_agents(self.config, model=model)
+
+    def _run_parts(self, settings: dict[str, Any]) -> dict[str, Any]:
+        if "agents" not in settings:
+            settings = {**settings, "agents": self.stage_agents(settings.get("model"))}
         own = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus, "remember": True}
         return {**own, **settings}
 
-    def lead_agent(self, name: str | None = None, **parts: Any) -> LeadAgent:
-        """The agent that a user talks to, by the name of its settings. `parts` as in `make_lead_agent`. Close it when done."""
-        from holdfast.agents.lead import make_lead_agent
+    # tokens
 
-        return make_lead_agent(self.config, agent=name, **{"clock": self.clock, "ids": self.ids, "bus": self.bus, **parts})
+    @cached_property
+    def counter(self) -> TokenCounter:
+        """Counts tokens for the first configured model, in the way that `summarization.token_counter` says."""
+        model = next(iter(self.config.models), None)
+        return open_counter(self.config.summarization.token_counter, model=model.model if model else None, bus=self.bus)
+
+    def find_window(self, model: str | None = None) -> Window:
+        """The window of a configured model (the first one by default), and where its size is from."""
+        settings = self.config.model(model) if model else next(iter(self.config.models), None)
+        return find_window(settings, name=settings.name if settings else None, bus=self.bus)
 
     def window(self, model: str | None = None) -> int:
-        """The window of a configured model (the first one by default), in tokens."""
-        settings = self.config.model(model) if model else next(iter(self.config.models), None)
-        return find_window(settings, name=settings.name if settings else None, bus=self.bus).tokens
+        """The size of that window in tokens."""
+        return self.find_window(model).tokens
 
-    def budget(self, model: str | None = None) -> Budget:
-        """How that window is split."""
-        return Budget.split(self.window(model), self.config.memory.max_injection_tokens)
+    def budget(self, model: str | None = None, *, window: int | None = None) -> Budget:
+        """How that window, or one of a given size, is split."""
+        return Budget.split(self.window(model) if window is None else window, self.config.memory.max_injection_tokens)
+
+
+def _found(thread: str | None) -> str:
+    if thread is None:
+        raise InputError("there is no conversation to resume yet.", hint="Begin one: holdfast chat.")
+    return thread
 
 
 def build(

@@ -23,7 +23,7 @@ from langchain_core.messages import HumanMessage
 from tests.conftest import Effort
 from tests.unit.agents.bench import is_subagent_call, lead, look, make, scripted, whole
 
-from holdfast.agents.turn_events import Subagent, ToolFinished
+from holdfast.talk import Subagent, ToolFinished
 from holdfast.testing.script import Request, call, delay
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

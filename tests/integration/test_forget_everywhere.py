@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from holdfast import Harness, build
-from holdfast.config.loading import config_from_values
+from holdfast.config.loading import config_from_values, load_config
 from holdfast.knowledge.records import Record
 from holdfast.testing.models import ScriptedModel
 
@@ -20,35 +21,72 @@ def holders(base: Path) -> list[str]:
     return [str(path.relative_to(base)) for path in sorted(base.rglob("*")) if path.is_file() and CANARY.encode() in path.read_bytes()]
 
 
-def test_no_file_holds_a_text_that_was_forgotten(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    harness: Harness = build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)}))
-    with harness.memory as memory:
-        memory.add(f"User knows {CANARY}.")
-    with harness.knowledge as knowledge:
-        knowledge.add([Record(id="r1", text=f"The code is {CANARY} in every case."), Record(id="r2", text="Tides come twice a day.")])
-    docs = tmp_path / "docs"
+def run_session(harness: Harness, folder: Path) -> None:
+    docs = folder / "docs"
     docs.mkdir()
     (docs / "a.md").write_text(f"# Codes\n\nThe code of the vault is {CANARY} since May.\n")
     stages = [{"name": "find", "agent_type": "researcher", "sources": {"folder": str(docs)}}]
     session = harness.run_workflow({"id": "w", "task": "What is the code of the vault?", "stages": stages})
     assert session.status == "completed", session.error
-    with harness.lead_agent(model=ScriptedModel([f"Noted: {CANARY}."])) as agent:
-        agent.conversation("t1").ask(f"Remember the code {CANARY}, please.")
-    before = holders(base)
-    assert {"memory.json", "knowledge.db", "checkpoints.db"} <= set(before), before
 
-    environment = {**os.environ, "HOLDFAST_HOME": str(base)}
+
+def forget(folder: Path, base: Path, *, code: int = 0) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.app.main", "memory", "forget", "--text", CANARY, "--yes", "--json"],
         capture_output=True,
         text=True,
-        env=environment,
-        cwd=tmp_path,
-        check=True,
+        env={**os.environ, "HOLDFAST_HOME": str(base)},
+        cwd=folder,
+        check=False,
     )
-    value = json.loads(done.stdout)
+    assert done.returncode == code, done.stderr
+    value: dict[str, Any] = json.loads(done.stdout)
+    return value
+
+
+def test_no_file_holds_a_text_that_was_forgotten(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        harness.memory.add(f"User knows {CANARY}.")
+        harness.knowledge.add(
+            [Record(id="r1", text=f"The code is {CANARY} in every case."), Record(id="r2", text="Tides come twice a day.")]
+        )
+        run_session(harness, tmp_path)
+        with harness.lead_agent(model=ScriptedModel([f"Noted: {CANARY}."])) as agent:
+            agent.conversation("t1").ask(f"Remember the code {CANARY}, please.")
+    (base / "typed_lines").write_text(f"hello\nRemember the code {CANARY}, please.\n")
+    before = holders(base)
+    assert {"memory.json", "knowledge.db", "checkpoints.db"} <= set(before), before
+
+    value = forget(tmp_path, base)
     assert value["left"] == []
     kinds = {place.partition(":")[0].partition(" ")[0] for place in value["touched"]}
     assert {"knowledge", "sessions", "checkpoints"} <= kinds, value
     assert holders(base) == []
+    assert (base / "typed_lines").read_text() == "hello\n"
+
+
+def test_sessions_are_forgotten_wherever_the_configuration_keeps_them(tmp_path: Path) -> None:
+    """M14: `session.path` is where the store looks, so it is where forgetting looks."""
+    base = tmp_path / "base"
+    (tmp_path / "config.yaml").write_text("session: {path: runs}\n")
+    with build(load_config(tmp_path / "config.yaml", environ={"HOLDFAST_HOME": str(base)})) as harness:
+        run_session(harness, tmp_path)
+    assert any(name.startswith("runs/") for name in holders(base)), holders(base)
+
+    value = forget(tmp_path, base)
+    assert value["left"] == []
+    assert any(place.startswith("sessions") for place in value["touched"]), value
+    assert holders(base) == []
+
+
+def test_a_file_of_a_conversation_is_named_and_not_changed(tmp_path: Path) -> None:
+    """M14: says what it could not take the text out of, and ends with 1."""
+    base = tmp_path / "base"
+    notes = base / "threads" / "t1" / "user-data" / "workspace" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text(f"the code is {CANARY}")
+
+    value = forget(tmp_path, base, code=1)
+    assert [str(notes) in one for one in value["left"]] == [True]
+    assert notes.read_text() == f"the code is {CANARY}"

@@ -16,11 +16,10 @@ from langchain_core.tools import tool
 from tests.unit.agents.bench import configured, lead, look, make, scripted, whole
 
 import holdfast
-from holdfast.agents.middleware.approval import Decision
-from holdfast.agents.opening import open_conversation
-from holdfast.agents.turn_events import ApprovalNeeded, Ended, Token, ToolCalled, ToolFinished, as_dict
+from holdfast import build
 from holdfast.errors import ConfigError, InputError, LimitExceeded, Locked, ModelError
 from holdfast.events import Bus
+from holdfast.talk import ApprovalNeeded, Decision, Ended, Token, ToolCalled, ToolFinished, as_dict
 from holdfast.testing.script import call, delay, raises, repeat, reply
 
 
@@ -475,19 +474,18 @@ def test_without_any_model_it_answers_from_what_is_known_and_says_so(tmp_path: P
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     config = configured(tmp_path)
-    first = open_conversation(config, "one", bus=Bus())
-    assert "Nothing that is known" in first.ask("Where is the key?")
-    first.ask("I live in Ghent. The key of the office is under the blue pot.")
-    first.close()
-    second = open_conversation(config, "two", bus=Bus())
-    events = list(second.send("Where is the key of the office?"))
-    second.close()
+    with build(config, bus=Bus()) as harness:
+        first = harness.conversation("one")
+        assert "Nothing that is known" in first.ask("Where is the key?")
+        first.ask("I live in Ghent. The key of the office is under the blue pot.")
+    with build(config, bus=Bus()) as harness:
+        second = harness.conversation("two")
+        events = list(second.send("Where is the key of the office?"))
+        assert second.title == "Where is the key of the"
     answer = ended(events).text
     assert "The key of the office is under the blue pot." in answer
     assert "[one #" in answer
     assert "No model is configured" in answer
     assert "".join(event.text for event in events if isinstance(event, Token)) == answer
-    assert second.title == "Where is the key of the"
-    third = open_conversation(config, "three", bus=Bus())
-    assert "Ghent" in third.ask("Where do I live?")
-    third.close()
+    with build(config, bus=Bus()) as harness:
+        assert "Ghent" in harness.conversation("three").ask("Where do I live?")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from holdfast.agents.lead import make_lead_agent
-from holdfast.agents.turn_events import Ended, Token
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.errors import ModelUnavailable
@@ -22,6 +21,7 @@ from holdfast.events import Bus
 from holdfast.models.local import local_chat_model
 from holdfast.models.local_chat import LocalChat
 from holdfast.models.weights import find_weights
+from holdfast.talk import Ended, Token
 
 
 @pytest.fixture(scope="module")

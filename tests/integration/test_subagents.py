@@ -20,8 +20,8 @@ from holdfast.agents.lead import LeadAgent
 from holdfast.agents.subagents.executor import Task
 from holdfast.agents.subagents.pruning import prune_subagents
 from holdfast.agents.subagents.results import SubagentResult
-from holdfast.agents.turn_events import Ended, Subagent
 from holdfast.events import Bus, line_of
+from holdfast.talk import Ended, Subagent
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.script import Request, call, delay, raises, reply
 

@@ -70,4 +70,4 @@ def test_a_session_in_a_database_is_approved_and_cancelled_from_elsewhere(wanted
     release.set()
     assert ended == ["cancelled"]
     assert launcher(wanted, agent).resume("s1").status == "completed"
-    store.close()  # type: ignore[attr-defined]  # a store in a database has connections to give back
+    store.close()

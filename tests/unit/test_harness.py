@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.clock import stamp
 from holdfast.config.loading import config_from_values
-from holdfast.errors import ModelNotConfigured, StorageError
+from holdfast.errors import InputError, ModelNotConfigured, StorageError
 from holdfast.events import Bus
+from holdfast.knowledge.records import Record
+from holdfast.talk import Talk
 from holdfast.testing.clock import CountingIds, FakeClock
+from holdfast.testing.models import ScriptedModel
 
 
 def test_everything_works_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,4 +67,63 @@ def test_the_parts_are_made_when_they_are_asked_for(tmp_path: Path, monkeypatch:
     harness.memory.add("User likes tea")
     assert (tmp_path / "home" / "memory.json").exists()
     assert "likes tea" in harness.memory.render_for()
-    harness.memory.close()
+    harness.close()
+
+
+def test_what_was_opened_is_closed_also_after_an_error_and_opened_anew_when_asked_for(tmp_path: Path) -> None:
+    """P1: one composition root, and it cleans up."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    harness = holdfast.build(config)
+    with pytest.raises(RuntimeError, match="in the middle"), harness:
+        harness.archive.threads()
+        store = harness.knowledge
+        store.add([Record("Tides come twice a day.")])
+        raise RuntimeError("in the middle")
+    assert harness.knowledge is not store
+    assert harness.knowledge.stats().records == 1
+    harness.close()
+    harness.close()
+
+
+def test_clock_ids_and_bus_reach_every_part(tmp_path: Path) -> None:
+    """P1: nothing below chooses a clock or ids of its own."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    clock, bus = FakeClock(), Bus()
+    with holdfast.build(config, clock=clock, ids=CountingIds(), bus=bus) as harness, bus.collect() as seen:
+        fact = harness.memory.add("User likes tea")
+        session = harness.run_workflow(
+            {"id": "w", "task": "t", "stages": [{"name": "a", "agent_type": "f"}]}, agents={"f": lambda request: output(request.stage.name)}
+        )
+        talk = harness.conversation(model=ScriptedModel(["Hello."]))
+        assert talk.ask("Hello?") == "Hello."
+        (thread,) = talk.threads()
+        assert talk.thread == thread.id
+        assert thread.id.startswith("thread-0000"), "an id of the given source"
+        now = stamp(clock.now())
+        assert (fact.created, session.updated_at, thread.updated) == (now, now, now)
+    assert "SessionStarted" in {type(event).__name__ for event in seen}
+
+
+def output(stage: str) -> dict[str, Any]:
+    return {"stage_name": stage, "summary": "s", "key_findings": [], "confidence": "high"}
+
+
+def test_one_door_to_a_conversation_with_a_model_or_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A15: a weak model that happens to be there is not talked to unless it is named; both kinds keep the same protocol."""
+    monkeypatch.setattr("holdfast.models.choice.servers", lambda places, wanted=None: [])
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with holdfast.build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})) as harness:
+        with pytest.raises(InputError, match="no conversation to resume"):
+            harness.conversation(resume=True)
+        without: Talk = harness.conversation("one")
+        with_model: Talk = harness.conversation("two", model=ScriptedModel(["Hello."]))
+        assert (without.described.partition(":")[0], with_model.described.partition(" with ")[0]) == ("without a model", "the lead agent")
+        assert "No model is configured" in without.ask("Where is the key?")
+        assert with_model.ask("Hello?") == "Hello."
+        assert (without.interrupted, without.approvals(), dict(without.subagents())) == (False, (), {})
+        for needs in (without.compact, without.branch, without.other, without.threads, without.sent, without.files):
+            with pytest.raises(InputError, match="needs a model"):
+                needs()
+        assert harness.conversation(resume=True).thread == "one"
+        assert harness.conversation(resume=True, model=ScriptedModel([])).thread == "two"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import build
-from holdfast.config.loading import config_from_values
+from holdfast.config.loading import config_from_values, load_config
 from holdfast.testing.models import ScriptedModel
 
 
@@ -57,3 +57,14 @@ def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
     assert [brief.workflow_id for brief in harness.sessions.list()] == [halted.workflow_id]
     with harness.lead_agent(model=ScriptedModel([])) as agent:
         assert [info.id for info in agent.parts.threads.all(subagents=True)] == ["mine"]
+
+
+def test_sessions_are_pruned_wherever_the_configuration_keeps_them(tmp_path: Path) -> None:
+    """O7: `session.path` is asked for by the store, so pruning finds what is there."""
+    base = tmp_path / "base"
+    (tmp_path / "config.yaml").write_text("session: {path: runs}\n")
+    with build(load_config(tmp_path / "config.yaml", environ={"HOLDFAST_HOME": str(base)})) as harness:
+        done = harness.run_workflow({"id": "done", "task": "t", "stages": [{"name": "a", "agent_type": "good"}]}, agents={"good": good})
+        assert list((base / "runs").glob("done-*.json"))
+        assert pruned(base, "--sessions", "0")["sessions"] == [done.workflow_id]
+        assert harness.sessions.list() == []

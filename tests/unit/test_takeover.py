@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.deerflow import apply, plan
 from holdfast.errors import InputError
-from holdfast.takeover import apply, plan
 from holdfast.testing.clock import FakeClock
 
 MEMORY = {

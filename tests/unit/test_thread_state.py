@@ -12,8 +12,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from holdfast.agents.checkpoints import ThreadState, merge_messages
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.state import ThreadState, merge_messages
 from holdfast.context.archive import MemoryArchive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat

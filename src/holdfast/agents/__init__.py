@@ -1,5 +1,5 @@
-"""The binding to LangChain: models and where they come from, the lead agent, middlewares, sub-agents and stage agents.
+"""The binding to LangChain: the lead agent and its conversations, middlewares, sub-agents, stage agents, tools.
 
-May import every room but `app` and `testing`; it is the first one that may import LangChain, and does so only when a model is made.
-Start with `models.py`, which turns a name of the configuration into a chat model.
+May import every room but `app` and `testing`; it is the one that imports LangChain.
+Start with `conversation.py` (a message, in the order of things), then `chain.py` (the middlewares in their order) and `lead.py`.
 """

@@ -1,49 +1,62 @@
-"""A conversation: send a message, watch the turn, stop it, go on tomorrow (A13, A14, S17).
+"""A conversation with a model: send a message, watch the turn, stop it, go on tomorrow (A13, A14, S17). Start reading here.
 
-    talk = agent.conversation("thread-1")
-    for event in talk.send("What is in the report?"):
-        ...
+    with holdfast.build() as harness:
+        talk = harness.conversation("thread-1")
+        for event in talk.send("What is in the report?"):
+            ...
 
-Sync and async callers get the same events. A turn runs on the agents' own loop, so that `cancel` stops it at once whoever waits for it;
-everything up to the last finished step is on disk, and so is what was half said.
+One message, in the order of things:
+
+1. `send` hands `_turn` to the `TurnRunner` (turn.py), which takes the thread's lock and runs it on the agents' loop.
+2. `_turn` notes the thread, adds what an interrupted step had left behind, and streams the agent's graph. The graph is LangChain's
+   `create_agent`; what surrounds each model call and each tool call is the list of middlewares in `chain.py`.
+3. `TurnReader` (turn.py) makes events of the stream. They reach the caller as they come; everything up to the last finished step is on
+   disk, and what was half said when the turn was cancelled is kept too.
+4. After the first exchange the thread gets a title, and a better one when the light model has written it.
+
+What is learned about the user is queued by the memory middleware and worked on by memory's own thread, which step 2 starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.types import Command, Overwrite
 
-from holdfast.agents.branching import branch, transcript
-from holdfast.agents.middleware.approval import Approval, Decision
+from holdfast.agents.middleware.approval import answer_of, approval_of
 from holdfast.agents.middleware.thread_data import RunContext
-from holdfast.agents.turn_events import Ended, Reason, TurnEvent
-from holdfast.agents.turn_reader import TurnReader
+from holdfast.agents.transcripts import branch, transcript
+from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.archive import check_thread
 from holdfast.context.view import MARK
-from holdfast.durable.disk import REAL, make_folders
-from holdfast.durable.lock import Lock
-from holdfast.errors import InputError, Locked
+from holdfast.errors import InputError
+from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
+    from holdfast.agents.tools.workplaces import Workplaces
+    from holdfast.context.manifest import Manifest
     from holdfast.context.records import MessageRecord
     from holdfast.context.window import Prepared
+    from holdfast.memory.service import MemoryService
+    from holdfast.sandbox.uploads import Upload
 
 MOST_CALLS = 200
 """Model calls of one turn after which it is stopped, whatever it does."""
-_END: Final = None
 _CARRIED = ("artifacts", "todos", "viewed_images")
 _NOT_APPROVED = "Not run: the user wrote a new message instead of approving this."
 _REASONS: dict[str | None, Reason] = {"clarification": "clarification", "loop": "loop"}
+_Given = Callable[[], Coroutine[Any, Any, Any]]
+"""Makes the input of a turn, once the turn may run."""
 
 
 class Conversation:
@@ -51,12 +64,13 @@ class Conversation:
 
     def __init__(self, agent: LeadAgent, thread: str | None = None, *, owns_agent: bool = False) -> None:
         self.agent, self._owns_agent = agent, owns_agent
-        self.thread = check_thread(thread) if thread is not None else agent.parts.ids.new("thread")
-        self._parts = agent.parts
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        parts = self._parts = agent.parts
+        self.thread = check_thread(thread) if thread is not None else parts.ids.new("thread")
+        self._graph, self._base = agent.graph, parts.config.base
+        self._turns = TurnRunner(self.thread, self._base / "threads" / self.thread, parts.loop, disk=parts.disk)
         self._titling: Future[None] | None = None
-        self._turn_lock = threading.Lock()
+        self._has_title = False
+        self._learning_in: int | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -65,47 +79,61 @@ class Conversation:
 
     # talking
 
-    def send(self, text: str | Sequence[Mapping[str, Any]]) -> Iterator[TurnEvent]:
+    def send(self, text: Content) -> Iterator[TurnEvent]:
         """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn."""
-        return self._watched(self._new_message(text))
+        return self._turns.watch(self._turn_with(self._new_message(text)))
 
-    def asend(self, text: str | Sequence[Mapping[str, Any]]) -> AsyncIterator[TurnEvent]:
-        """The same for async callers."""
-        return self._awatched(self._new_message(text))
+    def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
+        """As `send`, for async callers."""
+        return self._turns.awatch(self._turn_with(self._new_message(text)))
 
     def ask(self, text: str) -> str:
         """Say something and wait for the answer."""
-        return self._last(self.send(text))
+        return "".join(event.text for event in self.send(text) if isinstance(event, Ended))
 
     def decide(self, decisions: Mapping[str, Decision] | Decision) -> Iterator[TurnEvent]:
         """Go on after `ApprovalNeeded`: a decision for each waiting call by its id, or one for all of them."""
-        return self._watched(lambda: self._decided(decisions))
+        return self._turns.watch(self._turn_with(lambda: self._decided(decisions)))
 
     def adecide(self, decisions: Mapping[str, Decision] | Decision) -> AsyncIterator[TurnEvent]:
-        """The same for async callers."""
-        return self._awatched(lambda: self._decided(decisions))
+        """As `decide`, for async callers."""
+        return self._turns.awatch(self._turn_with(lambda: self._decided(decisions)))
 
     def resume(self) -> Iterator[TurnEvent]:
         """Go on with a turn that was broken off. A call that had not finished runs again."""
-        return self._watched(self._nothing_new)
+        return self._turns.watch(self._turn_with(_nothing_new))
 
     def aresume(self) -> AsyncIterator[TurnEvent]:
-        """The same for async callers."""
-        return self._awatched(self._nothing_new)
+        """As `resume`, for async callers."""
+        return self._turns.awatch(self._turn_with(_nothing_new))
 
     def cancel(self) -> None:
         """Stop the turn that is under way, at once, with its sub-agents. What was done and said stays."""
-        self._stopped = True  # for a turn that was begun and is not running yet
-        if (task := self._task) is not None:
-            with suppress(RuntimeError):  # the loop is closed: nothing runs any more
-                self._parts.loop.loop.call_soon_threadsafe(task.cancel)
+        self._turns.cancel()
 
     # looking
 
     @property
+    def described(self) -> str:
+        """With whom one talks, in a few words."""
+        model = self.agent.model
+        name = getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__
+        return f"{self.agent.name or 'the lead agent'} with {name}"
+
+    @property
+    def agent_name(self) -> str | None:
+        """Whose memory and settings are used; None for the default agent."""
+        return self.agent.name
+
+    @property
+    def memory(self) -> MemoryService:
+        """What is known about the user."""
+        return self._parts.memory
+
+    @property
     def state(self) -> dict[str, Any]:
         """What the agent knows of the thread now: `messages` (those in the window), `artifacts`, `todos`, `title`."""
-        values: dict[str, Any] = self.agent.graph.get_state(self.config).values
+        values: dict[str, Any] = self._graph.get_state(self.config).values
         return values
 
     @property
@@ -128,36 +156,83 @@ class Conversation:
         self._parts.threads.note(self.thread, agent=self.agent.name)
         self._parts.threads.entitle(self.thread, title)
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether a turn was broken off, or waits for an approval."""
-        return bool(self.agent.graph.get_state(self.config).next)
-
-    def approvals(self) -> tuple[Approval, ...]:
-        """The calls that wait for a person."""
-        found = self.agent.graph.get_state(self.config).interrupts
-        return tuple(one for raised in found if (one := Approval.read(raised.id, raised.value)) is not None)
-
-    # changing
-
-    def compact(self, *, force: bool = True, keep: Any = None) -> Prepared:
-        """Shorten the thread now (S17). `keep` is an amount such as ("messages", 5); without `force` only if a trigger is met."""
-        with self._alone():
-            return self.agent.assembled.summarization.compact_thread(
-                self.agent.graph, self.thread, model=self.agent.model, force=force, keep=keep
-            )
-
-    def branch(self, at: str | None = None, *, thread: str | None = None) -> Conversation:
-        """A new conversation that begins as this one, up to and including a message (by its id, or `#12`); without one, as it is now."""
-        new = branch(self.agent, self.thread, at=at, into=thread)
-        return Conversation(self.agent, new)
-
     def wait_for_title(self, timeout: float | None = None) -> str:
         """The title, after the light model has had its say. A program that ends at once would not hear it otherwise."""
         if self._titling is not None:
             with suppress(TimeoutError):
                 self._titling.result(timeout)
         return self.title
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a turn was broken off, or waits for an approval."""
+        return bool(self._graph.get_state(self.config).next)
+
+    def approvals(self) -> tuple[Approval, ...]:
+        """The calls that wait for a person."""
+        found = self._graph.get_state(self.config).interrupts
+        return tuple(one for raised in found if (one := approval_of(raised.id, raised.value)) is not None)
+
+    def sent(self) -> Manifest | None:
+        """What the last request of this process held, by origin; None before the first."""
+        return self.agent.assembled.summarization.manifest(self.thread)
+
+    @property
+    def window(self) -> int:
+        """The model's window in tokens."""
+        return find_window(self.agent.model, bus=self._parts.bus).tokens
+
+    def threads(self) -> list[ThreadInfo]:
+        """All conversations, the one that was used last first."""
+        return self._parts.threads.all()
+
+    def subagents(self) -> Mapping[str, str]:
+        """The kinds of sub-agents that it can start, each with its description."""
+        return {kind.name: kind.description for kind in self.agent.registry.values()}
+
+    # changing
+
+    def compact(self, *, force: bool = True, keep: Any = None) -> Prepared:
+        """Shorten the thread now (S17). `keep` is an amount such as ("messages", 5); without `force` only if a trigger is met."""
+        with self._turns.alone():
+            return self.agent.assembled.summarization.compact_thread(
+                self._graph, self.thread, model=self.agent.model, force=force, keep=keep
+            )
+
+    def branch(self, at: str | None = None, *, thread: str | None = None) -> Conversation:
+        """A new conversation that begins as this one, up to and including a message (by its id, or `#12`); without one, as it is now."""
+        return self.other(branch(self.agent, self.thread, at=at, into=thread))
+
+    def other(self, thread: str | None = None) -> Conversation:
+        """Another conversation with the same agent: a new one, or the one of this thread. It lives as long as this one's agent."""
+        return Conversation(self.agent, thread)
+
+    def upload(self, paths: Sequence[Path]) -> list[Upload]:
+        """Copy files into the thread's uploads, office formats also as Markdown. InputError, before anything is copied, for a wrong one."""
+        from holdfast.sandbox.conversion import MarkItDown
+        from holdfast.sandbox.uploads import Uploads
+
+        for path in paths:
+            if not path.is_file():
+                raise InputError(f"{path} is not a file.", hint="Give the path of a file; a folder can be mounted under `sandbox.mounts`.")
+        taken = []
+        with self._places().named(self.thread) as sandbox:
+            most = self._parts.config.server.max_upload_bytes
+            uploads = Uploads(self.thread, sandbox.files, base=self._base, converter=MarkItDown(), most_bytes=most)
+            for path in paths:
+                with path.open("rb") as file:
+                    taken.append(uploads.take(path.name, file))
+        return taken
+
+    def files(self) -> str:
+        """The files of the thread, as a tree for a person."""
+        with self._places().named(self.thread) as sandbox:
+            return sandbox.files.ls("/mnt/user-data", depth=3).text
+
+    def _places(self) -> Workplaces:
+        if self.agent.places is None:
+            raise InputError("this agent has no files.")
+        return self.agent.places
 
     def close(self) -> None:
         """Stop a turn that is under way; the agent is closed too if it was made for this conversation."""
@@ -167,60 +242,15 @@ class Conversation:
 
     # how a turn runs
 
-    def _new_message(self, text: str | Sequence[Mapping[str, Any]]) -> Callable[[], Any]:
-        content: Any = text if isinstance(text, str) else [dict(block) for block in text]
-        if not content or (isinstance(content, str) and not content.strip()):
-            raise InputError("there is nothing in the message.", hint="Write at least one word.")
+    def _turn_with(self, given: _Given) -> Work:
+        return lambda tell: self._turn(given, tell)
 
-        async def given() -> dict[str, Any]:
-            message = HumanMessage(content, id=self._parts.ids.new("message"))
-            return await self._with_leftovers(message)
-
-        return given
-
-    async def _with_leftovers(self, message: HumanMessage) -> dict[str, Any]:
-        """The input for a new message. What an interrupted step had finished is carried over: LangGraph would drop it."""
-        graph, config = self.agent.graph, self.config
-        found = await self._parts.checkpoints.aget_tuple(config)  # type: ignore[arg-type]  # the usual settings
-        if found is None or not found.pending_writes:
-            return {"messages": [message]}
-        leftovers: list[Any] = []
-        values: dict[str, Any] = {}
-        base: list[Any] | None = None
-        for _, channel, value in found.pending_writes:
-            if channel == "messages" and isinstance(value, Overwrite):
-                base, leftovers = list(value.value), []
-            elif channel == "messages":
-                leftovers += value if isinstance(value, list) else [value]
-            elif channel in _CARRIED:
-                values[channel] = value
-        answered = {one.tool_call_id for one in leftovers if isinstance(one, ToolMessage)}
-        for raised in (await graph.aget_state(config)).interrupts:
-            waiting = Approval.read(raised.id, raised.value)
-            if waiting is not None and waiting.call not in answered:
-                leftovers.append(ToolMessage(_NOT_APPROVED, tool_call_id=waiting.call, name=waiting.tool, status="error"))
-        messages: Any = [*leftovers, message]
-        return {**values, "messages": messages if base is None else Overwrite([*base, *messages])}
-
-    async def _decided(self, decisions: Mapping[str, Decision] | Decision) -> Command[Any]:
-        waiting = [raised.id for raised in (await self.agent.graph.aget_state(self.config)).interrupts]
-        if not waiting:
-            raise InputError("no call waits for a decision.")
-        chosen = dict.fromkeys(waiting, decisions) if isinstance(decisions, Decision) else dict(decisions)
-        for id in chosen:
-            if id not in waiting:
-                raise InputError(f"no call {id!r} waits for a decision.", hint=f"These do: {', '.join(waiting)}.")
-        return Command(resume={id: decision.written() for id, decision in chosen.items()})
-
-    async def _nothing_new(self) -> None:
-        return None
-
-    async def _turn(self, given: Callable[[], Any], tell: Callable[[TurnEvent], None]) -> None:
+    async def _turn(self, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
         reader, run = TurnReader(), self._parts.ids.new("run")
         reason: Reason | None = None
         try:
             await asyncio.to_thread(self._prepare)
-            steps = self.agent.graph.astream(
+            steps = self._graph.astream(
                 await given(),
                 self.config,
                 context=RunContext(session=self.thread, run=run),
@@ -237,26 +267,69 @@ class Conversation:
             await asyncio.shield(self._keep_partial(reader.partial))
         if reason is None:
             reason = "approval" if reader.approvals else _REASONS.get(reader.ended, "completed")
-        await asyncio.shield(asyncio.to_thread(self._entitle, reader.said))
+        if not self._has_title:
+            await asyncio.shield(asyncio.to_thread(self._entitle, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)
         tell(Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run))
 
     def _prepare(self) -> None:
         """The thread is in the list from now on, and what is queued for memory is learned from while the process lives (M8)."""
         self._parts.threads.note(self.thread, agent=self.agent.name)
-        self._parts.memory.start(signals=False)
+        if self._learning_in != os.getpid():  # once; a child made by fork has no such thread yet
+            self._parts.memory.start(signals=False)
+            self._learning_in = os.getpid()
+
+    def _new_message(self, text: Content) -> _Given:
+        content: Any = text if isinstance(text, str) else [dict(block) for block in text]
+        if not content or (isinstance(content, str) and not content.strip()):
+            raise InputError("there is nothing in the message.", hint="Write at least one word.")
+        return lambda: self._with_leftovers(HumanMessage(content, id=self._parts.ids.new("message")))
+
+    async def _with_leftovers(self, message: HumanMessage) -> dict[str, Any]:
+        """The input for a new message. What an interrupted step had finished is carried over: LangGraph would drop it."""
+        found = await self._parts.checkpoints.aget_tuple(self.config)  # type: ignore[arg-type]  # the usual settings
+        if found is None or not found.pending_writes:
+            return {"messages": [message]}
+        leftovers: list[Any] = []
+        values: dict[str, Any] = {}
+        base: list[Any] | None = None
+        for _, channel, value in found.pending_writes:
+            if channel == "messages" and isinstance(value, Overwrite):
+                base, leftovers = list(value.value), []
+            elif channel == "messages":
+                leftovers += value if isinstance(value, list) else [value]
+            elif channel in _CARRIED:
+                values[channel] = value
+        answered = {one.tool_call_id for one in leftovers if isinstance(one, ToolMessage)}
+        for raised in (await self._graph.aget_state(self.config)).interrupts:
+            waiting = approval_of(raised.id, raised.value)
+            if waiting is not None and waiting.call not in answered:
+                leftovers.append(ToolMessage(_NOT_APPROVED, tool_call_id=waiting.call, name=waiting.tool, status="error"))
+        messages: Any = [*leftovers, message]
+        return {**values, "messages": messages if base is None else Overwrite([*base, *messages])}
+
+    async def _decided(self, decisions: Mapping[str, Decision] | Decision) -> Command[Any]:
+        waiting = [raised.id for raised in (await self._graph.aget_state(self.config)).interrupts]
+        if not waiting:
+            raise InputError("no call waits for a decision.")
+        chosen = dict.fromkeys(waiting, decisions) if isinstance(decisions, Decision) else dict(decisions)
+        for id in chosen:
+            if id not in waiting:
+                raise InputError(f"no call {id!r} waits for a decision.", hint=f"These do: {', '.join(waiting)}.")
+        return Command(resume={id: answer_of(decision) for id, decision in chosen.items()})
 
     async def _keep_partial(self, text: str) -> None:
         """What was half said when the turn was cancelled is part of the conversation."""
         if not text.strip():
             return
         said = AIMessage(text, id=self._parts.ids.new("message"), additional_kwargs={MARK: {"ended": "cancelled"}})
-        await self.agent.graph.aupdate_state(self.config, {"messages": [said]}, as_node="model")
+        await self._graph.aupdate_state(self.config, {"messages": [said]}, as_node="model")
 
     def _entitle(self, answer: str) -> None:
         """After the first exchange: the extracted title at once, a better one when the light model has written it."""
         known = self._parts.threads.find(self.thread)
         if known is None or known.title or not self._parts.config.title.enabled:
+            self._has_title = known is not None
             return
         title = self.state.get("title")
         if not title:
@@ -273,107 +346,6 @@ class Conversation:
             if written:
                 await asyncio.to_thread(self._parts.threads.entitle, self.thread, written, "model")
 
-    # for callers of both kinds
 
-    def _begin(self, given: Callable[[], Any], put: Callable[[TurnEvent | BaseException | None], None]) -> Future[None]:
-        """Start the turn; `put` is called on the loop's thread with every event, an error if there is one, and None at the end."""
-
-        async def work() -> None:
-            self._task = asyncio.current_task()
-            try:
-                if self._stopped and self._task is not None:
-                    self._task.cancel()
-                await self._turn(given, put)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the events are waited for
-                put(error)
-            finally:
-                self._task = None
-                lock.release()
-                self._turn_lock.release()
-                put(_END)
-
-        lock = self._taken()
-        self._stopped = False
-        try:
-            return self._parts.loop.submit(work())
-        except BaseException:
-            lock.release()
-            self._turn_lock.release()
-            raise
-
-    def _watched(self, given: Callable[[], Any]) -> Iterator[TurnEvent]:
-        events: queue.SimpleQueue[TurnEvent | BaseException | None] = queue.SimpleQueue()
-        self._begin(given, events.put)
-        ended = False
-        try:
-            while (event := events.get()) is not _END:
-                if isinstance(event, BaseException):
-                    raise event
-                yield event
-            ended = True
-        finally:
-            if not ended:  # the caller has left, or an error is on its way to them: the turn is over before they go on
-                self.cancel()
-                while events.get() is not _END:
-                    pass
-
-    async def _awatched(self, given: Callable[[], Any]) -> AsyncIterator[TurnEvent]:
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[TurnEvent | BaseException | None] = asyncio.Queue()
-
-        def put(event: TurnEvent | BaseException | None) -> None:
-            with suppress(RuntimeError):  # the caller's loop is closed: nobody listens any more
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
-        await asyncio.to_thread(self._begin, given, put)
-        ended = False
-        try:
-            while (event := await events.get()) is not _END:
-                if isinstance(event, BaseException):
-                    raise event
-                yield event
-            ended = True
-        finally:
-            if not ended:
-                self.cancel()
-                while await events.get() is not _END:
-                    pass
-
-    def _taken(self) -> Lock:
-        """The right to a turn, among the threads of this process and among processes."""
-        folder = self._parts.base / "threads" / self.thread
-        make_folders(REAL, str(folder))
-        lock = Lock(folder / "turn.lock", timeout=0.0)
-        if not self._turn_lock.acquire(blocking=False):
-            raise Locked(f"a turn of {self.thread} is under way.", path=lock.path, owner="this process", hint="Wait for it, or cancel it.")
-        try:
-            lock.acquire()
-        except BaseException:
-            self._turn_lock.release()
-            raise
-        return lock
-
-    def _alone(self) -> _Alone:
-        return _Alone(self)
-
-    @staticmethod
-    def _last(events: Iterator[TurnEvent]) -> str:
-        text = ""
-        for event in events:
-            if isinstance(event, Ended):
-                text = event.text
-        return text
-
-
-class _Alone:
-    """Holds the right to a turn while a block runs."""
-
-    def __init__(self, talk: Conversation) -> None:
-        self._talk = talk
-
-    def __enter__(self) -> None:
-        self._lock = self._talk._taken()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        self._talk._turn_lock.release()
+async def _nothing_new() -> None:
+    return None

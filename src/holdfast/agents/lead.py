@@ -5,20 +5,24 @@
         ...
     agent.close()
 
-`agent.graph` is a LangGraph agent like any other; `conversation` is the comfortable way to talk to it.
+`agent.graph` is a LangGraph agent like any other; `conversation` is the comfortable way to talk to it. `make_lead_agent` brings together
+the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `chain.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from holdfast.agents.assembly import Assembled, Blueprint, Parts, assemble, open_parts
+from holdfast.agents.agent_settings import AgentSettings, load_agent
+from holdfast.agents.chain import Assembled, Blueprint, assemble
+from holdfast.agents.conversation import Conversation
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
+from holdfast.agents.parts import Given, Parts, open_parts
 from holdfast.agents.prompting import lead_prompt, subagent_prompt
-from holdfast.agents.settings import AgentSettings, load_agent
 from holdfast.agents.subagents.executor import Executor
 from holdfast.agents.subagents.pruning import prune_subagents
 from holdfast.agents.subagents.registry import Registry, SubagentType
@@ -37,29 +41,24 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
 
-    from holdfast.agents.checkpoints import Checkpoints
-    from holdfast.agents.conversation import Conversation
     from holdfast.agents.tools.workplaces import Workplaces
-    from holdfast.clock import Clock
-    from holdfast.events import Bus
-    from holdfast.ids import IdSource
     from holdfast.skills.skill_file import Skill
 
 
 @dataclass(frozen=True)
 class LeadAgent:
-    """An agent and everything that it works with. Close it when done, unless its parts were given."""
+    """An agent and everything that it works with. Close it when done; parts that were given stay open."""
 
     assembled: Assembled
     parts: Parts
-    settings: AgentSettings | None
+    settings: AgentSettings
     model: BaseChatModel
     executor: Executor
     registry: Registry
     places: Workplaces | None = None
     """The sandboxes of its threads, where its tools work."""
-    owns_parts: bool = True
-    owns_places: bool = False
+    opened: ExitStack = field(default_factory=ExitStack)
+    """What was opened for this agent alone."""
 
     @property
     def graph(self) -> Any:
@@ -69,21 +68,16 @@ class LeadAgent:
     @property
     def name(self) -> str | None:
         """Whose memory and settings it has; None for the default agent."""
-        return self.settings.name if self.settings is not None else None
+        return self.settings.name
 
     def conversation(self, thread: str | None = None) -> Conversation:
         """A conversation with this agent: a new one, or the one of this thread, where it was left."""
-        from holdfast.agents.conversation import Conversation
-
         return Conversation(self, thread)
 
     def close(self) -> None:
         """Stop what runs, learn from what is queued, and let go of files."""
         self.executor.cancel_all()
-        if self.owns_parts:
-            self.parts.close()
-        if self.owns_places and self.places is not None:
-            self.places.close()
+        self.opened.close()
 
     def __enter__(self) -> LeadAgent:
         return self
@@ -96,121 +90,122 @@ def make_lead_agent(
     config: Config | None = None,
     *,
     agent: str | None = None,
-    tools: Sequence[BaseTool] | None = None,
     model: BaseChatModel | None = None,
-    models: Mapping[str, BaseChatModel] | None = None,
+    tools: Sequence[BaseTool] | None = None,
     skills: Iterable[Skill] | None = None,
     sandbox: Workplaces | None = None,
     middleware: Sequence[AgentMiddleware[Any, Any, Any]] = (),
-    checkpointer: Checkpoints | None = None,
-    clock: Clock | None = None,
-    ids: IdSource | None = None,
-    bus: Bus | None = None,
     parts: Parts | None = None,
+    **given: Unpack[Given],
 ) -> LeadAgent:
     """The lead agent that the configuration describes.
 
     `agent` is the name of one with settings and memory of its own. Without `tools` they are those of the configuration, working in
-    `sandbox` (which is opened if it is not given), and so are `skills`. `model` and `models` (by name) are chat models that were made
-    already. Raises ModelNotConfigured when there is no model: `open_conversation` then answers without one.
+    `sandbox` (which is opened if it is not given), and so are `skills`. `model` is a chat model that was made already. `parts` are shared
+    with other agents; without them they are opened, and `given` says with what: `clock`, `ids`, `bus`, `disk`, `checkpointer`, `archive`,
+    `memory`, `models`. Raises ModelNotConfigured when there is no model: `Harness.conversation` then answers without one.
     """
     config = load_config() if config is None else config
-    settings = load_agent(config, agent) if agent is not None else None
-    name, thinking = (settings.model, settings.thinking) if settings is not None else (None, False)
-    if model is None:
-        name = settings_of(name, config=config).name
-        model = (models or {}).get(name) or create_chat_model(name, thinking, config=config, retries=False)
-    elif name is None:
-        name = _configured_name(config, model)
-    owns = parts is None
-    parts = parts or open_parts(config, clock=clock, ids=ids, bus=bus, checkpointer=checkpointer, models=models)
-    places = sandbox
-    try:
+    settings = load_agent(config, agent) if agent is not None else AgentSettings()
+    models = (parts.models if parts is not None else given.get("models")) or {}
+    name, model = _model(config, settings, model, models)
+    with ExitStack() as opened:  # closed again if anything below fails
+        places = sandbox
         if tools is None:
-            places = places or open_workplaces(config)
+            places = sandbox or opened.enter_context(closing(open_workplaces(config)))
             tools = open_tools(config, places)
             middleware = [ViewImagesMiddleware(places), *middleware]
-        given = [tool for tool in tools if settings is None or settings.allows(tool.name, config)]
-        registry = Registry.of(config)
+        parts = parts or opened.enter_context(closing(open_parts(config, **given)))
         prune_subagents(parts.threads, parts.archive, retain_days=config.subagents.retain_days, now=parts.clock.now())
-        known = list(open_skills(config).all().enabled if skills is None else skills)
-        shown = _skills(parts, known, settings.skills if settings is not None else None, model)
-        executor = _executor(parts, registry, given, model, name, thinking, known, middleware)
-        delegates = settings is None or settings.subagents
-        plan = Blueprint(
-            name=(settings.name if settings is not None else None) or "lead",
-            prompt=lead_prompt(settings, skills=shown, types=registry if delegates else None),
+        kit = _Kit(
+            parts=parts,
             model=model,
-            tools=[*given, task_tool(executor, registry)] if delegates else given,
             model_name=name,
-            thinking=thinking,
-            memory_of=settings.name if settings is not None else None,
-            memory=settings is None or settings.memory,
+            thinking=settings.thinking,
+            tools=[tool for tool in tools if settings.allows(tool.name, config)],
+            skills=list(open_skills(config).all().enabled if skills is None else skills),
+            middleware=middleware,
+        )
+        registry = Registry.of(config)
+        executor = kit.executor()
+        plan = Blueprint(
+            name=settings.name or "lead",
+            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=registry if settings.subagents else None),
+            model=model,
+            tools=[*kit.tools, task_tool(executor, registry)] if settings.subagents else kit.tools,
+            model_name=name,
+            thinking=settings.thinking,
+            memory_of=settings.name,
+            memory=settings.memory,
             extra=middleware,
         )
-        return LeadAgent(assemble(parts, plan), parts, settings, model, executor, registry, places, owns, places is not sandbox)
-    except BaseException:
-        if owns:
-            parts.close()
-        if places is not None and places is not sandbox:
-            places.close()
-        raise
+        return LeadAgent(assemble(parts, plan), parts, settings, model, executor, registry, places, opened.pop_all())
+    raise AssertionError  # for the type checker: nothing above is swallowed
 
 
-def _executor(
-    parts: Parts,
-    registry: Registry,
-    tools: Sequence[BaseTool],
-    model: BaseChatModel,
-    name: str | None,
-    thinking: bool,
-    skills: Sequence[Skill],
-    middleware: Sequence[AgentMiddleware[Any, Any, Any]],
-) -> Executor:
-    def build(type: SubagentType) -> Any:
-        thinks = thinking if type.thinking is None else type.thinking
-        if type.model is None and thinks == thinking:
-            own, own_name = model, name
-        else:
-            own_name = type.model or name
-            given = parts.models.get(own_name or "")
-            own = given or create_chat_model(own_name, thinks, config=parts.config, retries=False)
+def _model(config: Config, settings: AgentSettings, given: BaseChatModel | None, models: Any) -> tuple[str | None, BaseChatModel]:
+    """The agent's model and its name in the configuration, which is None for a model that was given and is not configured."""
+    if given is None:
+        name = settings_of(settings.model, config=config).name
+        return name, models.get(name) or create_chat_model(name, settings.thinking, config=config, retries=False)
+    if settings.model is not None:
+        return settings.model, given
+    said = {str(getattr(given, attribute, None)) for attribute in ("model_name", "model", "name")}
+    return next((known.name for known in config.models if known.name in said), None), given  # so that its price and window are known
+
+
+@dataclass(frozen=True)
+class _Kit:
+    """What the lead agent and its sub-agents have in common."""
+
+    parts: Parts
+    model: BaseChatModel
+    model_name: str | None
+    thinking: bool
+    tools: list[BaseTool]
+    skills: list[Skill]
+    middleware: Sequence[AgentMiddleware[Any, Any, Any]]
+
+    def executor(self) -> Executor:
+        """Runs the sub-agents."""
+        parts = self.parts
+        return Executor(
+            self.subagent,
+            parts.loop,
+            places=parts.places,
+            accounts=parts.accounts,
+            archive=parts.archive,
+            threads=parts.threads,
+            bus=parts.bus,
+            clock=parts.clock,
+            ids=parts.ids,
+        )
+
+    def subagent(self, kind: SubagentType) -> Any:
+        """The graph of a sub-agent of this kind."""
+        thinks = self.thinking if kind.thinking is None else kind.thinking
+        own, own_name = self.model, self.model_name
+        if kind.model is not None or thinks != self.thinking:
+            own_name = kind.model or self.model_name
+            made = self.parts.models.get(own_name or "")
+            own = made or create_chat_model(own_name, thinks, config=self.parts.config, retries=False)
         plan = Blueprint(
-            name=type.name,
-            prompt=subagent_prompt(type, skills=_skills(parts, skills, type.skills, own)),
+            name=kind.name,
+            prompt=subagent_prompt(kind, skills=self.skills_block(kind.skills, own)),
             model=own,
-            tools=type.pick(tools),
+            tools=kind.pick(self.tools),
             model_name=own_name,
             thinking=thinks,
-            memory_of=type.name,
+            memory_of=kind.name,
             lead=False,
-            extra=middleware,
+            extra=self.middleware,
         )
-        return assemble(parts, plan).graph
+        return assemble(self.parts, plan).graph
 
-    return Executor(
-        build,
-        parts.loop,
-        places=parts.places,
-        accounts=parts.accounts,
-        archive=parts.archive,
-        threads=parts.threads,
-        bus=parts.bus,
-        clock=parts.clock,
-        ids=parts.ids,
-    )
-
-
-def _skills(parts: Parts, skills: Sequence[Skill], names: Sequence[str] | None, model: BaseChatModel) -> str:
-    """The block that names the skills, within its share of the window (A12)."""
-    chosen = [skill for skill in skills if names is None or skill.name in names]
-    if not chosen:
-        return ""
-    window = find_window(model, bus=parts.bus).tokens
-    return render(chosen, budget=Budget.split(window).skills, count=open_counter(bus=parts.bus).count_text)
-
-
-def _configured_name(config: Config, model: BaseChatModel) -> str | None:
-    """The name under which a model that was given is configured, so that its price and window are known."""
-    said = {str(getattr(model, attribute, None)) for attribute in ("model_name", "model", "name")}
-    return next((known.name for known in config.models if known.name in said), None)
+    def skills_block(self, names: Sequence[str] | None, model: BaseChatModel) -> str:
+        """The part of a prompt that names the skills, within its share of the window (A12)."""
+        chosen = [skill for skill in self.skills if names is None or skill.name in names]
+        if not chosen:
+            return ""
+        window = find_window(model, bus=self.parts.bus).tokens
+        return render(chosen, budget=Budget.split(window).skills, count=open_counter(bus=self.parts.bus).count_text)

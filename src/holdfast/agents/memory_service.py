@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage
@@ -28,21 +29,26 @@ def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts:
     `model` may be given; otherwise it is the one that `memory.model_name` names, else the lightweight one. Raises ModelNotConfigured when
     `extractor: model` is set and there is none.
     """
+    return MemoryService.open(config, extractor=model_extractor(config, model=model, accounts=accounts), **parts)
+
+
+def model_extractor(
+    config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None
+) -> Callable[[Document], ModelExtractor] | None:
+    """Makes the extractor that asks a model, for the document as it is then; None where the rules are used. Raises as `open_memory`."""
     wanted = config.memory.extractor
     if wanted == "rules":
-        return MemoryService.open(config, **parts)
+        return None
     chosen = model if model is not None else memory_model(config)
-    if chosen is None:
-        if wanted == "model":
-            raise ModelNotConfigured(
-                "`memory.extractor: model` is set, and there is no model that can extract facts.",
-                hint="Configure one, or set `extractor: auto`: the rules are used then.",
-            )
-        return MemoryService.open(config, **parts)
-    return MemoryService.open(config, extractor=_extractors(chosen, accounts), **parts)
+    if chosen is None and wanted == "model":
+        raise ModelNotConfigured(
+            "`memory.extractor: model` is set, and there is no model that can extract facts.",
+            hint="Configure one, or set `extractor: auto`: the rules are used then.",
+        )
+    return _extractors(chosen, accounts) if chosen is not None else None
 
 
-def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Any:
+def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Callable[[Document], ModelExtractor]:
     window = find_window(model).tokens
     name = str(getattr(model, "model_name", None) or type(model).__name__)
 

@@ -12,8 +12,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from holdfast.agents.agent_settings import AgentSettings
+
 if TYPE_CHECKING:
-    from holdfast.agents.settings import AgentSettings
     from holdfast.agents.subagents.registry import SubagentType
 
 _SLOT = re.compile(r"\{([a-z_]+)\}")
@@ -33,11 +34,8 @@ def filled(prompt: str, /, **values: str) -> str:
 
 def lead_prompt(settings: AgentSettings | None = None, *, skills: str = "", types: Mapping[str, SubagentType] | None = None) -> str:
     """The system prompt of a lead agent. `skills` is the block of the skills room."""
-    name = (settings.name if settings is not None else None) or _NAME
-    parts = [filled("lead.md", name=name)]
-    if settings is not None and settings.prompt:
-        parts.append(settings.prompt)
-    parts.append(skills)
+    settings = settings or AgentSettings()
+    parts = [filled("lead.md", name=settings.name or _NAME), settings.prompt, skills]
     if types:
         parts.append(filled("delegation.md", types="\n".join(f"- {type.name}: {_line(type.description)}" for type in types.values())))
     return "\n\n".join(part for part in parts if part)

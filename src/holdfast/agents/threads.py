@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import check_thread
 from holdfast.errors import InputError, OutsideRoot
+from holdfast.talk import ThreadInfo
 
 if TYPE_CHECKING:
     from holdfast.agents.checkpoints import Checkpoints
@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 
 SUBAGENT = "subagent-"
 """How the threads of sub-agents begin (A3)."""
-
-
-@dataclass(frozen=True)
-class ThreadInfo:
-    """One conversation. `parent` is the thread that it was branched from, or that started it as a sub-agent."""
-
-    id: str
-    title: str = ""
-    agent: str | None = None
-    parent: str | None = None
-    created: str = ""
-    updated: str = ""
-    title_by: str = ""
-    """`extract`, `model` or `user`: who wrote the title."""
 
 
 def is_subagent(thread: str) -> bool:

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 @dataclass(frozen=True)
 class Entry:
-    """A command: its name, the module whose `app` it is, its one-line help, and the heading it stands under."""
+    """A command: its name, the module whose `app` it is or is in, its one-line help, and the heading it stands under."""
 
     name: str
     module: str
@@ -53,5 +53,7 @@ def _load(entry: Entry) -> Any:
     if not isinstance(app, typer.Typer):
         raise TypeError(f"{entry.module}.app is not a typer program")
     command = get_command(app)
+    if isinstance(command, TyperGroup):  # a module with several commands, or one command with commands below it
+        command = command.commands.get(entry.name, command)
     command.name = entry.name
     return command

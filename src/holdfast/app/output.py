@@ -1,15 +1,17 @@
-"""How commands speak: tables for a person, one JSON document for a program, errors on standard error.
+"""How commands begin and how they speak: the harness of the configuration, tables for a person, one JSON document for a program.
 
-`show` is the one way out: a command makes a plain value and a function that draws it, and the caller's `--json` decides.
+`open_harness` is the one way in, and everything that a command works with is from it. `show` is the one way out: a command makes a plain
+value and a function that draws it, and the caller's `--json` decides. Errors and the log go to standard error (O2).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +21,40 @@ from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from holdfast.config.sections import Logging
+    from holdfast.harness import Harness
 
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="The config.yaml to use. Default: HOLDFAST_CONFIG, then here and upwards."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def open_harness(path: Path | None) -> Harness:
+    """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration."""
+    from holdfast.config.loading import load_config
+    from holdfast.harness import build
+
+    config = load_config(path)
+    set_up_log(config.logging, said="logging" in config.raw)
+    return build(config)
+
+
+def set_up_log(settings: Logging, *, said: bool = True) -> None:
+    """Send the log of this process to standard error. Where the file does not say a level, a command is quiet up to warnings."""
+    from holdfast.events import JsonLines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.format == "json" else logging.Formatter("%(message)s"))
+    ours = logging.getLogger("holdfast")
+    ours.handlers[:] = [handler]
+    ours.propagate = False
+    ours.setLevel(settings.level.upper() if said else logging.WARNING)
+    logging.getLogger("holdfast.Config").setLevel(logging.ERROR)  # an older schema is told by `config check`, not by every command
 
 
 def console() -> Console:
@@ -41,6 +71,38 @@ def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:
         typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
     else:
         draw(console())
+
+
+def say(value: Any, line: str, *, as_json: bool) -> None:
+    """Print the value as JSON, or a line for a person."""
+    show(value, lambda console: console.print(plain(line), soft_wrap=True), as_json=as_json)
+
+
+def plain(value: str, style: str = "") -> Text:
+    """A value as it is: never markup, and no character reaches the terminal that would command it."""
+    from rich.text import Text
+
+    return Text(visible(value), style)
+
+
+def visible(text: str) -> str:
+    """The text without characters that command a terminal or steer a reader's eye."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
+    """A table without lines. Columns in `right` are flush right; only those in `wraps` may take several lines."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wraps, overflow="fold")
+    return made
+
+
+def moment(time: str) -> str:
+    """A time stamp to the minute, for people."""
+    return time[:16].replace("T", " ")
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> int:

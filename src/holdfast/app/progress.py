@@ -1,11 +1,11 @@
-"""Progress of a session: a live table on a terminal, plain lines elsewhere (O1). It listens to the events of the runner."""
+"""Progress on a terminal, plain lines elsewhere (O1): of a session, by the events of its runner, and of an import or an evaluation."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.session.state import Session
     from holdfast.workflow.definition import Workflow
 
+_EVERY = 1000
 _MARKS = {
     "pending": ("·", "dim"),
     "running": ("▸", "cyan"),
@@ -171,3 +172,50 @@ def _line(event: events.WorkflowEvent) -> str | None:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 200 else line[:197] + "..."
+
+
+# Long commands that are not sessions
+
+
+@contextmanager
+def progress_of_records(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal; elsewhere a plain line on standard error now and then."""
+    with _progress(what, "records") as told:
+        yield lambda done, total: told(done, total)
+
+
+@contextmanager
+def progress_of_questions(what: str) -> Iterator[Callable[[int, str], None]]:
+    """As `progress_of_records`, for questions, of which nobody knows how many there will be."""
+    with _progress(what, "questions") as told:
+        yield lambda done, _: told(done, None)
+
+
+@contextmanager
+def _progress(what: str, things: str) -> Iterator[Callable[[int, int | None], None]]:
+    if not sys.stderr.isatty():
+        last = 0
+
+        def line(done: int, total: int | None) -> None:
+            nonlocal last
+            if done // _EVERY > last // _EVERY:
+                sys.stderr.write(f"{what}: {done} {things}\n")
+            last = done
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(things),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

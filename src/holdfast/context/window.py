@@ -89,11 +89,13 @@ class ContextWindow:
     threads: int = 256
     """How many conversations are remembered; one that was forgotten is counted anew."""
     on_leave: Sequence[Callable[[str, tuple[Message, ...]], None]] = ()
+    counted: int = 10_000
+    """Messages whose tokens are remembered, of all conversations."""
     _known: OrderedDict[str, _Thread] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.counts = MessageCounts(self.counter)
+        self.counts = MessageCounts(self.counter, most=self.counted)
 
     def is_quiet(self, thread: str, messages: Sequence[Message], room: WindowLimits) -> bool:
         """Whether this history can be sent as it is: whole, named, far from every trigger, and nobody wants to know its size.

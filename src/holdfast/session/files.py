@@ -202,6 +202,9 @@ class FileSessionStore:
         copy_tree(self.disk, self.layout.side(workflow_id, "stages"), self.layout.side(new_id, "stages"))
         return self.create(forked(origin, new_id, checkpoint, stamp(self.clock.now())))
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def remove(self, workflow_id: str) -> None:
         self.need(workflow_id)
         with self.hold(workflow_id, owner="remove"), self.writing(workflow_id):

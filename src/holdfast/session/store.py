@@ -175,6 +175,9 @@ class SessionStore(Protocol):
         It has its own recovery points, and every raw reference of the old one works in it. InputError if `new_id` exists.
         """
 
+    def close(self) -> None:
+        """Give back connections. Harmless when called twice; what is used afterwards is opened again."""
+
     def remove(self, workflow_id: str) -> None:
         """Remove the session with its recovery points, raw data and files. Locked while somebody runs it."""
 

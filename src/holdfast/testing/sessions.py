@@ -183,6 +183,9 @@ class MemorySessionStore:
             new.files.update(old.files)
             return made
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def remove(self, workflow_id: str) -> None:
         self._need(workflow_id)
         with self.hold(workflow_id, owner="remove"), self._lock:

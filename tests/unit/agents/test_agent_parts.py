@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from holdfast.agents.loop import LoopThread
+from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.middleware.accounting import RunAccounts
-from holdfast.agents.middleware.approval import Decision
+from holdfast.agents.middleware.approval import decision_of
 from holdfast.agents.middleware.clarification import question_in
 from holdfast.agents.middleware.loop_guard import since_user
 from holdfast.agents.middleware.title import extracted_title
@@ -37,11 +37,11 @@ def test_a_title_is_one_short_line_whatever_was_said(text: str) -> None:
 
 
 def test_what_came_back_to_an_approval_is_a_yes_only_when_it_says_so() -> None:
-    assert Decision.read({"type": "approve"}).type == "approve"
-    assert Decision.read({"type": "edit", "args": {"a": 1}}).args == {"a": 1}
+    assert decision_of({"type": "approve"}).type == "approve"
+    assert decision_of({"type": "edit", "args": {"a": 1}}).args == {"a": 1}
     others: list[object] = [None, True, "approve", {"type": "yes"}, {"type": "edit"}, []]
     for other in others:
-        assert Decision.read(other).type == "reject"
+        assert decision_of(other).type == "reject"
 
 
 def test_a_question_counts_only_when_it_was_asked_now() -> None:

@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.app.commands.session import app as session_app
 from holdfast.app.commands.sessions import app as sessions_app
+from holdfast.app.commands.sessions import session_app
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict
 from holdfast.session.files import FileSessionStore
 from holdfast.session.output import Finding, StageOutput
@@ -84,27 +84,27 @@ def value(app: typer.Typer, *arguments: str, stdin: str | None = None) -> Any:
 
 def test_the_list_says_how_far_each_session_came(halted: FileSessionStore) -> None:
     other = halted.create(Session("alone", task="t", status="running"))
-    output = run(sessions_app)
+    output = run(sessions_app, "sessions")
     line = next(line for line in output.splitlines() if line.startswith("lat-1"))
     for part in ("halted", "search", "1/3", "does not fit"):
         assert part in line
     assert "interrupted" in output, "it says that it runs, and nobody runs it"
     with halted.hold("alone"):
-        assert "running" in run(sessions_app)
+        assert "running" in run(sessions_app, "sessions")
     (Path(halted.layout.file("alone"))).write_text("{broken")
-    shown = {row["workflow_id"]: row for row in value(sessions_app)["sessions"]}
+    shown = {row["workflow_id"]: row for row in value(sessions_app, "sessions")["sessions"]}
     assert shown["alone"]["status"] == "damaged"
     assert "line 1" in shown["alone"]["problem"]
-    assert [row["workflow_id"] for row in value(sessions_app, "--status", "halted")["sessions"]] == ["lat-1"]
-    assert len(value(sessions_app, "--last", "1")["sessions"]) == 1
+    assert [row["workflow_id"] for row in value(sessions_app, "sessions", "--status", "halted")["sessions"]] == ["lat-1"]
+    assert len(value(sessions_app, "sessions", "--last", "1")["sessions"]) == 1
     assert other.revision == 1
 
 
 def test_an_empty_list_says_how_to_begin(store: FileSessionStore) -> None:
-    assert "holdfast run" in run(sessions_app)
-    assert value(sessions_app) == {"sessions": []}
+    assert "holdfast run" in run(sessions_app, "sessions")
+    assert value(sessions_app, "sessions") == {"sessions": []}
     with pytest.raises(InputError, match="not a status"):
-        run(sessions_app, "--status", "odd")
+        run(sessions_app, "sessions", "--status", "odd")
 
 
 # The story
@@ -393,7 +393,7 @@ def test_every_command_has_help_with_an_example() -> None:
         assert "Example" in text
         assert "--json" in text
         assert "--config" in text
-    assert "Example" in run(sessions_app, "--help")
+    assert "Example" in run(sessions_app, "sessions", "--help")
 
 
 def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: FileSessionStore) -> None:

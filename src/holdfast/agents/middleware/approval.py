@@ -7,14 +7,13 @@ run meanwhile. A person approves, rejects with a reason, or runs the tool with o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command, interrupt
 
-from holdfast.errors import InputError
+from holdfast.talk import Approval, Decision
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -22,49 +21,25 @@ if TYPE_CHECKING:
 _KIND = "approval"
 
 
-@dataclass(frozen=True)
-class Approval:
-    """A call that waits for a person. `id` is what the decision is given for."""
-
-    id: str
-    tool: str
-    args: Mapping[str, Any]
-    call: str
-
-    @classmethod
-    def read(cls, id: str, value: object) -> Approval | None:
-        """From an interrupt; None if it is another kind of one."""
-        if not isinstance(value, Mapping) or value.get("kind") != _KIND:
-            return None
-        return cls(id, str(value["tool"]), dict(value["args"]), str(value["call"]))
+def approval_of(id: str, value: object) -> Approval | None:
+    """The call that waits, from an interrupt of LangGraph; None if it is another kind of one."""
+    if not isinstance(value, Mapping) or value.get("kind") != _KIND:
+        return None
+    return Approval(id, str(value["tool"]), dict(value["args"]), str(value["call"]))
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What a person says to a call: `approve`, `reject` (with a reason, if there is one) or `edit` (with other arguments)."""
+def answer_of(decision: Decision) -> dict[str, Any]:
+    """A decision as it is sent to the waiting tool."""
+    return {"type": decision.type, "reason": decision.reason, "args": dict(decision.args) if decision.args is not None else None}
 
-    type: Literal["approve", "reject", "edit"]
-    reason: str = ""
-    args: Mapping[str, Any] | None = None
 
-    def __post_init__(self) -> None:
-        if self.type not in ("approve", "reject", "edit"):
-            raise InputError(f"{self.type!r} is not a decision.", hint="Use approve, reject or edit.")
-        if self.type == "edit" and not isinstance(self.args, Mapping):
-            raise InputError("an edit needs the arguments to run the tool with.", hint="Give `args`.")
-
-    def written(self) -> dict[str, Any]:
-        """As it is sent to the waiting tool."""
-        return {"type": self.type, "reason": self.reason, "args": dict(self.args) if self.args is not None else None}
-
-    @classmethod
-    def read(cls, value: object) -> Decision:
-        """From what came back. Anything that is not clearly a yes is a no."""
-        if isinstance(value, Mapping) and value.get("type") in ("approve", "reject", "edit"):
-            args = value.get("args")
-            if value["type"] != "edit" or isinstance(args, Mapping):
-                return cls(value["type"], str(value.get("reason") or ""), args if isinstance(args, Mapping) else None)
-        return cls("reject", "The answer was not understood.")
+def decision_of(value: object) -> Decision:
+    """The decision from what came back. Anything that is not clearly a yes is a no."""
+    if isinstance(value, Mapping) and value.get("type") in ("approve", "reject", "edit"):
+        args = value.get("args")
+        if value["type"] != "edit" or isinstance(args, Mapping):
+            return Decision(value["type"], str(value.get("reason") or ""), args if isinstance(args, Mapping) else None)
+    return Decision("reject", "The answer was not understood.")
 
 
 class ApprovalMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -96,7 +71,7 @@ class ApprovalMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._refuse:
             return _not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
         asked = {"kind": _KIND, "tool": call["name"], "args": call["args"], "call": str(call["id"])}
-        decision = Decision.read(interrupt(asked))  # raises until there is an answer; then this runs again from the start
+        decision = decision_of(interrupt(asked))  # raises until there is an answer; then this runs again from the start
         if decision.type == "reject":
             reason = f" They said: {decision.reason}" if decision.reason else ""
             return _not_run(call, f"the user did not approve this call.{reason}")

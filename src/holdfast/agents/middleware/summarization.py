@@ -31,9 +31,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Overwrite
 
-from holdfast.agents.forge import LangChainForge
+from holdfast.agents.message_factory import LangChainMessages
 from holdfast.agents.middleware.driving import adrive, drive
-from holdfast.agents.recall import recall_tools
+from holdfast.agents.transcripts import recall_tools
 from holdfast.context.compaction import Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
@@ -116,6 +116,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         accounts: Accounts | None = None,
         bus: Bus | None = None,
         ids: IdSource | None = None,
+        counted: int = 10_000,
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
@@ -130,7 +131,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         counter = _counter(token_counter, self._model)
         settings = Settings(
             count=counter.count_text,
-            forge=LangChainForge(),
+            forge=LangChainMessages(),
             new_id=self._ids.new,
             enabled=enabled,
             ask=self._model is not None,
@@ -140,7 +141,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             role=summary_role,
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
-        self.keeper = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave)
+        self.keeper = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
         self.tools: Sequence[BaseTool] = recall_tools(self.archive, lambda: self._unnamed)
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._models: dict[tuple[object, ...], _Facts] = {}

@@ -14,7 +14,7 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.types import Command
 
-from holdfast.agents.state import ThreadState, merge_messages
+from holdfast.agents.checkpoints import ThreadState, merge_messages
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest

@@ -13,7 +13,7 @@ from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
-from holdfast.agents.forge import LangChainForge
+from holdfast.agents.message_factory import LangChainMessages
 from holdfast.context.offload import clipped
 from holdfast.context.records import records_of
 from holdfast.context.view import marks_of, text_of
@@ -50,7 +50,7 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
         self.archive, self.outputs = archive, outputs
         self._limit, self._keep, self._exempt, self._unnamed = limit, min(keep, limit), frozenset(exempt), unnamed
         self._counter = counter or open_counter()
-        self._forge, self._ids = LangChainForge(), ids or RandomIds()
+        self._forge, self._ids = LangChainMessages(), ids or RandomIds()
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
         """Run the tool and bound its result."""

@@ -29,7 +29,7 @@ from holdfast.ids import IdSource, RandomIds
 from holdfast.text.secrets import redact
 
 if TYPE_CHECKING:
-    from holdfast.agents.loop import LoopThread
+    from holdfast.agents.loop_thread import LoopThread
     from holdfast.agents.middleware.accounting import RunAccounts
     from holdfast.agents.subagents.registry import SubagentType
     from holdfast.agents.threads import Threads

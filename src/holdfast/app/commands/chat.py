@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.app.logs import open_config
-from holdfast.app.output import ConfigOption, JsonOption, show
-from holdfast.errors import InputError
+from holdfast.app.chat_commands import Leave, Slash, run_command
+from holdfast.app.chat_screen import Screen, one_turn, read_message, remember_lines
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.errors import HoldfastError, InputError
+from holdfast.talk import ApprovalNeeded, Talk, with_uploads
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
+    from holdfast.sandbox.uploads import Upload
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _PIPED = 1_000_000
+_TITLE = 5.0  # seconds: a light model may still be writing the title, and a moment is worth it
 _WAITS = 5  # the exit code when a call waits for an approval and nobody is there to give it
 
 
@@ -36,27 +42,18 @@ def chat(
     as_json: JsonOption = False,
 ) -> None:
     """Talk to the agent. What is piped in is part of the message. Without a model it answers from memory, history and knowledge."""
-    loaded = open_config(config)
-    message = _message(prompt)
-    if as_json and message is None:
-        raise InputError("with --json there must be something to say.", hint="Give -p, or pipe a text in.")
-    if files and message is None:
-        raise InputError("files are given with a message.", hint="Give -p, or use /upload in the conversation.")
-    from holdfast.app.chat.opening import open_talk
-
-    with open_talk(loaded, thread=thread, resume=resume, agent=agent, model=model) as talk:
-        if message is not None:
-            _once(talk, _with_files(talk, message, files), quiet=quiet, as_json=as_json)
-        else:
-            _for_a_while(talk, loaded, quiet=quiet)
-
-
-def _with_files(talk: Any, message: str, files: list[Path] | None) -> str:
-    if not files:
-        return message
-    from holdfast.app.chat.uploading import noticed, take_files
-
-    return noticed(message, take_files(talk, [file.expanduser() for file in files]))
+    with open_harness(config) as harness:
+        message = _message(prompt)
+        if as_json and message is None:
+            raise InputError("with --json there must be something to say.", hint="Give -p, or pipe a text in.")
+        if files and message is None:
+            raise InputError("files are given with a message.", hint="Give -p, or use /upload in the conversation.")
+        with closing(harness.conversation(thread, agent=agent, model=model, resume=resume)) as talk:
+            if message is not None:
+                taken = talk.upload([file.expanduser() for file in files]) if files else ()
+                _once(talk, with_uploads(message, taken), quiet=quiet, as_json=as_json)
+            else:
+                _for_a_while(talk, harness.config, quiet=quiet)
 
 
 def _message(prompt: str | None) -> str | None:
@@ -70,15 +67,10 @@ def _message(prompt: str | None) -> str | None:
     return "\n\n".join(parts) if parts else None
 
 
-def _once(talk: Any, message: str, *, quiet: bool, as_json: bool) -> None:
-    from io import StringIO
-
-    from holdfast.app.chat.screen import Screen
-    from holdfast.app.chat.session import one_turn
-
+def _once(talk: Talk, message: str, *, quiet: bool, as_json: bool) -> None:
     screen = Screen(out=StringIO(), notes=StringIO()) if as_json else Screen(quiet=quiet)
     ended = one_turn(talk, talk.send(message), screen, ask=False)
-    _await_title(talk)
+    talk.wait_for_title(_TITLE)
     if as_json:
         value = {
             "thread": talk.thread,
@@ -96,30 +88,44 @@ def _once(talk: Any, message: str, *, quiet: bool, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
-def _for_a_while(talk: Any, config: Config, *, quiet: bool) -> None:
-    from holdfast.app.chat.opening import described
-    from holdfast.app.chat.screen import Screen
-    from holdfast.app.chat.session import converse, one_turn
-    from holdfast.app.chat.typing import remember_lines
-
+def _for_a_while(talk: Talk, config: Config, *, quiet: bool) -> None:
     remember_lines(config.base / "typed_lines")
     screen = Screen(quiet=quiet)
     title = f" ({talk.title})" if talk.title else ""
-    screen.note(f"{talk.thread}{title}, {described(talk)}. /help lists the commands.")
-    if getattr(talk, "interrupted", False):
+    screen.note(f"{talk.thread}{title}, {talk.described}. /help lists the commands.")
+    if talk.interrupted:
         waiting = talk.approvals()
         screen.note("The last turn was broken off; going on with it." if not waiting else "A call waits for your approval.")
-        from holdfast.agents.turn_events import ApprovalNeeded
-
-        events = iter([ApprovalNeeded(waiting)]) if waiting else talk.resume()
-        one_turn(talk, events, screen, ask=True)
-    last = converse(talk, config, screen)
-    _await_title(last)
+        one_turn(talk, iter([ApprovalNeeded(waiting)]) if waiting else talk.resume(), screen, ask=True)
+    last = _converse(talk, config, screen)
+    last.wait_for_title(_TITLE)
     screen.note(f"To go on: holdfast chat --thread {last.thread}")
 
 
-def _await_title(talk: Any) -> None:
-    """A light model may still be writing the title: a moment is worth it, no more."""
-    wait = getattr(talk, "wait_for_title", None)
-    if wait is not None:
-        wait(5.0)
+def _converse(talk: Talk, config: Config, screen: Screen) -> Talk:
+    """Talk until the person leaves; gives the conversation that was last. An error of ours is said, and the conversation goes on."""
+    uploaded: list[Upload] = []
+    while True:
+        try:
+            typed = read_message("\n› ")
+        except KeyboardInterrupt:
+            screen.line("(Ctrl-D or /quit leaves)")
+            continue
+        if typed is None:
+            screen.line()
+            return talk
+        if not typed.strip():
+            continue
+        if typed.startswith("/"):
+            try:
+                talk = run_command(typed, Slash(config, talk, screen, uploaded))
+            except Leave:
+                return talk
+            continue
+        try:
+            message = with_uploads(typed, uploaded)
+            uploaded.clear()
+            one_turn(talk, talk.send(message), screen, ask=True)
+        except HoldfastError as error:
+            screen.break_line()
+            sys.stderr.write(f"holdfast: {error}\n")

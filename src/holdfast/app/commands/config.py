@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.logs import open_config
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
 from holdfast.config.effective import Setting, effective_settings
 from holdfast.config.loading import example_text, find_config
 from holdfast.config.migration import upgrade_text
@@ -41,7 +40,8 @@ def check(
 
     Exits with 2 and one line for each mistake when the file is wrong.
     """
-    loaded = open_config(config)
+    with open_harness(config) as harness:
+        loaded = harness.config
     settings = effective_settings(loaded)
     value = {
         "file": loaded.file,

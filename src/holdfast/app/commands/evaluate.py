@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, show
+from holdfast.app.progress import progress_of_questions
 from holdfast.errors import InputError
+from holdfast.knowledge.evaluation import evaluate
+from holdfast.knowledge.opening import open_section
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config
+    from rich.console import Console
+
+    from holdfast.config.memory_sections import Knowledge
     from holdfast.knowledge.store import KnowledgeStore
 
 app = typer.Typer(
@@ -48,25 +53,20 @@ def recall(
     "sessions": [{"id", "date", "turns": [{"id", "speaker", "text"}]}],
     "questions": [{"id", "text", "date", "type", "evidence": [ids]}]}.
     """
-    from holdfast.app import knowledge_tables as tables
-    from holdfast.app.logs import open_config
-    from holdfast.knowledge.evaluation import evaluate
-
-    loaded = open_config(config)
-    chosen = adapter or (loaded.knowledge.adapter if dsn is None else "postgres")
-    if chosen not in ("sqlite", "markdown", "postgres"):
-        raise InputError(f"recall cannot be measured with the adapter {chosen!r}.", hint="Use --adapter sqlite, markdown or postgres.")
-    with _opener(loaded, chosen, dsn) as opener, tables.progress_of_questions("recall") as progress:
-        summary = evaluate(data.expanduser(), opener, progress=progress).summary()
+    with open_harness(config) as harness:
+        section = harness.config.knowledge
+        chosen = adapter or (section.adapter if dsn is None else "postgres")
+        if chosen not in ("sqlite", "markdown", "postgres"):
+            raise InputError(f"recall cannot be measured with the adapter {chosen!r}.", hint="Use --adapter sqlite, markdown or postgres.")
+        with _opener(section, chosen, dsn) as opener, progress_of_questions("recall") as progress:
+            summary = evaluate(data.expanduser(), opener, progress=progress).summary()
     value = {**summary, "adapter": chosen}
-    show(value, lambda console: tables.draw_figures(console, summary), as_json=as_json)
+    show(value, lambda console: _draw_figures(console, summary), as_json=as_json)
 
 
 @contextmanager
-def _opener(config: Config, adapter: str, dsn: str | None) -> Iterator[Callable[[str], Any]]:
+def _opener(section: Knowledge, adapter: str, dsn: str | None) -> Iterator[Callable[[str], Any]]:
     """Opens an empty store for each conversation, and clears it away when it is closed."""
-    from holdfast.knowledge.opening import open_section
-
     with TemporaryDirectory(prefix="holdfast-eval-") as folder:
         numbers = iter(range(10**9))
 
@@ -77,7 +77,7 @@ def _opener(config: Config, adapter: str, dsn: str | None) -> Iterator[Callable[
             changed: dict[str, Any] = {"adapter": adapter, "path": path, "collection": f"eval_{secrets.token_hex(6)}"}
             if dsn is not None:
                 changed["dsn"] = dsn
-            with open_section(config.knowledge.model_copy(update=changed), Path(folder)) as store:
+            with open_section(section.model_copy(update=changed), Path(folder)) as store:
                 try:
                     yield store
                 finally:
@@ -85,3 +85,28 @@ def _opener(config: Config, adapter: str, dsn: str | None) -> Iterator[Callable[
                         store.forget([record.id for record in store.records()])
 
         yield opener
+
+
+def _draw_figures(console: Console, summary: Mapping[str, Any]) -> None:
+    """Recall by type of question, the whole below, and what it cost."""
+    overall = summary["overall"]
+    names = [name for name in overall if name != "questions"]
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("type", "questions", *names):
+        table.add_column(column, justify="left" if column == "type" else "right")
+    for kind, row in [*summary["by_type"].items(), ("all", overall)]:
+        figures = ["" if name not in row else f"{row[name]:.{1 if name[0] in 'Rk' else 3}f}" for name in names]
+        table.add_row(plain(kind, "bold" if kind == "all" else ""), str(row["questions"]), *figures)
+    console.print(table)
+    cost = summary["cost"]
+    size = "" if cost["bytes"] is None else f", {cost['bytes']:,} bytes"
+    console.print(f"a question takes {cost['query_ms_p50']} ms (median), {cost['query_ms_p95']} ms (95 %)")
+    console.print(
+        f"{cost['records']:,} records of {cost['conversations']} conversations taken in within {cost['ingestion_seconds']} s{size}"
+    )
+    if summary["skipped"]:
+        console.print(f"{summary['skipped']} questions without evidence were skipped", style="yellow")
+    for problem in summary["problems"]:
+        console.print(plain(problem, "yellow"), soft_wrap=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, show
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,28 +42,26 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show what was said in a thread: the transcript, a search through it, or one message word for word."""
-    from holdfast.app.logs import open_config
-    from holdfast.context.archive import FileArchive
-
-    archive = FileArchive(open_config(config).base)
-    if thread is None:
-        _list_threads(archive, as_json=as_json)
-        return
-    if action not in _ACTIONS:
-        raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
-    said = " ".join(words or ()).strip()
-    stats = _stats(archive, thread)
-    if action == "list":
-        if said:
-            raise InputError(f"list takes no further words, but there is {said!r}.", hint="Use search to look for words.")
-        _list_messages(archive, stats, role, after, before, last, as_json=as_json)
-    elif not said:
-        hint = "Give the words to look for." if action == "search" else "Give the id of a message: list and search show them."
-        raise InputError(f"{action} needs more.", hint=hint)
-    elif action == "search":
-        _search(archive, stats, said, top, role, after, before, as_json=as_json)
-    else:
-        _show_message(archive, stats, said, around, as_json=as_json)
+    with open_harness(config) as harness:
+        archive = harness.archive
+        if thread is None:
+            _list_threads(archive, as_json=as_json)
+            return
+        if action not in _ACTIONS:
+            raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
+        said = " ".join(words or ()).strip()
+        stats = _stats(archive, thread)
+        if action == "list":
+            if said:
+                raise InputError(f"list takes no further words, but there is {said!r}.", hint="Use search to look for words.")
+            _list_messages(archive, stats, role, after, before, last, as_json=as_json)
+        elif not said:
+            hint = "Give the words to look for." if action == "search" else "Give the id of a message: list and search show them."
+            raise InputError(f"{action} needs more.", hint=hint)
+        elif action == "search":
+            _search(archive, stats, said, top, role, after, before, as_json=as_json)
+        else:
+            _show_message(archive, stats, said, around, as_json=as_json)
 
 
 def _stats(archive: FileArchive, thread: str) -> Stats:
@@ -87,7 +86,7 @@ def _list_threads(archive: FileArchive, *, as_json: bool) -> None:
         table = _table("thread", "messages", "summaries", "tokens", "first", "last", "damage")
         for stats in found:
             counts = (str(stats.messages), str(stats.summaries), f"{stats.tokens:,}")
-            table.add_row(_text(stats.thread), *counts, _moment(stats.first), _moment(stats.last), str(len(stats.damage) or ""))
+            table.add_row(plain(stats.thread), *counts, moment(stats.first), moment(stats.last), str(len(stats.damage) or ""))
         console.print(table)
 
     show({"threads": found}, draw, as_json=as_json)
@@ -109,7 +108,7 @@ def _list_messages(
         table = _table("#", "id", "time", "who", "tokens", "what")
         for record in messages:
             tokens = str(record.tokens) if record.tokens is not None else ""
-            table.add_row(str(record.seq), _text(record.id), _moment(record.time), _who(record), tokens, _text(_first_line(record)))
+            table.add_row(str(record.seq), plain(record.id), moment(record.time), _who(record), tokens, plain(_first_line(record)))
         console.print(table)
         _print_summaries(console, summaries)
         _print_damage(console, stats)
@@ -147,7 +146,7 @@ def _show_message(archive: FileArchive, stats: Stats, id: str, around: int, *, a
     def draw(console: Console) -> None:
         for record in found.all:
             console.print(_headline(record, chosen=record is found.record))
-            console.print(_text(record.text), soft_wrap=True)
+            console.print(plain(record.text), soft_wrap=True)
             for name, arguments in record.calls:
                 console.print(f"-> {name} {_json(arguments)}", markup=False, soft_wrap=True)
             console.print()
@@ -189,23 +188,16 @@ def _table(*columns: str) -> Any:
     return table
 
 
-def _text(value: str) -> Any:
-    """A value as it is: never markup, and no character reaches the terminal that would command it."""
-    from rich.text import Text
-
-    return Text("".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in value))
-
-
 def _headline(record: MessageRecord, *, chosen: bool = False) -> Any:
     from rich.text import Text
 
-    line = Text.assemble((f"#{record.seq} ", "dim"), (_text(record.id).plain, "bold"), f"  {_moment(record.time)}  ")
+    line = Text.assemble((f"#{record.seq} ", "dim"), (plain(record.id).plain, "bold"), f"  {moment(record.time)}  ")
     line.append(_who(record).plain, _COLOURS[record.role])
     return line.append(" <", "dim") if chosen else line
 
 
 def _highlighted(hit: Hit) -> Any:
-    shown = _text(hit.snippet)
+    shown = plain(hit.snippet)
     for start, end in hit.marks:
         shown.stylize("bold yellow", start, end)
     shown.pad_left(2)
@@ -215,8 +207,8 @@ def _highlighted(hit: Hit) -> Any:
 def _who(record: MessageRecord) -> Any:
     for mark in ("summary", "reminder"):
         if mark in record.marks:
-            return _text(mark)
-    return _text(f"{_WHO[record.role]} {record.name or ''}".strip())
+            return plain(mark)
+    return plain(f"{_WHO[record.role]} {record.name or ''}".strip())
 
 
 def _first_line(record: MessageRecord) -> str:
@@ -226,21 +218,15 @@ def _first_line(record: MessageRecord) -> str:
 
 
 def _json(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _moment(time: str) -> str:
-    return time[:16].replace("T", " ")
 
 
 def _print_summaries(console: Console, summaries: list[SummaryRecord]) -> None:
     for summary in summaries:
         tokens = f", {summary.tokens_before} -> {summary.tokens_after} tokens" if summary.tokens_after is not None else ""
         by = f" by {summary.model}" if summary.model else ""
-        line = f"{_moment(summary.time)} summary {summary.id} ({summary.how}{by}) of {len(summary.covers)} messages{tokens}"
-        console.print(_text(line), soft_wrap=True)
+        line = f"{moment(summary.time)} summary {summary.id} ({summary.how}{by}) of {len(summary.covers)} messages{tokens}"
+        console.print(plain(line), soft_wrap=True)
 
 
 def _print_damage(console: Console, stats: Stats) -> None:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show
+from holdfast.app.progress import progress_of_records
+from holdfast.clock import SystemClock
 from holdfast.errors import InputError
+from holdfast.knowledge import exporting
+from holdfast.knowledge.importing import ImportReport, import_path
+from holdfast.knowledge.periods import read_moment
+from holdfast.knowledge.records import Hit, Record, to_json
+from holdfast.knowledge.store import KnowledgeStore, Stats
+from holdfast.knowledge.wire import hit_to_json, report_to_json, stats_to_json
 
 if TYPE_CHECKING:
-    from holdfast.knowledge.store import KnowledgeStore
+    from rich.console import Console
+
+
+_LONG = 600
 
 app = typer.Typer(
     help="Search and keep records: notes, findings, documents, conversations.",
@@ -36,11 +50,7 @@ SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", 
 
 @contextmanager
 def _store(config: Path | None, store: str | None) -> Iterator[KnowledgeStore]:
-    from holdfast.app.logs import open_config
-    from holdfast.knowledge.opening import open_knowledge
-
-    loaded = open_config(config)
-    with open_knowledge(store if store is not None else loaded) as opened:
+    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
         yield opened
 
 
@@ -59,11 +69,6 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Keep a record. The same words twice are kept once. A single - reads the text from standard input."""
-    from dataclasses import replace
-
-    from holdfast.clock import SystemClock
-    from holdfast.knowledge.records import Record, to_json
-
     text = sys.stdin.read().strip() if words == ["-"] else " ".join(words)
     given: dict[str, Any] = {"session": session, "source": source, "speaker": speaker, "kind": kind, "trust": trust}
     record = Record(text, tags=tuple(tag or ()), time=_moment(time, "--time"), **given)
@@ -74,7 +79,7 @@ def add(
         report = opened.add([record])
         kept = opened.get(record.id) or record
     did = "Kept" if report.added else "Changed" if report.updated else "It was there already"
-    _say({"added": bool(report.added), "record": to_json(kept)}, f"{did} as {kept.id}: {kept.text}", as_json=as_json)
+    say({"added": bool(report.added), "record": to_json(kept)}, f"{did} as {kept.id}: {kept.text}", as_json=as_json)
 
 
 @app.command(
@@ -96,16 +101,12 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Find records by a question or by words, and say why each was found. "last week" and "in May" are understood."""
-    from holdfast.app import knowledge_tables as tables
-    from holdfast.app.logs import open_config
-    from holdfast.knowledge.wire import hit_to_json
-
-    most = top if top is not None else open_config(config).knowledge.top_k
     chosen: dict[str, Any] = {"tags": tag or (), "after": _moment(after, "--after"), "before": _moment(before, "--before")}
-    with _store(config, store) as opened:
+    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+        most = top if top is not None else harness.config.knowledge.top_k
         hits = opened.search(" ".join(words), top_k=most, session=session, budget=budget, **chosen)
     value = {"query": " ".join(words), "hits": [hit_to_json(hit) for hit in hits]}
-    show(value, lambda console: tables.draw_hits(console, hits, whole=whole), as_json=as_json)
+    show(value, lambda console: _draw_hits(console, hits, whole=whole), as_json=as_json)
 
 
 @app.command("show", epilog="Example: holdfast knowledge show k-78fa0a9d77476a58")
@@ -116,14 +117,11 @@ def show_record(
     as_json: JsonOption = False,
 ) -> None:
     """Show one record with everything that is known about it."""
-    from holdfast.app import knowledge_tables as tables
-    from holdfast.knowledge.records import to_json
-
     with _store(config, store) as opened:
         record = opened.get(id)
     if record is None:
         raise InputError(f"there is no record {id!r}.", hint="`holdfast knowledge search` shows the ids.")
-    show(to_json(record), lambda console: tables.draw_record(console, record), as_json=as_json)
+    show(to_json(record), lambda console: _draw_record(console, record), as_json=as_json)
 
 
 @app.command("import", epilog="Examples: holdfast knowledge import notes/ --tag wiki | holdfast knowledge import chat.jsonl --session team")
@@ -137,11 +135,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take in documents, records and conversations. What is there already is not doubled; what cannot be read is named."""
-    from holdfast.app import knowledge_tables as tables
-    from holdfast.knowledge.importing import import_path
-    from holdfast.knowledge.wire import report_to_json
-
-    with _store(config, store) as opened, tables.progress_of_records("import") as progress:
+    with _store(config, store) as opened, progress_of_records("import") as progress:
         report = import_path(opened, path.expanduser(), tags=tag or (), session=session, strict=strict, progress=progress)
     counts = {name: value for name, value in report_to_json(report.added).items() if name != "ids"}
     value = {
@@ -149,7 +143,7 @@ def import_(
         "files": report.files,
         "faults": [{"file": one.file, "line": one.line, "problem": one.problem} for one in report.faults],
     }
-    show(value, lambda console: tables.draw_import(console, report), as_json=as_json)
+    show(value, lambda console: _draw_import(console, report), as_json=as_json)
     if report.faults:
         raise typer.Exit(1)
 
@@ -167,8 +161,6 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write out all records. `import` takes them in again, with everything that is known about them."""
-    from holdfast.knowledge import exporting
-
     chosen = form or ("jsonl" if target is None or target.suffix else "markdown")
     if chosen not in ("jsonl", "markdown"):
         raise InputError(f"{chosen!r} is not a format.", hint="Use jsonl or markdown.")
@@ -181,7 +173,7 @@ def export(
             return
         write = exporting.export_lines if chosen == "jsonl" else exporting.export_markdown
         number = write(opened, target.expanduser(), tags=tag or (), session=session)
-    _say({"path": str(target), "format": chosen, "records": number}, f"{number} records written to {target}.", as_json=as_json)
+    say({"path": str(target), "format": chosen, "records": number}, f"{number} records written to {target}.", as_json=as_json)
 
 
 @app.command("forget", epilog='Examples: holdfast knowledge forget k-78fa0a9d77476a58 | holdfast knowledge forget --text "Elm Street 5"')
@@ -202,23 +194,18 @@ def forget(
     with _store(config, store) as opened:
         gone = opened.forget_text(text) if text else [id for id in dict.fromkeys(ids or ()) if opened.forget([id])]
     lines = [f"Forgotten: {len(gone)} records.", *(f"  {id}" for id in gone)] if gone else [f"Nothing holds {what}."]
-    _say({"ids": gone}, "\n".join(lines), as_json=as_json)
+    say({"ids": gone}, "\n".join(lines), as_json=as_json)
 
 
 @app.command("stats", epilog="Example: holdfast knowledge stats --json")
 def stats(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Say what the store holds, where it is, and what is wrong with it."""
-    from holdfast.app import knowledge_tables as tables
-    from holdfast.knowledge.wire import stats_to_json
-
     with _store(config, store) as opened:
         found = opened.stats()
-    show(stats_to_json(found), lambda console: tables.draw_stats(console, found), as_json=as_json)
+    show(stats_to_json(found), lambda console: _draw_stats(console, found), as_json=as_json)
 
 
 def _moment(written: str | None, option: str) -> datetime | None:
-    from holdfast.knowledge.periods import read_moment
-
     if written is None:
         return None
     moment = read_moment(written)
@@ -227,7 +214,61 @@ def _moment(written: str | None, option: str) -> datetime | None:
     return moment
 
 
-def _say(value: Any, line: str, *, as_json: bool) -> None:
-    from holdfast.app.memory_tables import plain
+def _draw_hits(console: Console, hits: Sequence[Hit], *, whole: bool = False) -> None:
+    """Each hit: where it is from, its text, and why it was found."""
+    if not hits:
+        console.print("Nothing was found. Try other words, or fewer filters.")
+    for place, hit in enumerate(hits, 1):
+        console.print(Text.assemble((f"{place}. ", "bold"), _origin(hit.record)), soft_wrap=True)
+        text = hit.text if whole or len(hit.text) <= _LONG else f"{hit.text[:_LONG].rstrip()} ..."
+        shown = plain(text)
+        shown.pad_left(3)
+        console.print(shown, soft_wrap=True)
+        console.print(Text.assemble("   ", plain(f"why: {hit.why}", "dim")), soft_wrap=True)
 
-    show(value, lambda console: console.print(plain(line), soft_wrap=True), as_json=as_json)
+
+def _draw_record(console: Console, record: Record) -> None:
+    """One record with everything that is known about it."""
+    console.print(_origin(record), soft_wrap=True)
+    for name in ("session", "position", "role", "trust"):
+        value = getattr(record, name)
+        if value is not None:
+            console.print(plain(f"{name}: {value}", "dim"), soft_wrap=True)
+    if record.extra:
+        console.print(plain(f"extra: {json.dumps(dict(record.extra), ensure_ascii=False)}", "dim"), soft_wrap=True)
+    console.print(plain(record.text), soft_wrap=True)
+
+
+def _origin(record: Record) -> Text:
+    time = record.time.strftime("%Y-%m-%d %H:%M") if record.time else ""
+    tags = " ".join(f"#{tag}" for tag in record.tags)
+    parts = [part for part in (record.speaker, time, record.source or record.session, record.kind, tags) if part]
+    return Text.assemble(plain("  ".join(parts), "cyan"), plain(f"  {record.id}", "dim"))
+
+
+def _draw_stats(console: Console, stats: Stats) -> None:
+    """What a store holds."""
+    console.print(plain(f"{stats.where} ({stats.adapter})", "dim"), soft_wrap=True)
+    size = "" if stats.bytes is None else f", {stats.bytes:,} bytes"
+    vectors = f", {stats.vectors:,} vectors" if stats.vectors else ""
+    console.print(f"{stats.records:,} records in {stats.sessions:,} sessions{vectors}{size}")
+    if stats.oldest and stats.newest:
+        console.print(f"from {stats.oldest:%Y-%m-%d} to {stats.newest:%Y-%m-%d}")
+    for name, counts in (("kinds", stats.kinds), ("tags", stats.tags)):
+        if counts:
+            shown = ", ".join(f"{key} {number}" for key, number in list(counts.items())[:20])
+            console.print(plain(f"{name}: {shown}"), soft_wrap=True)
+    for problem in stats.problems:
+        console.print(plain(f"problem: {problem}", "red"), soft_wrap=True)
+
+
+def _draw_import(console: Console, report: ImportReport) -> None:
+    """What an import did, and each thing that it could not take in."""
+    for fault in report.faults:
+        console.print(plain(f"not taken in: {fault}", "red"), soft_wrap=True)
+    done = report.added
+    console.print(
+        f"{done.added} added, {done.updated} changed, {done.unchanged} there already, from {report.files} files"
+        + (f"; {len(report.faults)} faults" if report.faults else "")
+        + "."
+    )

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.commands import memory_tables as tables
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show
+from holdfast.durable.replace import replace_json
+from holdfast.durable.strict_json import decode
 from holdfast.errors import InputError
+from holdfast.forgetting import Forgotten, forget_text
+from holdfast.memory.document import fact_to_json
+from holdfast.memory.facts import SLOTS
+from holdfast.memory.history import to_record
+from holdfast.memory.quarantine import held_to_json
 
 if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
@@ -32,14 +40,8 @@ Words = Annotated[list[str], typer.Argument(help="The words; quotes are not need
 @contextmanager
 def _memory(config: Path | None) -> Iterator[MemoryService]:
     """The memory that the configuration describes. A command looks or changes; it does not learn from what is queued."""
-    from holdfast.app.logs import open_config
-    from holdfast.memory.service import MemoryService
-
-    service = MemoryService.open(open_config(config))
-    try:
-        yield service
-    finally:
-        service.let_go()
+    with open_harness(config) as harness:
+        yield harness.memory
 
 
 @app.command("show", epilog="Examples: holdfast memory show | holdfast memory show fact_1a2b3c4d | holdfast memory show --injected")
@@ -51,10 +53,6 @@ def show_memory(
     as_json: JsonOption = False,
 ) -> None:
     """Show the summaries and facts, one fact with its origin and history, or the text that is injected."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.document import fact_to_json
-    from holdfast.memory.history import to_record
-
     with _memory(config) as memory:
         if injected:
             rendering = memory.rendering_for(agent)
@@ -83,9 +81,6 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search the facts by words."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.document import fact_to_json
-
     with _memory(config) as memory:
         found = memory.search(" ".join(words), agent, top)
     value = [{"score": round(match.score, 4), "words": match.words, "fact": fact_to_json(match.fact)} for match in found]
@@ -102,11 +97,9 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Remember a fact. Secrets in it are redacted."""
-    from holdfast.memory.document import fact_to_json
-
     with _memory(config) as memory:
         fact = memory.add(" ".join(words), agent, category=category, confidence=confidence)
-    _say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}", as_json=as_json)
+    say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}", as_json=as_json)
 
 
 @app.command(
@@ -122,19 +115,16 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Change a fact or one of the six summaries. `undo` brings the old one back."""
-    from holdfast.memory.document import fact_to_json
-    from holdfast.memory.facts import SLOTS
-
     text = " ".join(words) if words else None
     if text is None and category is None and confidence is None:
         raise InputError("there is nothing to change.", hint="Give the new words, --category or --confidence.")
     with _memory(config) as memory:
         if id in SLOTS:
             memory.write_slot(id, text or "", agent)
-            _say({"slot": id, "summary": memory.document(agent).slot(id).text}, f"{id} changed.", as_json=as_json)
+            say({"slot": id, "summary": memory.document(agent).slot(id).text}, f"{id} changed.", as_json=as_json)
             return
         fact = memory.edit(id, agent, content=text, category=category, confidence=confidence)
-    _say(fact_to_json(fact), f"{fact.id} is now: {fact.content} ({fact.category}, confidence {fact.confidence:.2f})", as_json=as_json)
+    say(fact_to_json(fact), f"{fact.id} is now: {fact.content} ({fact.category}, confidence {fact.confidence:.2f})", as_json=as_json)
 
 
 @app.command("forget", epilog='Examples: holdfast memory forget fact_1a2b3c4d | holdfast memory forget --text "Elm Street 5"')
@@ -152,49 +142,20 @@ def forget(
     what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
-    touched: dict[str, int] = {}
-    forgotten: list[str] = []
-    left: list[str] = []
-    with _memory(config) as memory:
-        for fact in facts or ():
-            _collect(memory.forget(fact, agent), forgotten, touched)
+    with open_harness(config) as harness:
         if text:
-            elsewhere, left = _forget_elsewhere(config, text)  # first: if it cannot be reached nothing is forgotten, and that is said
-            touched |= elsewhere
-            _collect(memory.forget_text(text), forgotten, touched)
-            touched |= _forget_archived(memory.store.scopes.base, text)
-    places = [f"  {place}: {number}" for place, number in touched.items()] + [f"  not forgotten: {one}" for one in left]
-    lines = [f"Forgotten: {what}.", *places] if touched else [f"Nothing holds {what}."]
-    _say({"facts": forgotten, "touched": touched, "left": left}, "\n".join(lines), as_json=as_json)
-    if left:
+            done = forget_text(harness, text)
+        else:
+            done = Forgotten()
+            for one in (harness.memory.forget(fact, agent) for fact in facts or ()):
+                done.facts.extend(one.facts)
+                for place, number in one.touched.items():
+                    done.note(place, number)
+    places = [f"  {place}: {number}" for place, number in done.touched.items()] + [f"  not forgotten: {one}" for one in done.left]
+    lines = [f"Forgotten: {what}.", *places] if places else [f"Nothing holds {repr(text) if text else what}."]
+    say({"facts": done.facts, "touched": done.touched, "left": done.left}, "\n".join(lines), as_json=as_json)
+    if done.left:
         raise typer.Exit(1)
-
-
-def _collect(done: Any, forgotten: list[str], touched: dict[str, int]) -> None:
-    forgotten.extend(done.facts)
-    for place, number in done.touched.items():
-        touched[place] = touched.get(place, 0) + number
-
-
-def _forget_elsewhere(config: Path | None, text: str) -> tuple[dict[str, int], list[str]]:
-    """In knowledge, sessions and checkpoints: what was touched, and what could not be taken out."""
-    from holdfast.app.logs import open_config
-    from holdfast.app.oblivion import forget_in_checkpoints, forget_in_knowledge, forget_in_sessions
-
-    loaded = open_config(config)
-    touched = forget_in_knowledge(loaded, text)
-    sessions, left = forget_in_sessions(loaded, text)
-    return {**touched, **sessions, **forget_in_checkpoints(loaded, text)}, left
-
-
-def _forget_archived(base: Path, text: str) -> dict[str, int]:
-    from holdfast.context.archive import FileArchive
-
-    archive = FileArchive(base)
-    gone = archive.forget(None, text=text)
-    archive.close()
-    counts = {"archive: messages": gone.messages, "archive: summaries": gone.summaries, "archive: damaged pieces": gone.damaged}
-    return {place: number for place, number in counts.items() if number}
 
 
 @app.command("undo", epilog="Examples: holdfast memory undo | holdfast memory undo change-01j8x")
@@ -205,9 +166,6 @@ def undo(
     as_json: JsonOption = False,
 ) -> None:
     """Take back a change. Undoing can be undone, by its own id."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.history import to_record
-
     with _memory(config) as memory:
         made = memory.undo(change, agent)
     show(to_record(made), lambda console: tables.draw_change(console, made), as_json=as_json)
@@ -222,9 +180,6 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show every change: when, by whom, why, from where, and what was there before."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.history import to_record
-
     with _memory(config) as memory:
         changes = memory.history(agent, fact=fact, last=last)
         damage = memory.store.history(agent).damage()
@@ -235,15 +190,12 @@ def history(
 @app.command("retry", epilog="Example: holdfast memory retry")
 def retry(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Try again to learn from the conversations that were given up, and say what came of it."""
-    from holdfast.agents.memory_service import open_memory
-    from holdfast.app.logs import open_config
-
-    with open_memory(open_config(config)) as memory:
+    with _memory(config) as memory:
         again = memory.retry_given_up()
         done = memory.flush() if again else None
     learned, failed, left = (done.done, done.failed, done.left) if done else (0, 0, 0)
     said = f"Tried again: {learned} learned from, {failed} failed, {left} wait." if again else "No conversation was given up."
-    _say({"retried": again, "learned": learned, "failed": failed, "waiting": left}, said, as_json=as_json)
+    say({"retried": again, "learned": learned, "failed": failed, "waiting": left}, said, as_json=as_json)
 
 
 @app.command("export", epilog="Example: holdfast memory export memory-backup.json")
@@ -254,15 +206,13 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write the memory document, in the form of memory.json."""
-    from holdfast.durable.replace import replace_json
-
     with _memory(config) as memory:
         document = memory.export(agent)
     if file is None:
         typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
         return
     replace_json(file.absolute(), document)
-    _say({"path": str(file), "facts": len(document["facts"])}, f"{len(document['facts'])} facts written to {file}.", as_json=as_json)
+    say({"path": str(file), "facts": len(document["facts"])}, f"{len(document['facts'])} facts written to {file}.", as_json=as_json)
 
 
 @app.command("import", epilog="Example: holdfast memory import memory-backup.json --agent coder")
@@ -274,21 +224,16 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take in a memory document. What is known already is not doubled; `undo` takes it back."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.history import to_record
-
     data = _read(file)
     with _memory(config) as memory:
         made = memory.import_(data, agent, mode="replace" if replace else "merge")
     if made is None:
-        _say({"change": None}, "Everything in it is known already.", as_json=as_json)
+        say({"change": None}, "Everything in it is known already.", as_json=as_json)
         return
     show(to_record(made), lambda console: tables.draw_change(console, made), as_json=as_json)
 
 
 def _read(file: Path) -> Any:
-    from holdfast.durable.strict_json import decode
-
     if str(file) == "-":
         return decode(sys.stdin.buffer.read(), path="standard input")
     try:
@@ -306,9 +251,6 @@ def review(
     as_json: JsonOption = False,
 ) -> None:
     """Decide about what is in quarantine: candidates that might be instructions, or not the user's own words."""
-    from holdfast.app import memory_tables as tables
-    from holdfast.memory.quarantine import held_to_json
-
     if action not in ("list", "accept", "reject"):
         raise InputError(f"{action!r} is not something that review can do.", hint="Use list, accept or reject.")
     with _memory(config) as memory:
@@ -321,10 +263,4 @@ def review(
             raise InputError(f"{action} needs ids.", hint="`holdfast memory review` lists what is in quarantine.")
         for one in chosen:
             memory.accept(one, agent) if action == "accept" else memory.reject(one, agent)
-    _say({action: chosen}, f"{action.capitalize()}ed: {', '.join(chosen)}.", as_json=as_json)
-
-
-def _say(value: Any, line: str, *, as_json: bool) -> None:
-    from holdfast.app import memory_tables as tables
-
-    show(value, lambda console: console.print(tables.plain(line), soft_wrap=True), as_json=as_json)
+    say({action: chosen}, f"{action.capitalize()}ed: {', '.join(chosen)}.", as_json=as_json)

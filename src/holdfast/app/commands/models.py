@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,11 +30,11 @@ app = typer.Typer(
 @app.command("list", epilog="Example: holdfast models list --json")
 def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the configured models, which one is used and why, and how to get one when there is none."""
-    from holdfast.app.logs import open_config
     from holdfast.models.choice import how_to_get_one, pick
     from holdfast.models.inventory import entry_of
 
-    settings = open_config(config)
+    with open_harness(config) as harness:
+        settings = harness.config
     choice = pick(settings)
     found = settings.models or ((choice.config,) if choice.config is not None else ())
     entries = [entry_of(model) for model in found]
@@ -102,12 +102,12 @@ def test(
     json: JsonOption = False,
 ) -> None:
     """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
-    from holdfast.app.logs import open_config
     from holdfast.models.construction import secrets_of
     from holdfast.models.factory import create_chat_model, settings_of
     from holdfast.models.trial import trial
 
-    loaded = open_config(config)
+    with open_harness(config) as harness:
+        loaded = harness.config
     settings = settings_of(name, config=loaded)
     model = create_chat_model(settings.name, thinking, config=loaded, retries=False)
     outcomes: list[Outcome] = []

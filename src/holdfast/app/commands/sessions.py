@@ -1,22 +1,56 @@
-"""`holdfast sessions`: all sessions in a table (O1)."""
+"""`holdfast sessions` and `holdfast session`: all of them in a table; one told, fixed, edited, compared, forked (W4, W5, O1)."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.commands.run import SessionConfigOption
-from holdfast.app.output import ConfigOption, JsonOption, show
-from holdfast.errors import InputError
+from holdfast.app.commands.workflows import SessionConfigOption
+from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, say, show, table
+from holdfast.app.session_views import draw_story, story_page
+from holdfast.durable.replace import replace_text
+from holdfast.errors import Damaged, InputError
+from holdfast.session.differences import Difference, differences
+from holdfast.session.editor import edit_session, fix_output
+from holdfast.session.output import output_json
+from holdfast.session.state import session_json
+from holdfast.session.story import Story, story_markdown, tell
+from holdfast.session.succession import spare_name
+from holdfast.session.writing import SessionWriter
+from holdfast.workflow.run_settings import session_file
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    from holdfast.session.state import Session
+    from holdfast.session.store import SessionStore
 
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+session_app = typer.Typer(
+    help="Look at a session, and change it by hand.",
+    epilog="Example: holdfast session show research-2026-04-19-001",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+)
+app.add_typer(session_app, name="session")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the session; `holdfast sessions` lists them.")]
+CURRENT = "current"
 _COLOURS = {"completed": "green", "halted": "red", "damaged": "red", "running": "cyan"}
+
+
+@contextmanager
+def _opened(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
+    with open_harness(config) as harness, closing(harness.open_sessions(session_config)) as store:
+        yield store
 
 
 @app.command(epilog="Examples: holdfast sessions | holdfast sessions --status halted | holdfast sessions --json")
@@ -30,12 +64,10 @@ def sessions(
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions, newest first: how far each came, and what keeps it."""
-    from holdfast.app import deciding
-
     known = ("ready", "running", "interrupted", "paused", "halted", "completed", "cancelled", "damaged")
     if status is not None and status not in known:
         raise InputError(f"{status!r} is not a status.", hint=f"Use one of {', '.join(known)}.")
-    with deciding.sessions(config, session_config) as store:
+    with _opened(config, session_config) as store:
         rows: list[dict[str, Any]] = []
         for brief in store.list():
             found = "damaged" if brief.problem is not None else str(brief.status)
@@ -44,33 +76,209 @@ def sessions(
             if status in (None, found):
                 rows.append(asdict(brief) | {"status": found})
     rows = rows[:last]
-    show({"sessions": rows}, lambda console: _draw(console, rows, filtered=status is not None), as_json=as_json)
+    show({"sessions": rows}, lambda console: _draw_sessions(console, rows, filtered=status is not None), as_json=as_json)
 
 
-def _draw(console: Console, rows: list[dict[str, Any]], *, filtered: bool) -> None:
-    from rich.table import Table
-
-    from holdfast.app.memory_tables import plain
-
+def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bool) -> None:
     if not rows:
         console.print(
             "No session has this status." if filtered else "There are no sessions yet. `holdfast run FILE` starts one.", markup=False
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("id", "status", "stage", "progress", "updated", "task or problem"):
-        table.add_column(name, no_wrap=name not in ("id", "task or problem"), overflow="fold")
+    drawn = table("id", "status", "stage", "progress", "updated", "task or problem", wraps=("id", "task or problem"))
     for row in rows:
         status = row["status"]
         progress = f"{row['completed']}/{row['total'] if row['total'] is not None else '?'}" if status != "damaged" else ""
         said = row["problem"] or row["error"] or row["task"]
         stage = row["current_stage"] or row["next_stage"] or ""
-        table.add_row(
+        drawn.add_row(
             plain(row["workflow_id"]),
             plain(status, _COLOURS.get(status, "yellow")),
             plain(stage if status != "completed" else ""),
             progress,
-            plain(row["updated_at"][:16].replace("T", " ")),
+            plain(moment(row["updated_at"])),
             plain(" ".join(said.split())[:160]),
         )
-    console.print(table)
+    console.print(drawn)
+
+
+@session_app.command("show", epilog="Examples: holdfast session show ID | holdfast session show ID --html session.html")
+def show_session(
+    id: Id,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML file that needs nothing else.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="CHECKPOINT", help="As it was at a recovery point.")] = None,
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell a session as a story: the task, each stage with what it found, what went wrong, what to do next."""
+    with _opened(config, session_config) as store:
+        session = store.load(id) if at is None else store.load_checkpoint(id, at)
+        story, owner = _story(store, session), store.owner(id)
+    if page is not None:
+        replace_text(page, story_page(story), mode=0o644)
+    value = {
+        "session": session_json(session),
+        "status": story.status,
+        "owner": owner,
+        "checkpoints": story.checkpoints,
+        "next": story.next_steps,
+        "page": page,
+    }
+    if page is not None:
+        say(value, f"Wrote {page}.", as_json=as_json)
+    else:
+        show(value, lambda console: draw_story(console, story), as_json=as_json)
+
+
+@session_app.command(
+    "fix", epilog="Examples: holdfast session fix ID web_research --file out.json | holdfast session fix ID plan --file - < out.json"
+)
+def fix(
+    id: Id,
+    stage: Annotated[str, typer.Argument(help="The stage whose output it is.")],
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="The corrected output as JSON; - reads standard input.")],
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a corrected output in place of what a stage wrote. It is checked first; `holdfast resume` goes on from there."""
+    text = _read(file)
+    with _opened(config, session_config) as store:
+        done = fix_output(store, id, stage, text)
+    value = {
+        "session": id,
+        "stage": stage,
+        "status": done.status,
+        "revision": done.revision,
+        "output": output_json(done.stage_outputs[stage]),
+    }
+    step = f"Go on with `holdfast resume {id}`." if done.status == "ready" else f"The session is {done.status}."
+    say(value, f"The output of {stage} is in. {step}", as_json=as_json)
+
+
+@session_app.command("edit", epilog="Example: EDITOR=nano holdfast session edit ID")
+def edit(id: Id, session_config: SessionConfigOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Edit the whole session as text in your editor. What you saved is checked before it takes the place of the old one."""
+    with _opened(config, session_config) as store:
+        done = edit_session(store, id)
+    if done is None:
+        say({"session": id, "changed": False}, "Nothing was changed.", as_json=as_json)
+    else:
+        say({"session": id, "changed": True, "revision": done.revision}, f"{id} is now at revision {done.revision}.", as_json=as_json)
+
+
+@session_app.command("diff", epilog="Examples: holdfast session diff ID after-02 | holdfast session diff ID after-01 after-02")
+def diff(
+    id: Id,
+    before: Annotated[str, typer.Argument(metavar="A", help="A recovery point, or `current`.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")] = CURRENT,
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is different between two recovery points, or between one and the current state."""
+    with _opened(config, session_config) as store:
+        old, new = (store.load(id) if name == CURRENT else store.load_checkpoint(id, name) for name in (before, after))
+    found = differences(old, new)
+    show(
+        {"session": id, "before": before, "after": after, "differences": found}, lambda console: _draw_diff(console, found), as_json=as_json
+    )
+
+
+@session_app.command("fork", epilog="Examples: holdfast session fork ID | holdfast session fork ID --from after-02 --as second-try")
+def fork(
+    id: Id,
+    point: Annotated[str | None, typer.Option("--from", metavar="CHECKPOINT", help="A recovery point. Default: the current state.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NEW", help="The id of the new session. Default: ID-fork-001 and so on.")
+    ] = None,
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a new session from the state of another."""
+    with _opened(config, session_config) as store:
+        store.load(id) if point is None else store.load_checkpoint(id, point)
+        new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
+        made = store.fork(id, new, checkpoint=point)
+    value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}
+    say(value, f"Forked {id} as {new}. Go on with `holdfast resume {new}`.", as_json=as_json)
+
+
+@session_app.command("restore", epilog="Example: holdfast session restore ID after-02")
+def restore(
+    id: Id,
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The recovery point.")],
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go back to a recovery point. What is current is kept as a recovery point first."""
+    with _opened(config, session_config) as store:
+        store.load_checkpoint(id, checkpoint)
+        with store.hold(id, owner="restore"):
+            done = store.restore(id, checkpoint)
+        kept = [one.name for one in store.checkpoints(id) if one.name.startswith("before-restore-")]
+    value = {"session": id, "restored": checkpoint, "status": done.status, "revision": done.revision, "kept_as": kept[-1] if kept else None}
+    aside = f" What was current is kept as {kept[-1]}." if kept else ""
+    say(value, f"{id} is back at {checkpoint}, with {len(done.completed_stages)} of its stages completed.{aside}", as_json=as_json)
+
+
+@session_app.command(
+    "export", epilog="Examples: holdfast session export ID --to session.json | holdfast session export ID --markdown > report.md"
+)
+def export(
+    id: Id,
+    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Where to write it. Default: standard output.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown for people in place of JSON.")] = False,
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a session as JSON, or as Markdown for people."""
+    with _opened(config, session_config) as store:
+        session = store.load(id)
+        story = _story(store, session)
+    text = story_markdown(story) if markdown else SessionWriter().encode(session).decode()
+    if to is None and not as_json:
+        typer.echo(text, nl=False)
+        return
+    if to is not None:
+        replace_text(to, text, mode=0o644)
+    say({"session": id, "file": to, "text": None if to is not None else text}, f"Wrote {to}.", as_json=as_json)
+
+
+def _story(store: SessionStore, session: Session) -> Story:
+    id = session.workflow_id
+    place = session_file(store, id)
+    return tell(session, owner=store.owner(id), checkpoints=store.checkpoints(id), place=str(place) if place is not None else None)
+
+
+def _read(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+    except OSError as error:
+        raise InputError(f"could not read {file}: {error.strerror or error}.", hint="Give a file with the output as JSON, or -.") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{file} is not UTF-8 text, at byte {error.start}.", path=file, position=error.start) from error
+
+
+def _draw_diff(console: Any, found: list[Difference]) -> None:
+
+    def shown(value: Any) -> str:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+        return text if len(text) <= 2000 else f"{text[:2000]}..."
+
+    if not found:
+        console.print("There is no difference.")
+    for one in found:
+        console.print(plain(f"{one.place} {one.kind}", "bold"), soft_wrap=True)
+        for sign, colour, value, there in (
+            ("- ", "red", one.before, one.kind != "added"),
+            ("+ ", "green", one.after, one.kind != "removed"),
+        ):
+            if there:
+                console.print(plain("\n".join(sign + line for line in shown(value).splitlines() or [""]), colour), soft_wrap=True)

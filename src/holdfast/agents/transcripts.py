@@ -1,4 +1,4 @@
-"""The whole of a conversation, and a new one that begins as another did (A14).
+"""The whole of a conversation: read, searched by the agent (S9), and a new one that begins as another did (A14).
 
 A thread's past is in two places: what left the window is in the archive, the rest in the newest checkpoint. A branch takes both up to a
 message. If that is more than the window holds, the first model call of the new thread compacts it like any other.
@@ -6,14 +6,17 @@ message. If that is more than the window holds, the first model call of the new 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Overwrite
 
-from holdfast.agents.forge import LangChainForge
-from holdfast.context.archive import check_thread
+from holdfast.agents.message_factory import LangChainMessages
+from holdfast.context import recall
+from holdfast.context.archive import Archive, check_thread
 from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
@@ -21,7 +24,6 @@ from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
-    from holdfast.context.archive import Archive
 
 _MADE = ("summary", "repaired")
 
@@ -67,7 +69,7 @@ def branch(agent: LeadAgent, thread: str, *, at: str | None = None, into: str | 
             messages, past = convert_to_messages([_plain(record) for record in kept]), []
     if not messages:
         raise InputError(f"the thread {thread!r} is empty.")
-    whole: Sequence[BaseMessage] = repair(messages, LangChainForge()).messages  # type: ignore[assignment]  # messages in, messages out
+    whole: Sequence[BaseMessage] = repair(messages, LangChainMessages()).messages  # type: ignore[assignment]  # messages in, messages out
     if past:
         parts.archive.add(new, past)
     graph.update_state({"configurable": {"thread_id": new}}, {**values, "messages": Overwrite(list(whole))}, as_node="model")
@@ -93,3 +95,21 @@ def _plain(record: MessageRecord) -> dict[str, Any]:
     said = message_of(record)
     said["role"] = {"human": "user", "ai": "assistant"}.get(record.role, record.role)
     return {name: said[name] for name in ("role", "content", "id", "tool_calls", "tool_call_id", "name") if said.get(name) is not None}
+
+
+def recall_tools(archive: Archive, unnamed: Callable[[], str]) -> list[BaseTool]:
+    """Both tools over one archive. The thread is the one that the agent runs in; `unnamed` says it for a run without one."""
+
+    def thread(config: RunnableConfig) -> str:
+        settings: dict[str, Any] = config.get("configurable") or {}
+        return str(settings.get("thread_id") or unnamed())
+
+    def search_history(query: str, config: RunnableConfig, top_k: int = 5) -> str:
+        """Search the earlier part of this conversation that is no longer in view. Use names, numbers and rare words."""
+        return recall.search_history(archive, thread(config), query, top_k)
+
+    def read_history(id: str, config: RunnableConfig, around: int = 0, start: int = 0) -> str:
+        """Read an earlier message of this conversation word for word by its id, with `around` messages before and after it."""
+        return recall.read_history(archive, thread(config), id, around, start)
+
+    return [StructuredTool.from_function(search_history), StructuredTool.from_function(read_history)]

@@ -1,4 +1,4 @@
-"""What a turn looks like: the answer as it comes, tool calls and sub-agents on one line each (O1).
+"""A conversation on a terminal: what a person types, what a turn looks like, approvals, Ctrl-C (O1, A10, A13).
 
 On a terminal tools are dim and short; elsewhere the answer alone goes to standard output and all else to standard error, so that a pipe
 gets the answer.
@@ -6,12 +6,15 @@ gets the answer.
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
-from holdfast.agents.turn_events import ApprovalNeeded, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
 
 _DIM, _RED, _BOLD, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 _WIDTH = 100
@@ -20,6 +23,30 @@ _ENDINGS = {
     "turn_capped": "stopped: too many steps in one turn",
     "cancelled": "cancelled; what was said is kept",
 }
+_QUOTES = '"""'
+
+
+def one_turn(talk: Talk, events: Iterator[TurnEvent], screen: Screen, *, ask: bool) -> Ended:
+    """Show a turn to its end, with `ask` through the approvals that it stops for. Ctrl-C ends the turn and nothing else."""
+    while True:
+        ended = Ended("cancelled")
+        waiting: tuple[Approval, ...] = ()
+        try:
+            for event in events:
+                screen.show(event)
+                if isinstance(event, ApprovalNeeded):
+                    waiting = event.approvals
+                elif isinstance(event, Ended):
+                    ended = event
+        except KeyboardInterrupt:
+            if isinstance(events, Generator):  # the turn is over before anything else is said
+                events.close()
+            screen.break_line()
+            screen.note("(cancelled; what was said is kept)")
+            return ended
+        if not (waiting and ask):
+            return ended
+        events = talk.decide({approval.id: _decision(approval, screen) for approval in waiting})
 
 
 class Screen:
@@ -113,3 +140,83 @@ def _progress(event: Mapping[str, Any]) -> str:
     steps = f" turn {turn}/{most}" if kind == "running" and turn and most else ""
     why = f" ({event['stop_reason']})" if event.get("stop_reason") else ""
     return f"  ↳ {name}: {kind.replace('_', ' ')}{steps}{why}"
+
+
+# Approvals
+
+
+def _decision(approval: Approval, screen: Screen) -> Decision:
+    """Ask the person. Anything that is not clearly a yes is a no, and what else was typed is the reason."""
+    screen.line(f"{approval.tool} {one_line(json.dumps(dict(approval.args), ensure_ascii=False, default=str), 400)}")
+    try:
+        typed = input("Run it? [y]es, [n]o, or say why not; [e]dit the arguments: ").strip()
+    except (EOFError, KeyboardInterrupt):
+        return Decision("reject", "The user did not answer.")
+    if typed.lower() in ("y", "yes"):
+        return Decision("approve")
+    if typed.lower() in ("e", "edit"):
+        return _edited(approval, screen)
+    return Decision("reject", "" if typed.lower() in ("", "n", "no") else typed)
+
+
+def _edited(approval: Approval, screen: Screen) -> Decision:
+    screen.line(json.dumps(dict(approval.args), ensure_ascii=False, default=str))
+    try:
+        args = json.loads(input("The arguments as JSON: "))
+    except (ValueError, EOFError, KeyboardInterrupt):
+        args = None
+    if not isinstance(args, dict):
+        screen.line("That is no JSON object: not run.")
+        return Decision("reject", "The user wanted other arguments and did not give them.")
+    return Decision("edit", args=args)
+
+
+# Typing
+
+
+def remember_lines(file: Path) -> None:
+    """Arrow keys bring back what was typed, also in an earlier conversation."""
+    if not sys.stdin.isatty():
+        return
+    try:
+        import readline
+    except ImportError:  # not built in on every system: then there is no line editing
+        return
+    with suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(1000)
+    readline.parse_and_bind("set enable-bracketed-paste on")
+
+    def save() -> None:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(file)
+            file.chmod(0o600)
+
+    atexit.register(save)
+
+
+def read_message(prompt: str) -> str | None:
+    """The next message; None at the end of the input. A line that ends with a backslash goes on in the next one."""
+    try:
+        line = input(prompt)
+    except EOFError:
+        return None
+    if line.strip() == _QUOTES:
+        return _block()
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        try:
+            lines.append(input("… "))
+        except EOFError:
+            break
+    return "\n".join(lines)
+
+
+def _block() -> str:
+    lines: list[str] = []
+    with suppress(EOFError):
+        while (line := input("… ")).strip() != _QUOTES:
+            lines.append(line)
+    return "\n".join(lines)

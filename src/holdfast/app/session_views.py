@@ -1,4 +1,7 @@
-"""A session as one HTML file that needs nothing else: no script, no network, every text of the session escaped."""
+"""A session as people see it: told on a terminal, and as one HTML file that needs nothing else (O1).
+
+The page has no script and asks nothing of the network; every text of the session is escaped.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,93 @@ import json
 from collections.abc import Iterable
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING, Any
 
-from holdfast.app.session_story import Chapter, Story, raw_text, visible
+from holdfast.app.output import plain
 from holdfast.session.output import StageOutput
+from holdfast.session.state import SessionError
+from holdfast.session.story import Chapter, Story, raw_text, stages, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = {
+    **{"completed": "green", "running": "cyan", "failed": "red", "halted": "red", "interrupted": "yellow", "rejected": "red"},
+    **{"waiting": "yellow", "paused": "yellow", "skipped": "yellow", "cancelled": "yellow"},
+}
+_SIGNS = {"completed": "✓", "running": "▶", "failed": "✗", "skipped": "–", "waiting": "?", "rejected": "✗", "pending": "·"}
+_RAW_LINES = 40
+
+
+def draw_story(console: Console, story: Story) -> None:
+    """Tell it on a terminal."""
+    from rich.text import Text
+
+    def line(*parts: Any, indent: int = 0) -> None:
+        text = Text(" " * indent)
+        for part in parts:
+            text.append_text(part if isinstance(part, Text) else plain(str(part).replace("\n", "\n" + " " * indent)))
+        console.print(text, soft_wrap=True)
+
+    line(plain(story.session.workflow_id, "bold"), "  ", plain(story.headline, _COLOURS.get(story.status, "")))
+    if story.session.task:
+        line(story.session.task)
+    for name, value in story.facts:
+        line(plain(f"{name}: ", "dim"), value)
+    for chapter in story.chapters:
+        console.print()
+        head = f"{_SIGNS.get(chapter.status, '·')} {chapter.number}. {chapter.name}"
+        aside = ", ".join([chapter.status if chapter.status != "completed" else "", *chapter.facts]).strip(", ")
+        line(plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()), plain(f"  {aside}" if aside else "", "dim"))
+        for mark, text in _chapter_lines(chapter):
+            line(plain(mark, "dim"), text, indent=3)
+    if story.error is not None:
+        console.print()
+        line(plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red"), story.error.message)
+        for text in _error_lines(story.error):
+            line(text, indent=3)
+    if story.checkpoints:
+        console.print()
+        names = ", ".join(f"{point.name} ({stages(point.completed)})" for point in story.checkpoints[-8:])
+        line(plain("Recovery points: ", "dim"), names)
+    if story.next_steps:
+        console.print()
+        line(plain("Next: ", "bold"), "   or   ".join(story.next_steps))
+
+
+def _chapter_lines(chapter: Chapter) -> list[tuple[str, str]]:
+    """What is said of a stage, line by line, each with its mark."""
+    lines: list[tuple[str, str]] = []
+    output = chapter.output
+    if output is not None:
+        lines.append(("", output.summary))
+        for finding in output.key_findings:
+            doubt = {True: "", False: "  NOT FOUND IN ITS SOURCE", None: ""}[finding.grounded]
+            lines.append(("• ", f"{finding.fact}  [{finding.source}]{doubt}"))
+        lines += [("→ ", text) for text in output.next_stage_recommendations]
+        if output.data is not None:
+            lines.append(("data ", _clipped(json.dumps(output.data, ensure_ascii=False, default=str), 600)))
+        if output.raw_data_refs:
+            lines.append(("raw ", ", ".join(output.raw_data_refs)))
+    lines += [("left out ", text) for text in chapter.evicted]
+    lines += [("failed ", text) for text in chapter.failures]
+    return lines
+
+
+def _error_lines(error: SessionError) -> list[str]:
+    lines = [f"- {problem}" for problem in error.problems]
+    if error.raw_output is not None:
+        raw = raw_text(error.raw_output).splitlines()
+        lines += ["What it wrote:", *(f"| {text}" for text in raw[:_RAW_LINES])]
+        lines += [f"| ... {len(raw) - _RAW_LINES} more lines"] if len(raw) > _RAW_LINES else []
+    return [*lines, *([error.hint] if error.hint else [])]
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+# As a page
 
 
 def story_page(story: Story) -> str:

@@ -9,15 +9,18 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.app.chat.screen import Screen, one_line
+from holdfast.agents.agent_settings import agent_names, load_agent
+from holdfast.app.chat_screen import Screen, one_line
 from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
+from holdfast.talk import Talk
 from holdfast.tokens.budget import Budget
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
+    from holdfast.sandbox.uploads import Upload
 
 
 class Leave(Exception):
@@ -29,31 +32,20 @@ class Slash:
     """What a command works with: the configuration, the conversation, and where to say things."""
 
     config: Config
-    talk: Any
+    talk: Talk
     screen: Screen
-    pending: list[Any] = field(default_factory=list)
+    pending: list[Upload] = field(default_factory=list)
     """What was uploaded since the last message."""
-
-    @property
-    def agent(self) -> Any:
-        """The agent behind the conversation; None where there is no model."""
-        return getattr(self.talk, "agent", None)
-
-    def need_agent(self) -> Any:
-        """The agent. InputError where there is none."""
-        if self.agent is None:
-            raise InputError("this needs a model, and none is configured.", hint="`holdfast models list` says what there is.")
-        return self.agent
 
 
 @dataclass(frozen=True)
 class _Command:
-    run: Callable[[Slash, list[str]], Any]
+    run: Callable[[Slash, list[str]], Talk | None]
     usage: str
     help: str
 
 
-def run_command(line: str, slash: Slash) -> Any:
+def run_command(line: str, slash: Slash) -> Talk:
     """Run a line that begins with a slash, and give the conversation to go on with. An error of ours is said and ends nothing."""
     try:
         words = shlex.split(line[1:])
@@ -81,10 +73,8 @@ def _help(slash: Slash, words: list[str]) -> None:
 
 
 def _compact(slash: Slash, words: list[str]) -> None:
-    slash.need_agent()
     keep = ("messages", _number(words[0], "messages to keep")) if words else None
-    done = slash.talk.compact(force=True, keep=keep)
-    outcome = getattr(done, "outcome", None)
+    outcome = slash.talk.compact(force=True, keep=keep).outcome
     if outcome is None:
         slash.screen.line("There is nothing to compact yet.")
         return
@@ -93,10 +83,9 @@ def _compact(slash: Slash, words: list[str]) -> None:
 
 
 def _memory(slash: Slash, words: list[str]) -> None:
-    memory, agent = _memory_of(slash), getattr(slash.agent, "name", None)
-    if words and words[0] == "undo":
-        change = memory.undo(agent=agent)
-        slash.screen.line(f"Undone: {one_line(str(getattr(change, 'why', change)))}")
+    memory, agent = slash.talk.memory, slash.talk.agent_name
+    if words == ["undo"]:
+        slash.screen.line(f"Undone: {one_line(memory.undo(agent=agent).why)}")
         return
     if words:
         hits = memory.search(" ".join(words), agent=agent)
@@ -105,23 +94,13 @@ def _memory(slash: Slash, words: list[str]) -> None:
         if not hits:
             slash.screen.line("Nothing about that.")
         return
-    text = memory.render_for(agent)
-    slash.screen.line(text or "Nothing is known about you yet.")
-
-
-def _memory_of(slash: Slash) -> Any:
-    parts = getattr(slash.agent, "parts", None)
-    return parts.memory if parts is not None else slash.talk.memory
+    slash.screen.line(memory.render_for(agent) or "Nothing is known about you yet.")
 
 
 def _budget(slash: Slash, words: list[str]) -> None:
-    agent = slash.need_agent()
-    summarization = agent.assembled.summarization
-    manifest = summarization.manifest(slash.talk.thread)
+    manifest = slash.talk.sent()
     if manifest is None:
-        from holdfast.tokens.windows import find_window
-
-        split = Budget.split(find_window(agent.model).tokens, slash.config.memory.max_injection_tokens)
+        split = Budget.split(slash.talk.window, slash.config.memory.max_injection_tokens)
         slash.screen.line(f"Nothing was sent in this process yet. The window has {split.window:,} tokens: " + _split(split))
         return
     slash.screen.line(f"{manifest.tokens:,} of {manifest.window:,} tokens were sent with the last request:")
@@ -147,40 +126,37 @@ def _history(slash: Slash, words: list[str]) -> None:
         slash.screen.line("Nothing yet.")
 
 
-def _undo(slash: Slash, words: list[str]) -> Any:
-    slash.need_agent()
+def _undo(slash: Slash, words: list[str]) -> Talk:
     records = slash.talk.history()
     asked = [number for number, record in enumerate(records) if record.role == "human"]
     if not asked:
         raise InputError("there is nothing to undo yet.")
-    new = slash.talk.branch(records[asked[-1] - 1].id) if asked[-1] > 0 else slash.agent.conversation()
+    new = slash.talk.branch(records[asked[-1] - 1].id) if asked[-1] > 0 else slash.talk.other()
     slash.screen.line(f"Back before your last message, in {new.thread}. What was said after it stays in {slash.talk.thread}.")
     return new
 
 
-def _branch(slash: Slash, words: list[str]) -> Any:
-    slash.need_agent()
+def _branch(slash: Slash, words: list[str]) -> Talk:
     new = slash.talk.branch(words[0] if words else None)
     slash.screen.line(f"Going on in {new.thread}. {slash.talk.thread} stays as it is.")
     return new
 
 
 def _threads(slash: Slash, words: list[str]) -> None:
-    for info in slash.need_agent().parts.threads.all()[:20]:
+    for info in slash.talk.threads()[:20]:
         mark = "*" if info.id == slash.talk.thread else " "
         slash.screen.line(f"{mark} {info.id}  {info.updated[:16].replace('T', ' ')}  {one_line(info.title or '(no title)', 70)}")
 
 
-def _open(slash: Slash, words: list[str]) -> Any:
-    agent = slash.need_agent()
+def _open(slash: Slash, words: list[str]) -> Talk:
+    known = [info.id for info in slash.talk.threads()]
     if not words:
         raise InputError("which thread?", hint="/threads lists them.")
-    known = [info.id for info in agent.parts.threads.all()]
     fits = [thread for thread in known if thread == words[0]] or [thread for thread in known if thread.startswith(words[0])]
     if len(fits) != 1:
         raise InputError(f"{'no' if not fits else 'more than one'} thread is called {words[0]!r}.", hint="/threads lists them.")
     slash.screen.line(f"Going on in {fits[0]}.")
-    return agent.conversation(fits[0])
+    return slash.talk.other(fits[0])
 
 
 def _title(slash: Slash, words: list[str]) -> None:
@@ -190,32 +166,24 @@ def _title(slash: Slash, words: list[str]) -> None:
 
 
 def _agents(slash: Slash, words: list[str]) -> None:
-    from holdfast.agents.settings import agent_names, load_agent
-
-    agent = slash.agent
     slash.screen.line("Agents with settings of their own (`holdfast chat --agent NAME`):")
     for name in agent_names(slash.config):
         slash.screen.line(f"  {name}  {one_line(load_agent(slash.config, name).description or '', 80)}")
-    if agent is not None:
+    kinds = slash.talk.subagents()
+    if kinds:
         slash.screen.line("Sub-agents that it can start:")
-        for type in agent.registry.values():
-            slash.screen.line(f"  {type.name}  {one_line(type.description, 80)}")
+    for name, description in kinds.items():
+        slash.screen.line(f"  {name}  {one_line(description, 80)}")
 
 
 def _files(slash: Slash, words: list[str]) -> None:
-    agent = slash.need_agent()
-    if agent.places is None:
-        raise InputError("this agent has no files.")
-    with agent.places.named(slash.talk.thread) as sandbox:
-        slash.screen.line(sandbox.files.ls("/mnt/user-data", depth=3).text or "No files yet.")
+    slash.screen.line(slash.talk.files() or "No files yet.")
 
 
 def _upload(slash: Slash, words: list[str]) -> None:
-    from holdfast.app.chat.uploading import take_files
-
     if not words:
         raise InputError("which file?", hint="/upload PATH")
-    slash.pending.extend(take_files(slash.talk, [Path(word).expanduser() for word in words]))
+    slash.pending.extend(slash.talk.upload([Path(word).expanduser() for word in words]))
     for one in slash.pending:
         slash.screen.line(f"{one.path}" + (f" and {one.markdown}" if one.markdown else "") + (f" ({one.problem})" if one.problem else ""))
     slash.screen.line("The agent is told with your next message.")

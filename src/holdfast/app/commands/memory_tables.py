@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.app.output import moment, plain, table
+from holdfast.memory.rendering import best_first
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -31,16 +34,9 @@ _LABELS = {
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
-def plain(value: str, style: str = "") -> Text:
-    """A value as it is: never markup, and no character reaches the terminal that would command it."""
-    return Text("".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in value), style)
-
-
 def draw_document(console: Console, document: Document, where: str, inherited: bool, status: Status) -> None:
     """The summaries, then the facts, best first, then what needs attention."""
-    from holdfast.memory.rendering import best_first
-
-    revision = f"revision {document.revision}" + (f", {_moment(document.updated)}" if document.updated else "")
+    revision = f"revision {document.revision}" + (f", {moment(document.updated)}" if document.updated else "")
     console.print(plain(f"{where} ({revision})", "dim"), soft_wrap=True)
     if inherited:
         console.print("This agent has learned nothing itself yet and reads the global memory.", style="yellow")
@@ -74,12 +70,12 @@ def _draw_status(console: Console, status: Status) -> None:
 
 
 def _facts(facts: Sequence[Fact]) -> Table:
-    table = _table("sure", "fact", "category", "said", "since", "id", right=("sure", "said"), wraps=("fact",))
+    rows = table("sure", "fact", "category", "said", "since", "id", right=("sure", "said"), wraps=("fact",))
     for fact in facts:
         sure = Text(f"{fact.confidence:.2f}", "yellow" if fact.status == "provisional" else "")
         said = f"{fact.confirmations}x" if fact.confirmations > 1 else ""
-        table.add_row(sure, plain(fact.content), plain(fact.category), said, _day(fact.created), plain(fact.id, "dim"))
-    return table
+        rows.add_row(sure, plain(fact.content), plain(fact.category), said, _day(fact.created), plain(fact.id, "dim"))
+    return rows
 
 
 def draw_fact(console: Console, id: str, fact: Fact | None, changes: Sequence[Change]) -> None:
@@ -88,10 +84,10 @@ def draw_fact(console: Console, id: str, fact: Fact | None, changes: Sequence[Ch
         console.print(plain(f"{id} is not in memory any more.", "yellow"))
     else:
         console.print(plain(fact.content, "bold"), soft_wrap=True)
-        table = _table("", "", wraps=("",))
+        rows = table("", "", wraps=("",))
         for label, value in _details(fact):
-            table.add_row(Text(label, "dim"), plain(value))
-        console.print(table)
+            rows.add_row(Text(label, "dim"), plain(value))
+        console.print(rows)
     draw_changes(console, changes, [], in_full=True, only=id)
 
 
@@ -101,8 +97,8 @@ def _details(fact: Fact) -> list[tuple[str, str]]:
         ("id", fact.id),
         ("category", fact.category),
         ("confidence", f"{fact.confidence:.2f}{' (unconfirmed)' if fact.status == 'provisional' else ''}"),
-        ("confirmed", f"{fact.confirmations} times{', last ' + _moment(fact.confirmed) if fact.confirmed else ''}"),
-        ("since", _moment(fact.valid_from or fact.created)),
+        ("confirmed", f"{fact.confirmations} times{', last ' + moment(fact.confirmed) if fact.confirmed else ''}"),
+        ("since", moment(fact.valid_from or fact.created)),
         ("source", fact.source),
         ("said by", origin.kind if origin.kind != "unknown" else ""),
         ("thread", origin.thread or ""),
@@ -119,10 +115,10 @@ def draw_matches(console: Console, found: Sequence[Match]) -> None:
     if not found:
         console.print("No fact fits. Try other words.")
         return
-    table = _table("fact", "because of", "id", wraps=("fact",))
+    rows = table("fact", "because of", "id", wraps=("fact",))
     for match in found:
-        table.add_row(plain(match.fact.content), plain(", ".join(match.words), "dim"), plain(match.fact.id, "dim"))
-    console.print(table)
+        rows.add_row(plain(match.fact.content), plain(", ".join(match.words), "dim"), plain(match.fact.id, "dim"))
+    console.print(rows)
 
 
 def draw_rendering(console: Console, rendering: Rendering) -> None:
@@ -143,11 +139,11 @@ def draw_changes(
         for change in changes:
             draw_change(console, change, only=only)
     else:
-        table = _table("when", "by", "what", "why", "from", "id", wraps=("what", "why"))
+        rows = table("when", "by", "what", "why", "from", "id", wraps=("what", "why"))
         for change in changes:
-            row = (_moment(change.time), change.by, _counts(change), plain(change.why), plain(change.thread or ""), plain(change.id, "dim"))
-            table.add_row(*row)
-        console.print(table)
+            row = (moment(change.time), change.by, _counts(change), plain(change.why), plain(change.thread or ""), plain(change.id, "dim"))
+            rows.add_row(*row)
+        console.print(rows)
     for one in damage:
         console.print(f"Damaged: {one.length} bytes at {one.position} ({one.reason}). Everything else can be read.", style="red")
 
@@ -155,7 +151,7 @@ def draw_changes(
 def draw_change(console: Console, change: Change, *, only: str | None = None) -> None:
     """One change with what was there before and after."""
     origin = f" from {change.thread}" if change.thread else ""
-    head = Text.assemble((_moment(change.time), "bold"), f"  {change.by}: ", plain(change.why + origin), ("  " + change.id, "dim"))
+    head = Text.assemble((moment(change.time), "bold"), f"  {change.by}: ", plain(change.why + origin), ("  " + change.id, "dim"))
     console.print(head, soft_wrap=True)
     for difference in change.differences:
         if only is None or difference.id == only:
@@ -201,22 +197,11 @@ def draw_held(console: Console, held: Sequence[Held]) -> None:
     if not held:
         console.print("Nothing is in quarantine.")
         return
-    table = _table("candidate", "why", "when", "from", "id", wraps=("candidate", "why"))
+    rows = table("candidate", "why", "when", "from", "id", wraps=("candidate", "why"))
     for one in held:
-        table.add_row(plain(one.fact.content), plain(one.why), _moment(one.time), plain(one.thread or ""), plain(one.id, "dim"))
-    console.print(table)
+        rows.add_row(plain(one.fact.content), plain(one.why), moment(one.time), plain(one.thread or ""), plain(one.id, "dim"))
+    console.print(rows)
     console.print("Accept or reject: holdfast memory review accept ID | holdfast memory review reject ID", style="dim")
-
-
-def _table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wraps, overflow="fold")
-    return table
-
-
-def _moment(time: str) -> str:
-    return time[:16].replace("T", " ")
 
 
 def _day(time: str) -> str:

@@ -1,6 +1,6 @@
 """A session told as a story: the task, how far it came, every stage with what it found, and what to do next (O1).
 
-`tell` makes a value out of the session; the terminal, Markdown and the page (`session_page.py`) are three ways to show it.
+`tell` makes a value out of the session, `story_markdown` a document of that; a terminal or a page may show it in other ways.
 """
 
 from __future__ import annotations
@@ -8,21 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError, StageRecord
 from holdfast.session.store import CheckpointBrief, Owner
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_COLOURS = {
-    **{"completed": "green", "running": "cyan", "failed": "red", "halted": "red", "interrupted": "yellow", "rejected": "red"},
-    **{"waiting": "yellow", "paused": "yellow", "skipped": "yellow", "cancelled": "yellow"},
-}
-_SIGNS = {"completed": "✓", "running": "▶", "failed": "✗", "skipped": "–", "waiting": "?", "rejected": "✗", "pending": "·"}
-_RAW_LINES = 40
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ def tell(session: Session, *, owner: Owner | None = None, checkpoints: Sequence[
     names = session.stage_names()
     chapters = tuple(_chapter(session, number, name) for number, name in enumerate(names, 1))
     done, total = len(session.completed_stages), len(names)
-    progress = f"{done} of {total} stages" if session.workflow.get("stages") else f"{_stages(done)} completed"
+    progress = f"{done} of {total} stages" if session.workflow.get("stages") else f"{stages(done)} completed"
     headline = f"{status}: {progress}" + (f", now at {session.current_stage}" if session.current_stage and done < total else "")
     facts = [
         ("Topic", session.topic_tag),
@@ -139,81 +129,9 @@ def _lineage(lineage: Mapping[str, Any] | None) -> str:
     return f"{lineage.get('from', '?')}" + (f", recovery point {point}" if point else f", revision {lineage.get('revision', '?')}")
 
 
-# On a terminal
-
-
-def draw_story(console: Console, story: Story) -> None:
-    """Tell it on a terminal."""
-    from rich.text import Text
-
-    from holdfast.app.memory_tables import plain
-
-    def line(*parts: Any, indent: int = 0) -> None:
-        text = Text(" " * indent)
-        for part in parts:
-            text.append_text(part if isinstance(part, Text) else plain(str(part).replace("\n", "\n" + " " * indent)))
-        console.print(text, soft_wrap=True)
-
-    line(plain(story.session.workflow_id, "bold"), "  ", plain(story.headline, _COLOURS.get(story.status, "")))
-    if story.session.task:
-        line(story.session.task)
-    for name, value in story.facts:
-        line(plain(f"{name}: ", "dim"), value)
-    for chapter in story.chapters:
-        console.print()
-        head = f"{_SIGNS.get(chapter.status, '·')} {chapter.number}. {chapter.name}"
-        aside = ", ".join([chapter.status if chapter.status != "completed" else "", *chapter.facts]).strip(", ")
-        line(plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()), plain(f"  {aside}" if aside else "", "dim"))
-        for mark, text in _chapter_lines(chapter):
-            line(plain(mark, "dim"), text, indent=3)
-    if story.error is not None:
-        console.print()
-        line(plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red"), story.error.message)
-        for text in _error_lines(story.error):
-            line(text, indent=3)
-    if story.checkpoints:
-        console.print()
-        names = ", ".join(f"{point.name} ({_stages(point.completed)})" for point in story.checkpoints[-8:])
-        line(plain("Recovery points: ", "dim"), names)
-    if story.next_steps:
-        console.print()
-        line(plain("Next: ", "bold"), "   or   ".join(story.next_steps))
-
-
-def _chapter_lines(chapter: Chapter) -> list[tuple[str, str]]:
-    """What is said of a stage, line by line, each with its mark."""
-    lines: list[tuple[str, str]] = []
-    output = chapter.output
-    if output is not None:
-        lines.append(("", output.summary))
-        for finding in output.key_findings:
-            doubt = {True: "", False: "  NOT FOUND IN ITS SOURCE", None: ""}[finding.grounded]
-            lines.append(("• ", f"{finding.fact}  [{finding.source}]{doubt}"))
-        lines += [("→ ", text) for text in output.next_stage_recommendations]
-        if output.data is not None:
-            lines.append(("data ", _clipped(json.dumps(output.data, ensure_ascii=False, default=str), 600)))
-        if output.raw_data_refs:
-            lines.append(("raw ", ", ".join(output.raw_data_refs)))
-    lines += [("left out ", text) for text in chapter.evicted]
-    lines += [("failed ", text) for text in chapter.failures]
-    return lines
-
-
-def _error_lines(error: SessionError) -> list[str]:
-    lines = [f"- {problem}" for problem in error.problems]
-    if error.raw_output is not None:
-        raw = raw_text(error.raw_output).splitlines()
-        lines += ["What it wrote:", *(f"| {text}" for text in raw[:_RAW_LINES])]
-        lines += [f"| ... {len(raw) - _RAW_LINES} more lines"] if len(raw) > _RAW_LINES else []
-    return [*lines, *([error.hint] if error.hint else [])]
-
-
 def raw_text(value: Any) -> str:
     """The raw output of a stage as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-
-
-# As Markdown
 
 
 def story_markdown(story: Story) -> str:
@@ -271,11 +189,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
-
-
-def _stages(count: int) -> str:
+def stages(count: int) -> str:
+    """So many stages, in words."""
     return "1 stage" if count == 1 else f"{count} stages"
 
 

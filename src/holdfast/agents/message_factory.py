@@ -9,10 +9,8 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, To
 
 from holdfast.context.view import MARK, marks_of
 
-_TEXT_BLOCKS = ("text", "input_text", "output_text")
 
-
-class LangChainForge:
+class LangChainMessages:
     """Makes LangChain messages. What it changes is a copy: message objects are never edited in place."""
 
     def summary(self, text: str, *, id: str, role: Literal["human", "system"], marks: Mapping[str, Any]) -> BaseMessage:

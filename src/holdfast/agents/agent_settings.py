@@ -50,9 +50,9 @@ class _File(Section):
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How one agent differs from the lead agent. None means: as the configuration says."""
+    """How one agent differs from the lead agent; without a name it is the lead agent itself. None means: as the configuration says."""
 
-    name: str
+    name: str | None = None
     description: str = ""
     prompt: str = ""
     """Its own words: `prompt:` and SOUL.md."""

@@ -1,0 +1,202 @@
+"""One turn of a conversation: `TurnRunner` runs it on the agents' loop for sync and async callers, `TurnReader` makes events of its stream.
+
+A turn holds a lock of its thread, so that a second one is refused, in this process and in others. Whoever waits for it may cancel it, and
+who leaves the loop over its events cancels it too: the turn is over before they go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+
+from holdfast.agents.middleware.approval import approval_of
+from holdfast.context.view import marks_of
+from holdfast.durable.disk import REAL, Disk, make_folders
+from holdfast.durable.lock import Lock
+from holdfast.errors import Locked
+from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+
+if TYPE_CHECKING:
+    from holdfast.agents.loop_thread import LoopThread
+
+_END: Final = None
+_Put = Callable[[TurnEvent | BaseException | None], None]
+Work = Callable[[Callable[[TurnEvent], None]], Coroutine[Any, Any, None]]
+"""What a turn does: a coroutine function that is given where to tell its events."""
+
+
+class TurnRunner:
+    """Runs the turns of one thread, one at a time, on the agents' loop. Safe for many threads."""
+
+    def __init__(self, thread: str, folder: Path, loop: LoopThread, *, disk: Disk = REAL) -> None:
+        self._thread, self._folder, self._loop, self._disk = thread, folder, loop, disk
+        self._lock = threading.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def watch(self, work: Work) -> Iterator[TurnEvent]:
+        """Run a turn, and iterate over its events until it ends. Leaving the loop early cancels it."""
+        events: queue.SimpleQueue[TurnEvent | BaseException | None] = queue.SimpleQueue()
+        self._begin(work, events.put)
+        ended = False
+        try:
+            while (event := events.get()) is not _END:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+            ended = True
+        finally:
+            if not ended:  # the caller has left, or an error is on its way to them: the turn is over before they go on
+                self.cancel()
+                while events.get() is not _END:
+                    pass
+
+    async def awatch(self, work: Work) -> AsyncIterator[TurnEvent]:
+        """As `watch`, for async callers."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[TurnEvent | BaseException | None] = asyncio.Queue()
+
+        def put(event: TurnEvent | BaseException | None) -> None:
+            with suppress(RuntimeError):  # the caller's loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        await asyncio.to_thread(self._begin, work, put)
+        ended = False
+        try:
+            while (event := await events.get()) is not _END:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+            ended = True
+        finally:
+            if not ended:
+                self.cancel()
+                while await events.get() is not _END:
+                    pass
+
+    def cancel(self) -> None:
+        """Stop the turn that is under way, at once."""
+        self._stopped = True  # for a turn that was begun and is not running yet
+        if (task := self._task) is not None:
+            with suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                self._loop.loop.call_soon_threadsafe(task.cancel)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Held inside the `with`: no turn runs meanwhile, in any process. Locked if one does."""
+        lock = self._acquire()
+        try:
+            yield
+        finally:
+            self._release(lock)
+
+    def _begin(self, work: Work, put: _Put) -> None:
+        """Start the turn; `put` is called on the loop's thread with every event, an error if there is one, and None at the end."""
+
+        async def run() -> None:
+            self._task = asyncio.current_task()
+            try:
+                if self._stopped and self._task is not None:
+                    self._task.cancel()
+                await work(put)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the events are waited for
+                put(error)
+            finally:
+                self._task = None
+                self._release(lock)
+                put(_END)
+
+        lock = self._acquire()
+        self._stopped = False
+        try:
+            self._loop.submit(run())
+        except BaseException:
+            self._release(lock)
+            raise
+
+    def _acquire(self) -> Lock:
+        """The right to a turn, among the threads of this process and among processes."""
+        make_folders(self._disk, str(self._folder))
+        lock = Lock(self._folder / "turn.lock", timeout=0.0)
+        if not self._lock.acquire(blocking=False):
+            raise Locked(f"a turn of {self._thread} is under way.", path=lock.path, owner="this process", hint="Wait for it, or cancel it.")
+        try:
+            lock.acquire()
+        except BaseException:
+            self._lock.release()
+            raise
+        return lock
+
+    def _release(self, lock: Lock) -> None:
+        lock.release()
+        self._lock.release()
+
+
+@dataclass
+class TurnReader:
+    """Makes the events of one turn from what LangGraph streams, in the modes `messages`, `updates` and `custom`.
+
+    Nothing is told twice: an answer that came in tokens is not repeated whole.
+    """
+
+    said: str = ""
+    """What the model has said since its last tool call."""
+    partial: str = ""
+    """The part of an answer that is not in the state yet."""
+    ended: str | None = None
+    approvals: list[Approval] = field(default_factory=list)
+    artifacts: list[str] = field(default_factory=list)
+    _heard: set[str] = field(default_factory=set)
+
+    def read(self, mode: str, part: Any) -> Iterator[TurnEvent]:
+        """The events in one piece of the stream."""
+        if mode == "messages":
+            yield from self._piece(*part)
+        elif mode == "updates":
+            yield from self._updates(part)
+        elif isinstance(part, Mapping) and str(part.get("type", "")).startswith("task_"):
+            yield Subagent(part)
+
+    def _piece(self, message: BaseMessage, about: Mapping[str, Any]) -> Iterator[TurnEvent]:
+        if about.get("langgraph_node") != "model" or not isinstance(message, AIMessage):
+            return
+        whole = not isinstance(message, AIMessageChunk)
+        id = str(message.id)
+        if whole and id in self._heard:
+            return
+        self._heard.add(id)
+        if text := message.text:
+            self.partial += text
+            yield Token(text)
+
+    def _updates(self, part: Mapping[str, Any]) -> Iterator[TurnEvent]:
+        for node, update in part.items():
+            if node == "__interrupt__":
+                self.approvals = [one for found in update if (one := approval_of(found.id, found.value)) is not None]
+                yield ApprovalNeeded(tuple(self.approvals))
+                continue
+            for values in update if isinstance(update, list) else [update]:
+                if not isinstance(values, Mapping):
+                    continue
+                self.artifacts += [path for path in values.get("artifacts") or () if path not in self.artifacts]
+                messages = values.get("messages")
+                for message in messages if isinstance(messages, list) else ():
+                    yield from self._message(node, message)
+
+    def _message(self, node: str, message: Any) -> Iterator[TurnEvent]:
+        if node == "model" and isinstance(message, AIMessage):
+            self.partial = ""
+            self.said = message.text
+            self.ended = marks_of(message).get("ended")
+            for call in message.tool_calls:
+                yield ToolCalled(str(call["id"]), call["name"], call["args"])
+        elif node == "tools" and isinstance(message, ToolMessage):
+            yield ToolFinished(message.tool_call_id, str(message.name or ""), message.status, message.text)

@@ -1,0 +1,173 @@
+"""`holdfast doctor`, `import`, `backup` and `prune`: look at an installation, take one over, copy it, keep it small."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast import deerflow as deerflow_files
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.backup import Backup
+    from holdfast.health import Check
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_MARKS = {"good": "[green]ok[/]  ", "note": "[yellow]note[/]", "bad": "[red]bad[/] "}
+
+
+@app.command(epilog="Example: holdfast doctor --json")
+def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Look at versions, configuration, model, base directory, sandbox, stores and disk. Exits with 1 when something is bad."""
+    from holdfast.health import examine
+
+    try:
+        with open_harness(config) as harness:
+            checks = examine(harness)
+    except ConfigError as error:
+        checks = examine(error)
+    show([vars(check) for check in checks], lambda console: _draw_checks(console, checks), as_json=as_json)
+    if any(check.state == "bad" for check in checks):
+        raise typer.Exit(1)
+
+
+def _draw_checks(console: Console, checks: list[Check]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("state", "about", "text"):
+        table.add_column(column, overflow="fold", no_wrap=column != "text")
+    for check in checks:
+        table.add_row(_MARKS[check.state], f"[bold]{escape(check.about)}[/]", escape(check.text))
+    console.print(table)
+
+
+importing = typer.Typer(
+    help="Take over memory and configuration from another installation.",
+    epilog="Example: holdfast import deerflow ~/deer-flow --dry-run",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+app.add_typer(importing, name="import")
+
+
+@importing.callback()
+def take_over() -> None:
+    """Take over memory and configuration from another installation."""
+
+
+@importing.command(epilog="Example: holdfast import deerflow ~/deer-flow --dry-run")
+def deerflow(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder: the one with config.yaml, or its .deer-flow folder.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over and write nothing.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take over memory (global, per agent, per user folder) and config from DeerFlow, once, without changing it."""
+    with open_harness(config) as harness:
+        loaded = harness.config
+        target = loaded.file or loaded.base.parent / "config.yaml"
+        found = deerflow_files.plan(folder.expanduser(), base=loaded.base, config_target=target, keep_config=loaded.file is not None)
+        if not dry_run:
+            deerflow_files.apply(found, clock=harness.clock)
+    value = {
+        "source": found.source,
+        "base": found.base,
+        "written": not dry_run,
+        "files": [{"kind": s.kind, "source": s.source, "target": s.target, "facts": s.facts} for s in found.steps],
+        "already_there": found.same,
+        "conflicts": found.conflicts,
+        "unreadable": [{"file": path, "why": why} for path, why in found.unreadable],
+        "notes": found.notes,
+    }
+    show(value, lambda console: _draw_import(console, found, dry_run), as_json=as_json)
+    if found.unreadable or (dry_run and found.conflicts):
+        raise typer.Exit(1)
+
+
+def _draw_import(console: Console, found: deerflow_files.Plan, dry_run: bool) -> None:
+    word = "would write" if dry_run else "wrote"
+    for step in found.steps:
+        facts = f" ({step.facts} facts)" if step.kind == "memory" else ""
+        console.print(f"{word} {step.target}{facts}  from {step.source}", markup=False)
+    for path in found.same:
+        console.print(f"already there: {path}", markup=False)
+    for path in found.conflicts:
+        console.print(f"in the way: {path} holds something else", markup=False)
+    for path, why in found.unreadable:
+        console.print(f"not taken over: {path}: {why}", markup=False)
+    for note in found.notes:
+        console.print(note, markup=False)
+    if not (found.steps or found.conflicts):
+        console.print("There is nothing new to take over.")
+
+
+@app.command(epilog="Example: holdfast backup --to ~/backups")
+def backup(
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the copy is put, under a name with the time.")] = Path(),
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy all state, as it is at one moment. To restore, let HOLDFAST_HOME name the copy, or put it in the place of the base directory."""
+    from holdfast.backup import back_up
+
+    with open_harness(config) as harness:
+        done = back_up(harness, to.expanduser())
+    value: dict[str, Any] = {
+        "path": str(done.copy.path),
+        "files": len(done.copy.files),
+        "bytes": done.copy.bytes,
+        "left_out": dict(done.copy.left_out),
+        "elsewhere": done.elsewhere,
+    }
+    show(value, lambda console: _draw_backup(console, done), as_json=as_json)
+
+
+def _draw_backup(console: Console, done: Backup) -> None:
+    console.print(f"{len(done.copy.files):,} files, {done.copy.bytes:,} bytes, in {done.copy.path}", soft_wrap=True)
+    for name, why in done.copy.left_out:
+        console.print(f"left out: {name} ({why})", style="yellow", markup=False)
+    for what in done.elsewhere:
+        console.print(f"not in it: {what}; use its own backup.", style="yellow", markup=False)
+
+
+@app.command(epilog="Example: holdfast prune --dry-run --sessions 90")
+def prune(
+    sessions: Annotated[
+        int | None, typer.Option("--sessions", min=0, metavar="DAYS", help="Ended sessions. Default: session.retain_days; else all stay.")
+    ] = None,
+    subagents: Annotated[
+        int | None, typer.Option("--subagents", min=0, metavar="DAYS", help="Threads of sub-agents. Default: subagents.retain_days.")
+    ] = None,
+    checkpoints: Annotated[
+        int | None, typer.Option("--recovery-points", min=1, metavar="N", help="Keep the newest N recovery points of each session.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove ended sessions and sub-agents that are too old, and give their space back. Conversations of yours are never removed."""
+    from holdfast import retention
+
+    with open_harness(config) as harness:
+        done = retention.prune(harness, session_days=sessions, subagent_days=subagents, recovery_points=checkpoints, dry_run=dry_run)
+    value = {"dry_run": dry_run, **asdict(done)}
+    show(value, lambda console: _draw_pruned(console, value), as_json=as_json)
+
+
+def _draw_pruned(console: Console, value: dict[str, Any]) -> None:
+    would = "would go" if value["dry_run"] else "removed"
+    for what, names in (("sessions", value["sessions"]), ("sub-agents", value["subagents"])):
+        console.print(f"{len(names)} {what} {would}" + (f": {', '.join(names[:10])}" if names else "."), markup=False, soft_wrap=True)
+    if value["recovery_points"]:
+        console.print(f"{value['recovery_points']} recovery points {would}.")
+    for name in value["kept"]:
+        console.print(f"{name} stays: somebody runs it.", markup=False)

@@ -1,0 +1,300 @@
+"""`holdfast run`, `resume`, `cancel`, `approve` and `reject`: sessions of workflows that run (O1, W1, W6, W14, W19)."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show
+from holdfast.app.progress import Progress
+from holdfast.config.reading import plain_value
+from holdfast.errors import InputError
+from holdfast.session.output import output_json
+from holdfast.workflow import control
+from holdfast.workflow.control import result_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.session.state import Session
+    from holdfast.session.store import SessionStore
+    from holdfast.workflow.definition import Workflow
+    from holdfast.workflow.launcher import Launcher
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_EXIT_CODES = {"completed": 0, "halted": 4, "paused": 5, "cancelled": 130}
+"""How the program ends: 5 says that a person is to decide."""
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+SessionConfigOption = Annotated[
+    Path | None, typer.Option("--session-config", metavar="FILE", help="Settings of this session alone: `session:` and `memory:`.")
+]
+KnowledgeOption = Annotated[
+    str | None, typer.Option("--knowledge", "-k", metavar="PATH", help="A knowledge store in place of the configured one.")
+]
+RememberOption = Annotated[
+    bool, typer.Option("--remember/--no-remember", help="Whether long-term memory is looked up before and added to after.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="NAME", help="A model of config.yaml for the stages that name none.")
+]
+
+
+@app.command(epilog='Examples: holdfast run workflow.yaml | holdfast run workflow.yaml --task "Which store is fastest?" --set region=eu')
+def run(
+    file: Annotated[Path, typer.Argument(help="The workflow, a YAML file with `id` and `stages`.")],
+    task: Annotated[str | None, typer.Option("--task", "-t", help="The task. Default: the one of the file.")] = None,
+    model: ModelOption = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter; may be given again.")] = None,
+    session_config: SessionConfigOption = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The id of the session. Default: made from the workflow's id and the date.")
+    ] = None,
+    knowledge: KnowledgeOption = None,
+    remember: RememberOption = True,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a workflow. Ctrl-C stops it cleanly, and whatever stops it, `holdfast resume` goes on from the last completed stage.
+
+    Ends with 0 when it is completed, 4 when it halted, 5 when it waits for a person, 130 when it was stopped.
+    """
+    parameters = dict(_parameter(one) for one in settings or ())
+    _launch(
+        lambda launcher: launcher.run(file, task=task, parameters=parameters, session_id=id),
+        config=config,
+        session_config=session_config,
+        model=model,
+        knowledge=knowledge,
+        remember=remember,
+        as_json=as_json,
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """`name=value` as a parameter; a value that looks like a number or true and false is one."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise InputError(f"{text!r} is no parameter.", hint="Write it as NAME=VALUE.")
+    return name.strip(), plain_value(value.strip())
+
+
+@app.command(epilog="Example: holdfast resume research-2026-04-19-001")
+def resume(
+    id: Annotated[str, typer.Argument(help="The id of the session; `holdfast sessions` lists them.")],
+    workflow: Annotated[
+        Path | None, typer.Option("--workflow", "-w", metavar="FILE", help="The workflow, where the session does not say which it was.")
+    ] = None,
+    accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Go on although the workflow file has changed since.")] = False,
+    as_started: Annotated[
+        bool, typer.Option("--as-started", help="Go on with the workflow as it was, whatever the file says now.")
+    ] = False,
+    model: ModelOption = None,
+    session_config: SessionConfigOption = None,
+    knowledge: KnowledgeOption = None,
+    remember: RememberOption = True,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a session. Completed stages do not run again; the interrupted one starts from its beginning."""
+    _launch(
+        lambda launcher: launcher.resume(id, workflow=workflow, accept_changes=accept_changes, as_started=as_started),
+        config=config,
+        session_config=session_config,
+        model=model,
+        knowledge=knowledge,
+        remember=remember,
+        as_json=as_json,
+    )
+
+
+@app.command(epilog="Example: holdfast approve research-2026-04-19-001 synthesis")
+def approve(
+    id: Annotated[str, typer.Argument(help="The id of the session.")],
+    stage: Annotated[str | None, typer.Argument(help="The stage. Default: the only one that waits.")] = None,
+    later: Annotated[bool, typer.Option("--later", help="Only note the approval; `holdfast resume` goes on.")] = False,
+    model: ModelOption = None,
+    session_config: SessionConfigOption = None,
+    knowledge: KnowledgeOption = None,
+    remember: RememberOption = True,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Agree with what a stage wrote. The session goes on at once."""
+    with _sessions(config, session_config) as store:
+        session = control.approve(store, id, stage)
+    if later or session.status == "paused":
+        value = {"session": id, "status": session.status, "approved": stage}
+        say(value, f"Approved. Session {id} is {session.status}.", as_json=as_json)
+        return
+    _launch(
+        lambda launcher: launcher.resume(id),
+        config=config,
+        session_config=session_config,
+        model=model,
+        knowledge=knowledge,
+        remember=remember,
+        as_json=as_json,
+    )
+
+
+@app.command(epilog='Example: holdfast reject research-2026-04-19-001 synthesis --why "The second figure has no source"')
+def reject(
+    id: Annotated[str, typer.Argument(help="The id of the session.")],
+    stage: Annotated[str | None, typer.Argument(help="The stage. Default: the only one that waits.")] = None,
+    why: Annotated[str, typer.Option("--why", help="The reason; the stage is told it when it runs again.")] = "",
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Refuse what a stage wrote. The session halts; `holdfast resume` runs the stage again with the reason."""
+    with _sessions(config, session_config) as store:
+        session = control.reject(store, id, stage, why=why)
+    refused = session.error.stage if session.error is not None else stage
+    value = {"session": id, "status": session.status, "rejected": refused, "why": why}
+    say(value, f"Rejected {refused}. `holdfast resume {id}` runs it again.", as_json=as_json)
+
+
+@app.command(epilog="Example: holdfast cancel research-2026-04-19-001")
+def cancel(
+    id: Annotated[str, typer.Argument(help="The id of the session.")],
+    wait: Annotated[float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait until it has stopped.")] = 10.0,
+    session_config: SessionConfigOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a session at once. What is completed is kept, and `holdfast resume` goes on."""
+    with _sessions(config, session_config) as store:
+        session = control.cancel(store, id, wait=wait)
+    stopped = session.status != "running"
+    line = f"Session {id} is {session.status}." if stopped else f"Session {id} was asked to stop and has not stopped yet."
+    say({"session": id, "status": session.status, "stopped": stopped}, line, as_json=as_json)
+    if not stopped:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _sessions(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
+    """The store, for a command that changes a session without running it."""
+    with open_harness(config) as harness, closing(harness.open_sessions(session_config)) as store:
+        yield store
+
+
+def _launch(
+    work: Callable[[Launcher], Session],
+    *,
+    config: Path | None,
+    session_config: Path | None,
+    model: str | None,
+    knowledge: str | None,
+    remember: bool,
+    as_json: bool,
+) -> None:
+    """Run or resume a session, show how it goes, and end with the exit code of how it ended."""
+    place: list[Path | None] = []
+    with open_harness(config) as harness, ExitStack() as opened:
+        if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
+            logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
+        stop, progress = opened.enter_context(_stopping()), opened.enter_context(Progress(harness.bus, quiet=as_json))
+
+        def started(session: Session, workflow: Workflow, file: Path | None) -> None:
+            place.append(file)
+            if not as_json:
+                typer.echo(f"Session {session.workflow_id}" + (f": {file}" if file else ""))
+            progress.begin(session, workflow)
+
+        session = work(
+            harness.launcher(
+                session_config=session_config,
+                knowledge=opened.enter_context(harness.open_knowledge(knowledge)) if knowledge is not None else None,
+                remember=remember,
+                model=model,
+                stop=stop,
+                started=started,
+            )
+        )
+    _report(session, place[0] if place else None, as_json=as_json)
+    raise typer.Exit(_EXIT_CODES[session.status])
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Ctrl-C, and being told to end, stop the session cleanly; a second Ctrl-C ends the program at once. Both can be resumed."""
+    stop = threading.Event()
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    known = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, asked) for number in known}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(session: Session, file: Path | None, *, as_json: bool) -> None:
+    """Say how it ended, where everything is, and what to do next."""
+    steps = _next_steps(session)
+    value = {
+        "session": session.workflow_id,
+        "status": session.status,
+        "file": str(file) if file else None,
+        "completed_stages": list(session.completed_stages),
+        "current_stage": session.current_stage,
+        "error": _error(session),
+        "result": {name: output_json(output) for name, output in result_of(session).items()},
+        "next": steps,
+    }
+
+    def draw(console: Console) -> None:
+        console.print()
+        if session.status == "completed":
+            for name, output in result_of(session).items():
+                console.print(f"{name} (confidence {output.confidence})", style="bold", markup=False)
+                console.print(output.summary, markup=False, soft_wrap=True)
+        if session.error is not None:
+            console.print(f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}", markup=False)
+        console.print(
+            f"Session {session.workflow_id} is {session.status}." + (f" File: {file}" if file else ""), markup=False, soft_wrap=True
+        )
+        for step in steps:
+            console.print(f"  {step}", markup=False, soft_wrap=True)
+
+    show(value, draw, as_json=as_json)
+
+
+def _error(session: Session) -> dict[str, Any] | None:
+    error = session.error
+    if error is None:
+        return None
+    return {"stage": error.stage, "kind": error.kind, "message": error.message, "problems": list(error.problems), "hint": error.hint}
+
+
+def _next_steps(session: Session) -> list[str]:
+    """What a person can do now, as commands."""
+    name, stage = session.workflow_id, session.current_stage or ""
+    if session.status == "paused":
+        return [f"holdfast approve {name} {stage}", f'holdfast reject {name} {stage} --why "..."', f"holdfast session show {name}"]
+    if session.status == "cancelled":
+        return [f"holdfast resume {name}"]
+    if session.status == "halted":
+        kind = session.error.kind if session.error is not None else ""
+        mend = [f"holdfast session fix {name} {stage}"] if kind in ("malformed_output", "low_confidence", "rejected") else []
+        return [*mend, f"holdfast resume {name}"]
+    return []

@@ -1,0 +1,142 @@
+"""What an installation is made of and what state it is in, for `holdfast doctor` and the API. Writes nothing but a probe file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast import __version__
+from holdfast.durable.probe import probe
+from holdfast.errors import ConfigError, StorageError
+from holdfast.models.choice import pick
+from holdfast.sandbox.bubblewrap import unavailable_because
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import Config
+    from holdfast.harness import Harness
+
+State = Literal["good", "note", "bad"]
+_PACKAGES = ("pydantic", "ruamel.yaml", "rs-bpe", "langchain", "langchain-core", "langgraph", "langchain-openai", "xllamacpp")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    about: str
+    state: State
+    text: str
+    detail: Any = None
+
+
+def examine(harness: Harness | ConfigError) -> list[Check]:
+    """Versions, packages, configuration, model, base directory, stores, sandbox and disk. Without a configuration, what can be seen."""
+    found = [_versions(), *_packages()]
+    if isinstance(harness, ConfigError):
+        return [*found, Check("configuration", "bad", str(harness)), _sandbox()]
+    config = harness.config
+    return [*found, _configuration(config), _model(config), _base(config), *_stores(harness), _sandbox(), *_disk(harness.base)]
+
+
+def _versions() -> Check:
+    python = platform.python_version()
+    state: State = "good" if sys.version_info >= (3, 11) else "bad"
+    where = "" if sys.platform == "linux" else " Linux is the full platform; what needs it is switched off here."
+    return Check("versions", state, f"holdfast {__version__}, Python {python}, {platform.system()} {platform.release()}.{where}")
+
+
+def _packages() -> list[Check]:
+    found, missing = [], []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    findings = [Check("packages", "good", ", ".join(found))]
+    if missing:
+        findings.append(
+            Check("packages", "note", f"not installed: {', '.join(missing)} (optional; `pip install 'holdfast[agents,local]'`)")
+        )
+    return findings
+
+
+def _configuration(config: Config) -> Check:
+    where = str(config.file) if config.file else "no config.yaml, every setting is a default"
+    if not config.warnings:
+        return Check("configuration", "good", where)
+    return Check("configuration", "note", f"{where}: {len(config.warnings)} notices, see `holdfast config check`")
+
+
+def _model(config: Config) -> Check:
+    choice = pick(config)
+    detail = [{"what": one.what, "usable": one.usable, "seen": one.seen} for one in choice.considered]
+    return Check("model", "good" if choice.name else "note", choice.why, detail)
+
+
+def _base(config: Config) -> Check:
+    base = config.base
+    if not base.exists():
+        parent = next(folder for folder in base.parents if folder.exists())
+        if os.access(parent, os.W_OK):
+            return Check("base directory", "note", f"{base} is not there yet; it is made when something is stored ({config.base_source}).")
+        return Check("base directory", "bad", f"{base} cannot be made: {parent} is not writable. Set HOLDFAST_HOME to a folder that is.")
+    if not base.is_dir():
+        return Check("base directory", "bad", f"{base} is not a folder. Set HOLDFAST_HOME to one.")
+    if not os.access(base, os.W_OK):
+        return Check("base directory", "bad", f"{base} is not writable. Give yourself the right, or set HOLDFAST_HOME.")
+    return Check("base directory", "good", f"{base} ({config.base_source})")
+
+
+def _stores(harness: Harness) -> list[Check]:
+    config, findings = harness.config, _memory(harness)
+    threads = config.base / "threads"
+    if threads.is_dir():
+        findings.append(Check("threads", "good", f"{sum(1 for folder in threads.iterdir() if folder.is_dir())} in {threads}"))
+    aside = sorted(config.base.rglob("*.damaged-*")) if config.base.is_dir() else []
+    if aside:
+        findings.append(Check("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}"))
+    return findings
+
+
+def _memory(harness: Harness) -> list[Check]:
+    try:
+        status, where = harness.memory.status(), harness.memory.store.where()
+    except (StorageError, ConfigError) as error:
+        return [Check("memory", "bad", str(error))]
+    counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
+    said = f"facts: {counts}" if counts else "no facts yet"
+    said += f"; {status.waiting} conversations wait to be learned from" if status.waiting else ""
+    said += f"; {status.held} facts wait for `holdfast memory review`" if status.held else ""
+    said += f"; kept in {where}" if status.storage.kind == "postgres" else ""
+    findings = [Check("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
+    findings += [Check("memory", "note", f"set aside because it could not be read: {place}") for place in status.storage.set_aside]
+    if status.given_up:
+        findings.append(Check("memory", "note", f"{status.given_up} conversations could not be learned from (`holdfast memory retry`)"))
+    if status.storage.state != "good":
+        findings.append(Check("memory", "bad", status.storage.message))
+    return findings
+
+
+def _sandbox() -> Check:
+    reason = unavailable_because()  # tries it out: a bubblewrap that is installed may still be forbidden here
+    if reason is not None:
+        return Check("sandbox", "note", f"bash is off: {reason} (Debian: apt-get install bubblewrap)")
+    return Check("sandbox", "good", f"commands run in bubblewrap ({shutil.which('bwrap')})")
+
+
+def _disk(base: Path) -> list[Check]:
+    place = next(folder for folder in (base, *base.parents) if folder.is_dir())
+    found = probe(place)
+    sync = f"fsync {found.fsync_ms:.2f} ms" if found.fsync_ms is not None else "fsync not measured"
+    text = f"{found.file_system}, {sync}, {found.free_bytes / 2**30:.1f} GiB free, openat2 {'there' if found.openat2 else 'missing'}"
+    findings = [Check("disk", "good", text, vars(found))]
+    findings += [Check("disk", "note", doubt) for doubt in found.doubts]
+    if found.free_bytes < 100 * 2**20:
+        findings.append(Check("disk", "bad", "less than 100 MiB are free"))
+    return findings

@@ -1,0 +1,237 @@
+"""A conversation without any model: what is known is looked up and shown word for word, and the answer says so.
+
+Keeps the protocol `Talk`, so that `holdfast chat` and the API work on a bare machine. What the user says is kept in the archive and
+learned from by the rules, like in any conversation. Needs no LangChain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.context.archive import FileArchive, check_thread
+from holdfast.context.records import MessageRecord, records_of
+from holdfast.context.view import PlainMessage
+from holdfast.errors import HoldfastError, InputError
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
+from holdfast.extract.passages import Source
+from holdfast.extract.selection import select
+from holdfast.ids import IdSource, RandomIds
+from holdfast.knowledge.opening import open_knowledge
+from holdfast.memory.filtering import turns_of
+from holdfast.memory.service import MemoryService
+from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
+from holdfast.tokens.counter import open_counter
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import Config
+    from holdfast.context.manifest import Manifest
+    from holdfast.context.window import Prepared
+    from holdfast.knowledge.store import KnowledgeStore
+    from holdfast.sandbox.uploads import Upload
+
+_NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
+_NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
+_ROOM = 400
+_HINT = "`holdfast models list` says what there is."
+_OTHERS = 20  # further conversations that are looked through, the newest first
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found, and where."""
+
+    text: str
+    source: str
+    kind: Literal["memory", "history", "knowledge"]
+
+
+class ExtractiveConversation:
+    """One thread, answered by extraction. Deterministic: the same question over the same state gives the same answer."""
+
+    def __init__(
+        self,
+        config: Config,
+        thread: str | None = None,
+        *,
+        agent: str | None = None,
+        memory: MemoryService | None = None,
+        archive: FileArchive | None = None,
+        knowledge: Callable[[], KnowledgeStore] | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        """`knowledge` opens the records when they are first asked for. What is given stays the caller's to close."""
+        self._clock, self._ids, self._bus = clock or SystemClock(), ids or RandomIds(), bus or process_bus
+        self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
+        self.agent_name = agent
+        self._config, self._opened = config, ExitStack()
+        self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
+        self.memory = memory or self._opened.enter_context(
+            closing(MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus))
+        )
+        self._knowledge = knowledge or cache(self._open_knowledge)
+        self._count = open_counter(bus=self._bus).count_text
+
+    def _open_knowledge(self) -> KnowledgeStore:
+        return self._opened.enter_context(open_knowledge(self._config, clock=self._clock, bus=self._bus))
+
+    @property
+    def described(self) -> str:
+        """With whom one talks, in a few words."""
+        return "without a model: answers are looked up in memory, history and knowledge"
+
+    def send(self, text: Content) -> Iterator[TurnEvent]:
+        """Say something; the events are those of a conversation with a model."""
+        said = text if isinstance(text, str) else "\n".join(str(block.get("text", "")) for block in text)
+        if not said.strip():
+            raise InputError("there is nothing in the message.", hint="Write at least one word.")
+        return self._answered(said)
+
+    async def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
+        """As `send`, for async callers."""
+        for event in self.send(text):
+            yield event
+
+    def ask(self, text: str) -> str:
+        """Say something and get the answer."""
+        return "".join(event.text for event in self.send(text) if isinstance(event, Ended))
+
+    def cancel(self) -> None:
+        """There is nothing to stop: an answer is there at once."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Never: an answer is there at once."""
+        return False
+
+    def approvals(self) -> tuple[Approval, ...]:
+        """None: nothing is called."""
+        return ()
+
+    def findings(self, question: str) -> list[Finding]:
+        """What is known about a question: facts about the user, what was said before, and records."""
+        facts = [Finding(match.fact.content, "memory", "memory") for match in self.memory.search(question, self.agent_name, top_k=5)]
+        return [*facts, *self._said(question), *self._records(question)]
+
+    def history(self) -> list[MessageRecord]:
+        """Everything that was said."""
+        return self.archive.messages(self.thread)
+
+    @property
+    def title(self) -> str:
+        """The first words of the conversation."""
+        first = next((record.text for record in self.history() if record.role == "human"), "")
+        words = first.split()
+        return " ".join(words[: self._config.title.max_words])[: self._config.title.max_chars]
+
+    @title.setter
+    def title(self, title: str) -> None:
+        raise _needs_model()
+
+    def wait_for_title(self, timeout: float | None = None) -> str:
+        """The title, at once."""
+        return self.title
+
+    def newest_thread(self) -> str | None:
+        """The conversation that was used last, if there is one."""
+        found = max((self.archive.stats(name) for name in self.archive.threads()), key=lambda stats: stats.last, default=None)
+        return found.thread if found is not None else None
+
+    # what needs a model: InputError says so
+
+    def decide(self, decisions: Mapping[str, Decision] | Decision) -> Iterator[TurnEvent]:
+        """Nothing waits here for a decision."""
+        raise InputError("no call waits for a decision.")
+
+    def resume(self) -> Iterator[TurnEvent]:
+        """Nothing is ever broken off here."""
+        raise _needs_model()
+
+    def compact(self, *, force: bool = True, keep: Any = None) -> Prepared:
+        """There is no window here."""
+        raise _needs_model()
+
+    def branch(self, at: str | None = None, *, thread: str | None = None) -> Talk:
+        """Needs a model."""
+        raise _needs_model()
+
+    def other(self, thread: str | None = None) -> Talk:
+        """Needs a model."""
+        raise _needs_model()
+
+    def threads(self) -> list[ThreadInfo]:
+        """Needs a model."""
+        raise _needs_model()
+
+    def sent(self) -> Manifest | None:
+        """Nothing is ever sent from here."""
+        raise _needs_model()
+
+    @property
+    def window(self) -> int:
+        """There is no window here."""
+        raise _needs_model()
+
+    def subagents(self) -> Mapping[str, str]:
+        """There are none without a model."""
+        return {}
+
+    def upload(self, paths: Sequence[Path]) -> list[Upload]:
+        """Needs a model."""
+        raise InputError("files need a model to read them, and none is configured.", hint=_HINT)
+
+    def files(self) -> str:
+        """Needs a model."""
+        raise _needs_model()
+
+    def close(self) -> None:
+        """Learn from what was said, and let go of what was opened here."""
+        self._opened.close()
+
+    def _answered(self, question: str) -> Iterator[TurnEvent]:
+        found = self.findings(question)
+        answer = self._composed(question, found)
+        asked = PlainMessage("human", question, self._ids.new("message"))
+        replied = PlainMessage("ai", answer, self._ids.new("message"), additional_kwargs={"holdfast": {"extracted": True}})
+        self.archive.add(self.thread, records_of([asked, replied]))
+        self.memory.enqueue(self.thread, turns_of([asked], time=stamp(self._clock.now())), self.agent_name)
+        for line in answer.splitlines(keepends=True):
+            yield Token(line)
+        yield Ended("completed", answer)
+
+    def _composed(self, question: str, found: Sequence[Finding]) -> str:
+        if not found:
+            return f"{_NOTHING}\n{_NOTE}"
+        sources = [Source(str(number), finding.text) for number, finding in enumerate(found)]
+        chosen = select(sources, question=question, budget=_ROOM, count=self._count)
+        lines = [f"- {passage.text.strip()} [{found[int(passage.source)].source}]" for passage in chosen.passages]
+        return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), _NOTE])
+
+    def _said(self, question: str) -> list[Finding]:
+        """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
+        found: list[Finding] = []
+        others = [name for name in self.archive.threads() if name != self.thread and not name.startswith("subagent-")]
+        for thread in [self.thread, *sorted(others, key=lambda name: self.archive.stats(name).last, reverse=True)[:_OTHERS]]:
+            for hit in self.archive.search(thread, question, top_k=3):
+                record = hit.record
+                if record.role in ("human", "ai") and not record.marks.get("extracted") and record.text.strip() != question.strip():
+                    found.append(Finding(record.text, f"{thread} #{record.seq}", "history"))
+        return found[:6]
+
+    def _records(self, question: str) -> list[Finding]:
+        with suppress(HoldfastError, ImportError):  # a store that cannot be opened is no reason not to answer from the rest
+            found = self._knowledge().search(question, top_k=5)
+            return [Finding(hit.text, hit.record.source or hit.record.id, "knowledge") for hit in found]
+        return []
+
+
+def _needs_model() -> InputError:
+    return InputError("this needs a model, and none is configured.", hint=_HINT)
