@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.durable.database import Database, backup, open_database, transaction
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import set_aside
 from holdfast.errors import Damaged, DiskFull, Locked, NotWritable, StorageError
 
 ONE = """

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.durable.beneath import Mechanism, openat2_works
-from holdfast.durable.folder import Folder
-from holdfast.durable.patterns import matches
+from holdfast.durable.folder import Folder, matches
 from holdfast.errors import InputError, StorageError
 
 

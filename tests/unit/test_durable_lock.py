@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.lock import Lock, Mechanism
+from holdfast.durable.lock import Lock
 from holdfast.errors import Locked, NotWritable, StorageError
 
 HOLD = """
@@ -38,31 +37,25 @@ def end(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-@pytest.fixture(params=["flock", "exclusive-file"])
-def mechanism(request: pytest.FixtureRequest) -> Mechanism:
-    kind: Mechanism = request.param
-    return kind
-
-
-def test_who_waits_too_long_is_told_who_holds_it(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_who_waits_too_long_is_told_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     held = []
-    with Lock(path, mechanism=mechanism) as lock:
+    with Lock(path) as lock:
         held.append(lock.held)
         with pytest.raises(Locked) as caught:
-            Lock(path, timeout=0.02, mechanism=mechanism).acquire()
+            Lock(path, timeout=0.02).acquire()
     held.append(lock.held)
     assert held == [True, False]
     assert caught.value.owner is not None
     assert caught.value.owner.startswith(f"process {os.getpid()} on {socket.gethostname()}, since 20")
     assert caught.value.owner in str(caught.value)
-    with Lock(path, timeout=0, mechanism=mechanism):
+    with Lock(path, timeout=0):
         pass
-    assert Lock(path, mechanism=mechanism).owner() is None
+    assert Lock(path).owner() is None
 
 
-def test_threads_that_share_an_object_take_turns(tmp_path: Path, mechanism: Mechanism) -> None:
-    lock = Lock(tmp_path / "a.lock", mechanism=mechanism)
+def test_threads_that_share_an_object_take_turns(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "a.lock")
     count = 0
 
     def work() -> None:
@@ -129,23 +122,13 @@ def test_a_forked_child_neither_holds_the_lock_nor_keeps_it_alive(tmp_path: Path
         os.kill(int(child), signal.SIGKILL)
 
 
-def test_a_dead_holder_of_an_exclusive_file_is_named_with_the_file_to_remove(tmp_path: Path) -> None:
-    """P3: without flock a lock is never broken by a guess."""
-    path = tmp_path / "a.lock"
-
-    def die() -> None:
-        Lock(path, mechanism="exclusive-file").acquire()
-        os._exit(0)
-
-    child = multiprocessing.get_context("fork").Process(target=die)
-    child.start()
-    child.join()
-    with pytest.raises(Locked, match=r"remove .*a\.lock\.held") as caught:
-        Lock(path, timeout=0.02, mechanism="exclusive-file").acquire()
-    assert f"process {child.pid} " in str(caught.value)
-    (tmp_path / "a.lock.held").unlink()
-    with Lock(path, timeout=0.02, mechanism="exclusive-file"):
-        pass
+def test_without_flock_nothing_is_locked_by_a_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P3: the stated behaviour where there is no flock."""
+    monkeypatch.setattr("holdfast.durable.lock.fcntl", None)
+    lock = Lock(tmp_path / "a.lock")
+    with pytest.raises(StorageError, match="no flock"):
+        lock.acquire()
+    assert not lock.held
 
 
 def test_a_lock_file_that_was_removed_while_held_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from holdfast.durable.append import AppendLog
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.database import open_database
 from holdfast.durable.disk import REAL, make_folders, read_whole
-from holdfast.durable.replace import read_json, replace, replace_json, replace_text, sweep
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import read_json, replace, replace_json, replace_text, set_aside, sweep
 from holdfast.errors import Damaged, DiskFull, HoldfastError, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite

@@ -17,8 +17,7 @@ from os import PathLike
 from pathlib import Path
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.durable.disk import REAL, make_folders
-from holdfast.durable.faults import faults
+from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.replace import is_temp, replace_json, temp_name
 from holdfast.errors import InputError
 

@@ -13,10 +13,11 @@ What is made by the superuser in a folder of somebody else belongs to the owner 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from os import PathLike
@@ -24,11 +25,39 @@ from types import TracebackType
 from typing import BinaryIO, Literal
 
 from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, Mechanism, check_path, drop, open_beneath, openat2_works
-from holdfast.durable.disk import REAL, flush, make_folders
-from holdfast.durable.faults import faults
-from holdfast.durable.patterns import matches
+from holdfast.durable.disk import REAL, faults, flush, make_folders
 from holdfast.durable.replace import is_temp, temp_name
 from holdfast.errors import InputError, OutsideRoot, StorageError
+
+
+def matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Part by part: `**` stands for any number of parts, the rest for one. Names with a leading dot are not special.
+
+    >>> matches(["**", "*.md"], ["notes", "today.md"]), matches(["*.md"], ["notes", "today.md"])
+    (True, False)
+    """
+    reachable = {0}  # how many parts of the pattern may be used up so far
+    reachable = _skip(pattern, reachable)
+    for part in path:
+        step = set()
+        for index in reachable:
+            if index < len(pattern) and pattern[index] == "**":
+                step.add(index)
+            elif index < len(pattern) and fnmatch.fnmatchcase(part, pattern[index]):
+                step.add(index + 1)
+        reachable = _skip(pattern, step)
+    return len(pattern) in reachable
+
+
+def _skip(pattern: Sequence[str], indices: set[int]) -> set[int]:
+    """A `**` may also stand for nothing."""
+    found = set(indices)
+    for index in sorted(indices):
+        while index < len(pattern) and pattern[index] == "**":
+            index += 1
+            found.add(index)
+    return found
+
 
 _FOLDER = os.O_RDONLY | DIRECTORY | CLOEXEC
 _FILE = os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # a pipe must not make us wait

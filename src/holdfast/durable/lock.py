@@ -1,8 +1,8 @@
 """One holder at a time, across threads and processes, and nobody has to clean up after one that died.
 
 The lock is the kernel's (`flock`) on a file of its own, which is never replaced or removed: a lock on the data file itself
-would stay with the old file when that is replaced. Where `fcntl` does not exist the lock is a file made exclusively: as
-strict, but a holder that dies leaves it behind, and then `Locked` says which file a person has to remove.
+would stay with the old file when that is replaced. Where there is no `flock` nothing is locked, and so nothing is written: a
+StorageError says so.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import weakref
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
-from typing import Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.durable.faults import faults
+from holdfast.durable.disk import faults
 from holdfast.errors import Locked, StorageError
 
 try:
@@ -25,7 +24,6 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]  # the absence is what is asked for below
 
-Mechanism = Literal["flock", "exclusive-file"]
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _held: weakref.WeakSet[Lock] = weakref.WeakSet()
 
@@ -37,12 +35,9 @@ class Lock:
     then told so by `Locked`, as any other thread or process is. `owner()` says who holds it, as far as is known.
     """
 
-    def __init__(
-        self, path: str | PathLike[str], *, timeout: float | None = 10.0, clock: Clock | None = None, mechanism: Mechanism | None = None
-    ) -> None:
+    def __init__(self, path: str | PathLike[str], *, timeout: float | None = 10.0, clock: Clock | None = None) -> None:
         self.path = os.fspath(path)
         self.timeout = timeout
-        self.mechanism: Mechanism = mechanism or ("flock" if fcntl is not None else "exclusive-file")
         self._clock = clock or SystemClock()
         self._threads = threading.Lock()  # threads that share this object queue here, the rest of the world at the file
         self._handle: int | None = None
@@ -75,12 +70,8 @@ class Lock:
         try:
             with suppress(OSError):
                 os.ftruncate(handle, 0)  # so that nobody reads the name of an owner who has left
-            if self.mechanism == "exclusive-file":
-                with suppress(OSError):
-                    os.unlink(self._exclusive)
-            else:
-                with suppress(OSError):
-                    fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
         finally:
             with suppress(OSError):
                 os.close(handle)
@@ -88,9 +79,8 @@ class Lock:
 
     def owner(self) -> str | None:
         """Who holds it, as the holder wrote it down: `process 4711 on host, since ...`. None if that is not known."""
-        path = self._exclusive if self.mechanism == "exclusive-file" else self.path
         try:
-            with open(path, "rb") as file:
+            with open(self.path, "rb") as file:
                 facts = json.loads(file.read(4096))
             return f"process {int(facts['pid'])} on {facts['host']}, since {facts['since']}"
         except (OSError, ValueError, KeyError, TypeError):
@@ -103,14 +93,14 @@ class Lock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
-    @property
-    def _exclusive(self) -> str:
-        return f"{self.path}.held"
-
     def _take(self, deadline: float | None) -> int:
+        if fcntl is None:
+            raise StorageError(
+                f"{self.path} cannot be locked: this system has no flock.", path=self.path, operation="lock", hint="Use Linux or macOS."
+            )
         pause = 0.001
         while True:
-            handle = self._try_exclusive() if self.mechanism == "exclusive-file" else self._try_flock(wait=deadline is None)
+            handle = self._try_flock(wait=deadline is None)
             if handle is not None:
                 return handle
             now = self._clock.monotonic()
@@ -120,7 +110,7 @@ class Lock:
             pause = min(pause * 1.5, 0.05)
 
     def _try_flock(self, *, wait: bool) -> int | None:
-        handle = self._open(_FLAGS, self.path)
+        handle = self._open()
         try:
             with faults(self.path, "lock"):
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,19 +128,13 @@ class Lock:
             os.close(handle)
         return None
 
-    def _try_exclusive(self) -> int | None:
-        try:
-            return self._open(_FLAGS | os.O_EXCL, self._exclusive)
-        except FileExistsError:
-            return None
-
-    def _open(self, flags: int, path: str) -> int:
-        with faults(path, "open for locking"):
+    def _open(self) -> int:
+        with faults(self.path, "open for locking"):
             try:
-                return os.open(path, flags, 0o600)
+                return os.open(self.path, _FLAGS, 0o600)
             except FileNotFoundError:
-                _make_folders(os.path.dirname(path))  # without syncs: a lock need not survive a power cut
-                return os.open(path, flags, 0o600)
+                _make_folders(os.path.dirname(self.path))  # without syncs: a lock need not survive a power cut
+                return os.open(self.path, _FLAGS, 0o600)
 
     def _sign(self, handle: int) -> None:
         """Write down who holds it. For people only: a full disk must not keep anybody from locking."""
@@ -163,10 +147,12 @@ class Lock:
 
     def _locked(self) -> Locked:
         owner = self.owner()
-        hint = "Wait until it is done, or end that process; the lock goes with it."
-        if self.mechanism == "exclusive-file":
-            hint = f"Wait until it is done. If that process is no longer there, remove {self._exclusive}."
-        return Locked(f"{self.path} is held by {owner or 'somebody else'}.", path=self.path, owner=owner, hint=hint)
+        return Locked(
+            f"{self.path} is held by {owner or 'somebody else'}.",
+            path=self.path,
+            owner=owner,
+            hint="Wait until it is done, or end that process; the lock goes with it.",
+        )
 
     def _forked(self) -> None:
         """In a child made by fork: the lock is the parent's. Drop our copy of its descriptor, which would outlive the parent."""

@@ -6,7 +6,9 @@
         step.execute("INSERT INTO notes VALUES (%s)", ["buy tea"])
 
 Connections are kept and used again without threads of their own, so that a short command pays for one connection and a forked worker starts
-with none. A server that was restarted is noticed before the next use.
+with none. A server that was restarted is noticed before the next use. `migrate` brings the tables of a component to their newest form: a
+table `schemas` has a number for each, how many of its scripts were run. One with a higher number was written by a newer version and is
+refused.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from importlib.resources import files
 from os import PathLike
 from types import TracebackType
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.durable.postgres_address import Address, driver
-from holdfast.durable.postgres_faults import postgres_faults
+from holdfast.durable.postgres_connection import Address, driver, postgres_faults
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
 
 Row = tuple[Any, ...]
@@ -48,9 +50,10 @@ def lock_key(*parts: str) -> int:
 
 
 class Transaction:
-    """What is done in one step. `proof` is a query that finds something exactly if the step was committed.
+    """An open transaction.
 
-    It is asked when the connection is lost at the very moment of the commit; without one the outcome stays unknown then.
+    `proof` is a query that tells, after a connection was lost during COMMIT, whether the commit arrived: it finds a row exactly if it did.
+    Without one that stays unknown.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -190,10 +193,8 @@ class Postgres:
         return self._connect()
 
     def migrate(self, component: str, scripts: Sequence[str]) -> None:
-        """Bring the tables of a component to their newest form; see `holdfast.durable.postgres_migrations`."""
-        from holdfast.durable.postgres_migrations import migrate
-
-        migrate(self, component, scripts)
+        """Run the scripts of a component that were not run yet, each in a transaction; one process at a time."""
+        _migrate(self, component, scripts)
 
     def look_in(self, schema: str) -> None:
         """Look names up in this schema too, after the others: for an extension that an administrator put elsewhere."""
@@ -347,3 +348,71 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def scripts(package: str, folder: str = "sql", prefix: str = "") -> list[str]:
+    """The scripts `NNN_*.sql` of a package in the order of their numbers; with `prefix`, those named `PREFIX_NNN_*.sql`."""
+    start = f"{prefix}_" if prefix else ""
+    found = sorted(
+        (file for file in (files(package) / folder).iterdir() if file.name.endswith(".sql") and file.name.startswith(start)),
+        key=lambda file: file.name,
+    )
+    return [file.read_text(encoding="utf-8") for file in found]
+
+
+def queries(package: str, file: str = "sql/queries.sql") -> dict[str, str]:
+    """The queries of a package by their names: each begins with a line `-- name: NAME`."""
+    text = (files(package) / file).read_text(encoding="utf-8")
+    return {name.strip(): query.strip() for name, _, query in (part.partition("\n") for part in text.split("-- name: ")[1:])}
+
+
+def _migrate(database: Postgres, component: str, steps: Sequence[str]) -> None:
+    """Run the steps that were not run yet. Processes that come at once wait for each other."""
+    found = _number(database, component)
+    if found == len(steps):
+        return
+    _refuse_newer(database, component, found, len(steps))
+
+    key = lock_key(database.schema, "migrations")
+    with database.transaction(key) as step:
+        _make_schema(database, step.connection)
+    for number in range(found + 1, len(steps) + 1):
+        with database.transaction(key) as step:
+            row = step.one("SELECT number FROM schemas WHERE component = %s FOR UPDATE", [component])
+            done = int(row[0]) if row else 0
+            _refuse_newer(database, component, done, len(steps))
+            if done >= number:  # another process was quicker
+                continue
+            step.execute(steps[number - 1])
+            step.execute(
+                "INSERT INTO schemas (component, number) VALUES (%s, %s) ON CONFLICT (component) DO UPDATE SET number = excluded.number",
+                [component, number],
+            )
+
+
+def _make_schema(database: Postgres, connection: object) -> None:
+    psycopg = driver()
+    execute = connection.execute  # type: ignore[attr-defined]  # a connection of psycopg, which is loaded only when it is needed
+    with postgres_faults(database.address, "write to"):
+        known = execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [database.schema]).fetchone()
+        if known is None:  # asked first: IF NOT EXISTS needs the right to create even where there is nothing to be done
+            execute(psycopg.sql.SQL("CREATE SCHEMA {}").format(psycopg.sql.Identifier(database.schema)))
+        there = execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'schemas'", [database.schema]).fetchone()
+        if there is None:
+            execute("CREATE TABLE schemas (component text PRIMARY KEY, number integer NOT NULL)")
+
+
+def _number(database: Postgres, component: str) -> int:
+    there = database.one("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'schemas'", [database.schema])
+    row = database.one("SELECT number FROM schemas WHERE component = %s", [component]) if there else None
+    return int(row[0]) if row else 0
+
+
+def _refuse_newer(database: Postgres, component: str, found: int, newest: int) -> None:
+    if found > newest:
+        raise StorageError(
+            f"the {component} tables in {database.shown} have schema {found}, and this version knows up to {newest}.",
+            path=database.shown,
+            operation="open",
+            hint="They were written by a newer version: use that one.",
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import Damaged, InputError
@@ -20,6 +20,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}:,]|-?Infinity|NaN|-?[0-9
 
 _READABLE = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False)  # made once: making one costs more than a record
 _COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_LEAVES = frozenset((str, int, float, bool, type(None)))
 _COLON = re.compile(r"\s*:")
 
 
@@ -29,7 +30,7 @@ def encode(value: Any, *, readable: bool = True) -> bytes:
     InputError if JSON has no form for it.
     """
     try:
-        _check(value, 0)
+        _check(value)
         return (_READABLE if readable else _COMPACT).encode(value).encode("utf-8") + b"\n"
     except (TypeError, ValueError) as error:  # UnicodeEncodeError, for half a surrogate pair, is a ValueError
         raise InputError(
@@ -37,19 +38,21 @@ def encode(value: Any, *, readable: bool = True) -> bytes:
         ) from error
 
 
-def _check(value: Any, depth: int) -> None:
+def _check(value: Any, depth: int = 0) -> None:
     """What `json.dumps` would silently change: keys that are not text become text, and may then come twice."""
-    if isinstance(value, (str, int, float)) or value is None:
+    if type(value) is dict or (type(value) is not list and isinstance(value, Mapping)):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not text")
+        members: Iterable[Any] = value.values()
+    elif type(value) is list or (isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))):
+        members = value
+    else:
         return
     if depth >= MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        for key, member in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is not text")
-            _check(member, depth + 1)
-    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        for member in value:
+    for member in members:
+        if type(member) not in _LEAVES:
             _check(member, depth + 1)
 
 
@@ -60,17 +63,19 @@ def decode(data: bytes, *, path: str | None = None) -> Any:
         text = data[offset:].decode("utf-8")
     except UnicodeDecodeError as error:
         raise _damaged("is not UTF-8 text", path, offset + error.start) from error
-    deep = _too_deep(text)
-    if deep is not None:
-        raise _damaged(f"is nested deeper than {MAX_DEPTH} levels", path, offset + _bytes(text, deep))
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep(text, path, offset) from None
     except json.JSONDecodeError as error:
         raise _damaged(f"is not valid JSON ({error.msg})", path, offset + _bytes(text, error.pos)) from error
     except _Refused as refused:
         raise _damaged(refused.why, path, offset + _bytes(text, _find(text, refused))) from refused
     except ValueError as error:  # an integer of more digits than Python converts
         raise _damaged(f"holds a number that cannot be read ({error})", path, offset) from error
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):  # most texts cannot be that deep, which is seen at once
+        raise _too_deep(text, path, offset)
+    return value
 
 
 class _Refused(Exception):
@@ -126,20 +131,29 @@ def _find(text: str, refused: _Refused) -> int:
     return 0
 
 
-def _too_deep(text: str) -> int | None:
-    """The character at which nesting passes the limit. Most texts cannot be that deep, which is seen at once."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return None
-    depth = 0
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in each other more than MAX_DEPTH times."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in (one.values() if type(one) is dict else one) if type(inner) in (dict, list)]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep(text: str, path: str | None, offset: int) -> Damaged:
+    """That nesting passes the limit, and at which byte."""
+    depth, where = 0, 0
     for match in _TOKEN.finditer(text):
         piece = match.group()
         if piece in "[{":
             depth += 1
             if depth > MAX_DEPTH:
-                return match.start()
+                where = match.start()
+                break
         elif piece in "]}":
             depth -= 1
-    return None
+    return _damaged(f"is nested deeper than {MAX_DEPTH} levels", path, offset + _bytes(text, where))
 
 
 def _bytes(text: str, characters: int) -> int:

@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.durable.postgres import Postgres, lock_key
-from holdfast.durable.postgres_migrations import scripts
+from holdfast.durable.postgres import Postgres, lock_key, scripts
 from holdfast.errors import InputError
 from holdfast.events import Bus
 from holdfast.knowledge.base import packed

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key
-from holdfast.durable.postgres_address import driver
-from holdfast.durable.postgres_migrations import scripts
+from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
+from holdfast.durable.postgres_connection import driver
 from holdfast.errors import InputError, StorageError, StoreUnavailable
 from holdfast.knowledge.records import Record
 from holdfast.search.embedding import Embedder, Embedding

@@ -18,8 +18,7 @@ from typing import ClassVar, Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.disk import REAL, Disk, make_folders
-from holdfast.durable.replace import read_json, replace_json
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import read_json, replace_json, set_aside
 from holdfast.errors import Damaged, RevisionConflict
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus

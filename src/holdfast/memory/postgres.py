@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key
-from holdfast.durable.postgres_address import driver
-from holdfast.durable.postgres_migrations import scripts
+from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
+from holdfast.durable.postgres_connection import driver
 from holdfast.errors import Damaged, RevisionConflict
 from holdfast.memory.changing import Edit, MemoryDamaged, StorageState
 from holdfast.memory.document import Document, parse, to_json

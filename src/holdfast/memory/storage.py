@@ -239,7 +239,7 @@ def open_storage(config: Config, **settings: Any) -> Store:
 
 
 def _open_postgres(dsn: str | None, asked: str, scopes: Scopes, settings: dict[str, Any]) -> Store:
-    from holdfast.durable.postgres_address import LOCAL, Address, driver
+    from holdfast.durable.postgres_connection import LOCAL, Address, driver
     from holdfast.memory.postgres import PostgresMemoryStorage
 
     if dsn is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.durable.beneath import check_path
-from holdfast.durable.patterns import matches
+from holdfast.durable.folder import matches
 from holdfast.errors import InputError, OutsideRoot, StorageError
 from holdfast.sandbox.files import SAMPLE, Listing, Seen, ThreadFiles, detect, listing, seen_at, to_text
 from holdfast.sandbox.matching import Matcher, PatternProcess, PlainMatcher

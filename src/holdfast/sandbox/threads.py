@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.context.archive import check_thread
-from holdfast.durable.disk import REAL, make_folders
-from holdfast.durable.faults import faults
+from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.sandbox.paths import OUTPUTS, UPLOADS, WORKSPACE, Root
 

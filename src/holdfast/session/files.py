@@ -23,8 +23,7 @@ from os import PathLike
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.disk import REAL, Disk, make_folders, read_whole
-from holdfast.durable.replace import replace
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import replace, set_aside
 from holdfast.errors import Damaged, InputError, RevisionConflict, StorageError, SyncFailed
 from holdfast.session import holding
 from holdfast.session.briefs import brief_of_file

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.disk import REAL, Disk
-from holdfast.durable.postgres import Postgres, Transaction, lock_key
-from holdfast.durable.postgres_migrations import scripts
+from holdfast.durable.postgres import Postgres, Transaction, lock_key, scripts
 from holdfast.errors import Damaged, InputError
 from holdfast.session.names import check_checkpoint_name, check_session_id, id_stem, no_session
 from holdfast.session.postgres_documents import Documents

@@ -17,8 +17,7 @@ from typing import Any
 
 from holdfast.clock import Clock, stamp
 from holdfast.durable.postgres import Postgres, is_quiet, lock_key
-from holdfast.durable.postgres_address import driver
-from holdfast.durable.postgres_faults import postgres_faults
+from holdfast.durable.postgres_connection import driver, postgres_faults
 from holdfast.errors import Locked, StorageError
 from holdfast.session.holding import locked_by, this_owner
 from holdfast.session.store import Held, Owner

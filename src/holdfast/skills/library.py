@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
-from holdfast.durable.replace import read_json, replace_json
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import read_json, replace_json, set_aside
 from holdfast.errors import Damaged, HoldfastError, InputError, OutsideRoot, StorageError
 from holdfast.skills.skill_file import Kind, Skill, located, parse_skill
 

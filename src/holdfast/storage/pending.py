@@ -20,8 +20,7 @@ from typing import Any, ClassVar, Protocol
 from holdfast.clock import Clock
 from holdfast.durable.append import AppendLog
 from holdfast.durable.disk import Disk
-from holdfast.durable.replace import Draft, is_temp, read_json, replace, replace_json
-from holdfast.durable.set_aside import set_aside
+from holdfast.durable.replace import Draft, is_temp, read_json, replace, replace_json, set_aside
 from holdfast.errors import Damaged, Locked, NotWritable, StorageError, SyncFailed
 from holdfast.events import Bus, Event
 from holdfast.storage.backend import Append, Change, Delete, Mark, Put

@@ -15,9 +15,8 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable import strict_json
 from holdfast.durable.blobs import blob_id
-from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key
-from holdfast.durable.postgres_address import driver
-from holdfast.durable.postgres_migrations import queries, scripts
+from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, queries, scripts
+from holdfast.durable.postgres_connection import driver
 from holdfast.durable.records import line_of
 from holdfast.errors import Damaged, InputError, RevisionConflict
 from holdfast.storage import postgres_leases

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.durable import strict_json
-from holdfast.durable.patterns import matches
+from holdfast.durable.folder import matches
 from holdfast.errors import Damaged, Locked, RevisionConflict, StorageError
 from holdfast.storage.backend import Backend, Delete, Item, Put
 

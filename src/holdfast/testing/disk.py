@@ -23,8 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast.durable.disk import Identity, Kind, Named
-from holdfast.durable.faults import storage_error
+from holdfast.durable.disk import Identity, Kind, Named, storage_error
 from holdfast.errors import Locked
 
 _NUMBERS = itertools.count(1)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from holdfast.durable.disk import Disk, Identity, Kind, Named
-from holdfast.durable.faults import storage_error
+from holdfast.durable.disk import Disk, Identity, Kind, Named, storage_error
 
 
 @dataclass(frozen=True)

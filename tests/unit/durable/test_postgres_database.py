@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable.postgres import Postgres, lock_key
-from holdfast.durable.postgres_address import Address
-from holdfast.durable.postgres_migrations import scripts
+from holdfast.durable.postgres import Postgres, lock_key, scripts
+from holdfast.durable.postgres_connection import Address
 from holdfast.errors import DiskFull, HoldfastError, InputError, Locked, NotWritable, StorageError, StoreUnavailable
 
 PASSWORD = "hunter2-geheim"  # noqa: S105 - to be looked for in messages
