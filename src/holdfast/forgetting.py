@@ -1,6 +1,7 @@
 """`forget_text`: take a text out of everything that is kept, wherever the configuration keeps it (M14).
 
-Each store forgets by itself and says how much; here they are asked one after another, and what could not be reached is told.
+Each room forgets in its own stores and says how much; what no room knows of is cleaned in a general way, so that a new kind of data is
+forgotten from its first day. What could not be reached, or is not ours to change, is told.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.durable.replace import replace
-from holdfast.errors import InputError
 from holdfast.knowledge.opening import of_vector_store, open_section, path_of
+from holdfast.storage.scrub import Rule, scrub
+from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
     from holdfast.config.memory_sections import Knowledge
     from holdfast.harness import Harness
 
 _PIECE = 1 << 20
+_OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**")
+"""Keys below the base directory that their rooms have cleaned already, and files of the user's own."""
+_OF_THE_USER = ("threads/*/user-data/**/*", "skills/**/*", "agents/*/config.yaml", "agents/*/SOUL.md")
 
 
 @dataclass
@@ -39,11 +43,9 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     """Forget everything that holds the text: memory, archive, checkpoints, sessions with their raw data, knowledge, typed lines.
 
     Stores that others may keep from us (databases, servers) come first: if one cannot be reached its error is raised, and nothing was
-    forgotten yet. Files that an agent or the user put into a conversation are not changed; those that hold the text are in `left`.
+    forgotten yet. Files that an agent or the user wrote are not changed; those that hold the text are in `left`. InputError for no text.
     """
-    if not text.strip():
-        raise InputError("there is nothing to forget.", hint="Give at least one word.")
-    done = Forgotten()
+    needle, done = Needle(text), Forgotten()
     _knowledge(harness, text, done)
     _sessions(harness, text, done)
     if harness.has_checkpoints:
@@ -56,9 +58,28 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     done.note("archive: messages", gone.messages)
     done.note("archive: summaries", gone.summaries)
     done.note("archive: damaged pieces", gone.damaged)
-    done.note("typed lines", _typed_lines(harness.base / "typed_lines", text))
-    done.left.extend(f"{file}: a file of a conversation; remove it by hand" for file in _files_with(harness.base / "threads", text))
+    _other_files(harness, needle, done)
+    for file in _files_with(harness.base, needle):
+        done.left.append(f"{file}: a file that you or an agent wrote; change it by hand")
     return done
+
+
+def _other_files(harness: Harness, needle: Needle, done: Forgotten) -> None:
+    """What no room keeps: the lines typed into `holdfast chat`, notes of an import, leftovers, and whatever is new."""
+    if not harness.base.is_dir():
+        return
+    kept = [*_OF_ROOMS, *_below(harness, harness.config.session.path), *_below(harness, harness.config.knowledge.path or "knowledge")]
+    for touched in scrub(harness.storage, needle, [Rule(pattern, leave=True) for pattern in kept]):
+        if touched.done:
+            done.note("other files", touched.count)
+        else:
+            done.left.append(f"{touched.where}: {touched.why}")
+
+
+def _below(harness: Harness, path: str | None) -> list[str]:
+    """The pattern of all keys in a folder, if it is in the base directory."""
+    place = harness.base / path if path else harness.base
+    return [f"{place.relative_to(harness.base)}/**"] if place != harness.base and place.is_relative_to(harness.base) else []
 
 
 def _knowledge(harness: Harness, text: str, done: Forgotten) -> None:
@@ -84,31 +105,19 @@ def _sessions(harness: Harness, text: str, done: Forgotten) -> None:
             done.left.append(f"{one.place}: {one.why}")
 
 
-def _typed_lines(file: Path, text: str) -> int:
-    """What was typed into `holdfast chat` is kept for the arrow keys: lines that hold the text go."""
-    try:
-        lines = file.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return 0
-    kept = [line for line in lines if text.casefold() not in line.decode("utf-8", "replace").casefold()]
-    if len(kept) < len(lines):
-        replace(file, b"".join(kept), mode=0o600)
-    return len(lines) - len(kept)
+def _files_with(base: Path, needle: Needle) -> Iterator[Path]:
+    """The files of the user's own that hold the text."""
+    for pattern in _OF_THE_USER:
+        for file in sorted(base.glob(pattern)):
+            if file.is_file() and not file.is_symlink() and _holds(file, needle):
+                yield file
 
 
-def _files_with(threads: Path, text: str) -> Iterator[Path]:
-    """The files of conversations that hold the text, as UTF-8."""
-    needle = text.encode()
-    for file in sorted(threads.glob("*/user-data/**/*")):
-        if file.is_file() and not file.is_symlink() and _holds(file, needle):
-            yield file
-
-
-def _holds(file: Path, needle: bytes) -> bool:
-    tail = b""
+def _holds(file: Path, needle: Needle) -> bool:
+    overlap, tail = 8 * max(map(len, needle.normal)) + 64, b""
     with file.open("rb") as opened:
         while piece := opened.read(_PIECE):
-            if needle in tail + piece:
+            if needle.in_bytes(tail + piece):
                 return True
-            tail = piece[-len(needle) :]
+            tail = piece[-overlap:]
     return False

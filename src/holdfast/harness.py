@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
     from holdfast.skills.library import SkillLibrary
+    from holdfast.storage.files import FileBackend
     from holdfast.talk import Talk
     from holdfast.workflow.agent import StageAgent
     from holdfast.workflow.launcher import Launcher, WorkflowSource
@@ -114,6 +115,13 @@ class Harness:
         return self.base
 
     # what is kept
+
+    @cached_property
+    def storage(self) -> FileBackend:
+        """The base directory behind the storage seam: documents, logs, blobs and leases by their keys."""
+        from holdfast.storage.files import FileBackend
+
+        return self._kept(FileBackend(self.base, disk=self.disk, clock=self.clock, bus=self.bus))
 
     @cached_property
     def archive(self) -> FileArchive:

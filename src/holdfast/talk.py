@@ -142,16 +142,14 @@ class Talk(Protocol):
     """
 
     thread: str
+    agent_name: str | None
+    """Whose memory and settings are used; None for the default agent."""
     title: str
     """Empty before the first exchange; the first words, what a light model made of them, or what the user set."""
 
     @property
     def described(self) -> str:
         """With whom one talks, in a few words."""
-
-    @property
-    def agent_name(self) -> str | None:
-        """Whose memory and settings are used; None for the default agent."""
 
     @property
     def memory(self) -> MemoryService:

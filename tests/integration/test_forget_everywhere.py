@@ -18,7 +18,9 @@ CANARY = "zanzibar-clove-4711"
 
 
 def holders(base: Path) -> list[str]:
-    return [str(path.relative_to(base)) for path in sorted(base.rglob("*")) if path.is_file() and CANARY.encode() in path.read_bytes()]
+    """The files that hold it, in any case: a code in capitals is the same code."""
+    files = [path for path in sorted(base.rglob("*")) if path.is_file()]
+    return [str(path.relative_to(base)) for path in files if CANARY.encode() in path.read_bytes().lower()]
 
 
 def run_session(harness: Harness, folder: Path) -> None:
@@ -52,8 +54,9 @@ def test_no_file_holds_a_text_that_was_forgotten(tmp_path: Path) -> None:
             [Record(id="r1", text=f"The code is {CANARY} in every case."), Record(id="r2", text="Tides come twice a day.")]
         )
         run_session(harness, tmp_path)
-        with harness.lead_agent(model=ScriptedModel([f"Noted: {CANARY}."])) as agent:
+        with harness.lead_agent(model=ScriptedModel([f"Noted: {CANARY}.", "Noted."])) as agent:
             agent.conversation("t1").ask(f"Remember the code {CANARY}, please.")
+            agent.conversation("t2").ask(f"The vault: {CANARY.upper()}.")
     (base / "typed_lines").write_text(f"hello\nRemember the code {CANARY}, please.\n")
     before = holders(base)
     assert {"memory.json", "knowledge.db", "checkpoints.db"} <= set(before), before
@@ -63,7 +66,7 @@ def test_no_file_holds_a_text_that_was_forgotten(tmp_path: Path) -> None:
     kinds = {place.partition(":")[0].partition(" ")[0] for place in value["touched"]}
     assert {"knowledge", "sessions", "checkpoints"} <= kinds, value
     assert holders(base) == []
-    assert (base / "typed_lines").read_text() == "hello\n"
+    assert (base / "typed_lines").read_text() == "hello\n[forgotten]\n"
 
 
 def test_sessions_are_forgotten_wherever_the_configuration_keeps_them(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.loading import load_config
+from holdfast.skills.library import open_skills
+
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 SHARED = Path(__file__).parents[3] / "shared" / "reference"
 
@@ -30,7 +33,8 @@ def test_help_lists_every_command_under_a_heading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["config", "check"], ["config", "init"], ["config", "upgrade"], ["budget"], ["doctor"], ["import", "deerflow"]]
+    "words",
+    [["config", "check"], ["config", "init"], ["config", "upgrade"], ["budget"], ["doctor"], ["import", "deerflow"], ["skills", "list"]],
 )
 def test_every_command_has_an_example_and_json(words: list[str], tmp_path: Path) -> None:
     """O1"""
@@ -172,3 +176,25 @@ def test_the_log_goes_to_standard_error_in_the_form_that_the_file_asks_for(tmp_p
     assert json.loads(line)["event"] == "window_unknown"
     (tmp_path / "config.yaml").write_text("models: [{name: m, use: openai, model: unheard-of}]\n")
     assert holdfast("budget", cwd=tmp_path).stderr.startswith("[Models] The window of model m is not known")
+
+
+def test_skills_are_switched_off_and_on_and_stay_so(tmp_path: Path) -> None:
+    """A12: the enabled state is kept, and agents go by it."""
+    skill = tmp_path / "skills" / "tidy" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text("")
+    skill.write_text("---\nname: tidy\ndescription: Tidies up.\n---\nDo it.\n")
+
+    def enabled() -> list[bool]:
+        return [one["enabled"] for one in json.loads(holdfast("skills", "list", "--json", cwd=tmp_path).stdout)["skills"]]
+
+    assert enabled() == [True]
+    done = holdfast("skills", "disable", "tidy", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "tidy is off.\n")
+    assert enabled() == [False]
+    assert "off" in holdfast("skills", "list", cwd=tmp_path).stdout
+    assert open_skills(load_config(tmp_path / "config.yaml", environ={})).all().enabled == ()
+    assert holdfast("skills", "enable", "tidy", cwd=tmp_path).returncode == 0
+    assert enabled() == [True]
+    wrong = holdfast("skills", "enable", "tyde", cwd=tmp_path)
+    assert (wrong.returncode, "tidy" in wrong.stderr, "Traceback" in wrong.stderr) == (2, True, False)

@@ -28,6 +28,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 
 from holdfast.durable.database import Database, open_database, transaction
 from holdfast.errors import Locked
+from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -137,18 +138,18 @@ class Checkpoints(SqliteSaver):
 
     def forget_text(self, text: str) -> list[str]:
         """Take a text out of every checkpoint, wherever it stands. Says which threads held it; on return the file does not."""
-        if not text:
-            return []
+        needle = Needle(text)
         touched: set[str] = set()
         with self.cursor() as cursor:
             for table, column in (("checkpoints", "checkpoint"), ("writes", "value")):
-                for row, thread, kind, blob in _holding(cursor, table, column, text):
-                    new = self.serde.dumps_typed(_scrubbed(self.serde.loads_typed((kind, blob)), text))
+                for row, thread, kind, blob in _holding(cursor, table, column, needle):
+                    new = self.serde.dumps_typed(_scrubbed(self.serde.loads_typed((kind, blob)), needle))
                     cursor.execute(f"UPDATE {table} SET type = ?, {column} = ? WHERE rowid = ?", (*new, row))  # noqa: S608 - our own names
                     touched.add(thread)
-            for (thread,) in cursor.execute("SELECT id FROM threads WHERE instr(title, ?)", (text,)).fetchall():
-                cursor.execute("UPDATE threads SET title = ? WHERE id = ?", (FORGOTTEN, thread))
-                touched.add(thread)
+            for thread, title in cursor.execute("SELECT id, title FROM threads WHERE title <> ''").fetchall():
+                if needle.in_text(title):
+                    cursor.execute("UPDATE threads SET title = ? WHERE id = ?", (FORGOTTEN, thread))
+                    touched.add(thread)
         with self.lock, suppress(sqlite3.OperationalError, Locked):
             self.conn.execute("VACUUM")
             self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -192,36 +193,33 @@ def _sql(name: str) -> str:
     return resources.files("holdfast.agents").joinpath("sql", name).read_text(encoding="utf-8")
 
 
-def _holding(cursor: sqlite3.Cursor, table: str, column: str, text: str) -> list[tuple[int, str, str, bytes]]:
-    """The rows whose bytes hold the text: MessagePack keeps texts as they are."""
-    found: list[tuple[int, str, str, bytes]] = cursor.execute(
-        f"SELECT rowid, thread_id, type, {column} FROM {table} WHERE instr({column}, CAST(? AS BLOB))",  # noqa: S608 - our own names
-        (text.encode(),),
-    ).fetchall()
-    return found
+def _holding(cursor: sqlite3.Cursor, table: str, column: str, needle: Needle) -> list[tuple[int, str, str, bytes]]:
+    """The rows whose bytes show the text: MessagePack keeps texts as they are."""
+    rows = cursor.connection.execute(f"SELECT rowid, thread_id, type, {column} FROM {table}")  # noqa: S608 - our own names
+    return [row for row in rows if row[3] is not None and needle.in_bytes(row[3])]
 
 
-def _scrubbed(value: Any, text: str) -> Any:
+def _scrubbed(value: Any, needle: Needle) -> Any:
     """The value with `FORGOTTEN` for every text in it that holds the one to forget."""
     if isinstance(value, str):
-        return FORGOTTEN if text in value else value
+        return FORGOTTEN if needle.in_text(value) else value
     if isinstance(value, Mapping):
-        return {key: _scrubbed(item, text) for key, item in value.items()}
+        return {key: _scrubbed(item, needle) for key, item in value.items()}
     if isinstance(value, BaseMessage):
         parts = ("content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "artifact")
-        return value.model_copy(update={name: _scrubbed(getattr(value, name), text) for name in parts if hasattr(value, name)})
+        return value.model_copy(update={name: _scrubbed(getattr(value, name), needle) for name in parts if hasattr(value, name)})
     if isinstance(value, Overwrite):
-        return Overwrite(_scrubbed(value.value, text))
+        return Overwrite(_scrubbed(value.value, needle))
     if isinstance(value, Send):
-        return Send(value.node, _scrubbed(value.arg, text))
+        return Send(value.node, _scrubbed(value.arg, needle))
     if isinstance(value, Interrupt):
-        return Interrupt(_scrubbed(value.value, text), id=value.id)
+        return Interrupt(_scrubbed(value.value, needle), id=value.id)
     if isinstance(value, Command):
-        return Command(graph=value.graph, update=_scrubbed(value.update, text), resume=_scrubbed(value.resume, text), goto=value.goto)
+        return Command(graph=value.graph, update=_scrubbed(value.update, needle), resume=_scrubbed(value.resume, needle), goto=value.goto)
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a snapshot of a channel is a named tuple
-        return type(value)(*(_scrubbed(item, text) for item in value))
+        return type(value)(*(_scrubbed(item, needle) for item in value))
     if isinstance(value, list | tuple | set):
-        return type(value)(_scrubbed(item, text) for item in value)
+        return type(value)(_scrubbed(item, needle) for item in value)
     return value
 
 

@@ -64,6 +64,7 @@ class Conversation:
 
     def __init__(self, agent: LeadAgent, thread: str | None = None, *, owns_agent: bool = False) -> None:
         self.agent, self._owns_agent = agent, owns_agent
+        self.agent_name = agent.name
         parts = self._parts = agent.parts
         self.thread = check_thread(thread) if thread is not None else parts.ids.new("thread")
         self._graph, self._base = agent.graph, parts.config.base
@@ -118,12 +119,7 @@ class Conversation:
         """With whom one talks, in a few words."""
         model = self.agent.model
         name = getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__
-        return f"{self.agent.name or 'the lead agent'} with {name}"
-
-    @property
-    def agent_name(self) -> str | None:
-        """Whose memory and settings are used; None for the default agent."""
-        return self.agent.name
+        return f"{self.agent_name or 'the lead agent'} with {name}"
 
     @property
     def memory(self) -> MemoryService:
@@ -153,7 +149,7 @@ class Conversation:
 
     @title.setter
     def title(self, title: str) -> None:
-        self._parts.threads.note(self.thread, agent=self.agent.name)
+        self._parts.threads.note(self.thread, agent=self.agent_name)
         self._parts.threads.entitle(self.thread, title)
 
     def wait_for_title(self, timeout: float | None = None) -> str:
@@ -274,7 +270,7 @@ class Conversation:
 
     def _prepare(self) -> None:
         """The thread is in the list from now on, and what is queued for memory is learned from while the process lives (M8)."""
-        self._parts.threads.note(self.thread, agent=self.agent.name)
+        self._parts.threads.note(self.thread, agent=self.agent_name)
         if self._learning_in != os.getpid():  # once; a child made by fork has no such thread yet
             self._parts.memory.start(signals=False)
             self._learning_in = os.getpid()

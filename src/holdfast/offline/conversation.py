@@ -140,11 +140,6 @@ class ExtractiveConversation:
         """The title, at once."""
         return self.title
 
-    def newest_thread(self) -> str | None:
-        """The conversation that was used last, if there is one."""
-        found = max((self.archive.stats(name) for name in self.archive.threads()), key=lambda stats: stats.last, default=None)
-        return found.thread if found is not None else None
-
     # what needs a model: InputError says so
 
     def decide(self, decisions: Mapping[str, Decision] | Decision) -> Iterator[TurnEvent]:

@@ -19,6 +19,7 @@ from holdfast.agents.middleware.thread_data import LeadState, merge_artifacts, m
 from holdfast.errors import Damaged
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
+from holdfast.text.needle import Needle
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -108,8 +109,8 @@ def test_forgetting_reaches_every_form_in_which_a_text_can_stand() -> None:
         "i": Interrupt({"args": "secret"}, id="1"),
         "n": 7,
     }
-    assert "secret" not in repr(_scrubbed(held, "secret"))
-    assert _scrubbed(held, "secret")["a"] == [FORGOTTEN, ("x", FORGOTTEN)]
+    assert "secret" not in repr(_scrubbed(held, Needle("secret")))
+    assert _scrubbed(held, Needle("secret"))["a"] == [FORGOTTEN, ("x", FORGOTTEN)]
 
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abcd")))
