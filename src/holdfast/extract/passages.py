@@ -69,19 +69,12 @@ def _units(source: Source, first: int) -> Iterator[Unit]:
     path: list[tuple[int, str]] = []
     for place, sentence in enumerate(sentences):
         if sentence.kind == "heading":
-            level = _level(source.text, sentence.text, sentence.end)
-            path = [above for above in path if above[0] < level]
+            path = [above for above in path if above[0] < sentence.level]
         passage = Passage(source.id, sentence.start, sentence.end, sentence.text)
         heading = tuple(text for _, text in path)
         yield Unit(passage, sentence.kind, first + place, place, len(sentences), sentence.block, heading)
         if sentence.kind == "heading":
-            path.append((level, sentence.text.lstrip("# ").rstrip("# ")))
-
-
-def _level(text: str, heading: str, end: int) -> int:
-    """1 for the outermost: by its hashes, or by the line drawn below it."""
-    hashes = len(heading) - len(heading.lstrip("#"))
-    return hashes or (2 if text[end : end + 8].lstrip().startswith("-") else 1)
+            path.append((sentence.level, sentence.text.lstrip("# ").rstrip("# ")))
 
 
 _WINDOW = 3  # a claim may gather up to so many neighbouring sentences

@@ -20,8 +20,7 @@ from holdfast.extract.passages import Passage, Source, Unit, cut
 from holdfast.memory.instructions import find_instruction
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.html import joined_blocks, read_html
-from holdfast.text.normalise import strip_invisible
-from holdfast.workflow.stage_context import one_line
+from holdfast.text.normalise import one_line, strip_invisible
 
 _TITLES = ("title", "name", "heading", "subject", "page", "id")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")

@@ -16,8 +16,8 @@ from holdfast.offline.quantities import Quantity, find_quantities
 from holdfast.offline.sources import library_of_outputs
 from holdfast.offline.synthesizer import Cited, Dispute, Group, Said, Synthesis, read_synthesis, synthesize
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
+from holdfast.text.normalise import one_line
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.stage_context import one_line
 
 _NOTE = (
     "This report was put together by program and not by a language model. It consists of sentences selected from the sources, "

@@ -69,13 +69,14 @@ _SPEECH_GOES_ON = "とっなのにはがをもで、，,"
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A unit of a text. `block` numbers the paragraph, item, row, heading or code block that it belongs to."""
+    """A unit of a text. `block` numbers the paragraph, item, row, heading or code block that it belongs to; `level` is a heading's."""
 
     text: str
     start: int
     end: int
     kind: UnitKind
     block: int
+    level: int = 0
 
 
 def split_sentences(text: str) -> list[Sentence]:
@@ -90,7 +91,7 @@ def split_sentences(text: str) -> list[Sentence]:
             for start, end in _split(text, block):
                 units.append(Sentence(text[start:end], start, end, "sentence", number))
         else:
-            units.append(Sentence(text[block.start : block.end], block.start, block.end, _unit_kind(block), number))
+            units.append(Sentence(text[block.start : block.end], block.start, block.end, _unit_kind(block), number, block.level))
     return units
 
 

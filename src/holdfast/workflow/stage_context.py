@@ -18,6 +18,7 @@ from typing import Any, Literal
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
 from holdfast.session.state import SessionError
+from holdfast.text.normalise import one_line
 from holdfast.tokens.counter import TokenCounter
 
 Kind = Literal["summary", "finding", "recommendations", "data", "memory"]
@@ -41,10 +42,6 @@ class Piece:
 def inert(text: str) -> str:
     """The text with no line in it that could be taken for a heading of ours."""
     return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.strip().splitlines())
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def output_pieces(output: StageOutput, *, with_data: bool = False) -> tuple[Piece, ...]:
