@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
@@ -61,7 +61,7 @@ Method = Callable[[Planted, int], list[str]]
 
 
 def ours(planted: Planted, budget: int) -> list[str]:
-    extract = select([Source(planted.name, planted.text)], question=planted.question, budget=budget, count=count)
+    extract = select([SourceText(planted.name, planted.text)], question=planted.question, budget=budget, count=count)
     return [passage.text for passage in extract.passages]
 
 
@@ -128,9 +128,10 @@ def speed(texts: list[Planted]) -> dict[str, float]:
         "split_mb_s": megabytes_per_second(split_sentences, english),
         "terms_mb_s": megabytes_per_second(terms, english),
         "select_question_mb_s": megabytes_per_second(
-            lambda text: select([Source("all", text)], question="Why was the lighthouse switched off?", budget=2000, count=count), english
+            lambda text: select([SourceText("all", text)], question="Why was the lighthouse switched off?", budget=2000, count=count),
+            english,
         ),
-        "select_gist_mb_s": megabytes_per_second(lambda text: select([Source("all", text)], budget=2000, count=count), english),
+        "select_gist_mb_s": megabytes_per_second(lambda text: select([SourceText("all", text)], budget=2000, count=count), english),
     }
 
 

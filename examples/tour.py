@@ -45,14 +45,14 @@ def show_model() -> None:
 
 def show_extraction() -> None:
     heading("2. True sentences without a model: a text of one page is asked a question")
-    from holdfast.extract.passages import Source
+    from holdfast.extract.passages import SourceText
     from holdfast.extract.selection import select
     from holdfast.tokens.counter import open_counter
 
     head, _, text = (ROOT / "benchmarks" / "data" / "extract" / "01-lighthouse.md").read_text("utf-8").partition("---\n")
     question = next(line.removeprefix("question: ") for line in head.splitlines() if line.startswith("question: "))
     count = open_counter().count_text
-    chosen = select([Source("01-lighthouse.md", text)], question=question, budget=90, count=count)
+    chosen = select([SourceText("01-lighthouse.md", text)], question=question, budget=90, count=count)
     console.print(f"[dim]{count(text)} tokens of text, 90 allowed.[/] {question}")
     for passage in chosen.passages:
         console.print(f'  "{escape(" ".join(passage.text.split()))}" [dim](characters {passage.start} to {passage.end})[/]')

@@ -15,7 +15,7 @@ from tests.unit.offline.desk import Desk
 
 from holdfast.offline.claims import Names, claims_of
 from holdfast.offline.disagreements import find_conflicts
-from holdfast.offline.documents import Document, Library, readable
+from holdfast.offline.documents import Library, SourceDocument, readable
 from holdfast.offline.planner import list_parts, split_task
 from holdfast.offline.quantities import find_quantities
 from holdfast.offline.researcher import Researcher
@@ -74,7 +74,7 @@ def test_lists_quantities_and_readings_never_raise_and_stay_inside_their_text(ef
 @pytest.mark.prove
 def test_conflicts_quote_two_documents_and_do_not_depend_on_their_order(effort: Effort) -> None:
     def check(first: str, second: str) -> None:
-        documents = [Document("a", first), Document("b", second)]
+        documents = [SourceDocument("a", first), SourceDocument("b", second)]
         there = find_conflicts(claim for one in documents for claim in claims_of(one, NAMES))
         back = find_conflicts(claim for one in reversed(documents) for claim in claims_of(one, NAMES))
         for conflict in there:
@@ -106,7 +106,7 @@ def test_whatever_a_researcher_reads_its_findings_are_in_their_sources_and_a_rep
 def test_a_sentence_of_a_source_is_grounded_and_with_another_figure_it_is_not(effort: Effort) -> None:
     def check(value: int, text: str) -> None:
         sentence = f"The harbour crane lifts {value} tonnes on calm days."
-        library = Library([Document("a", f"{text}\n\n{sentence}\n")])
+        library = Library([SourceDocument("a", f"{text}\n\n{sentence}\n")])
         there = "999983" in text
         for said, wanted in ((sentence, True), (sentence.replace(f" {value} ", " 999983 "), there and value == 999983)):
             output, _ = ground_output(StageOutput("s", "x", (Finding(said, "a"),)), library.text_of)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
-from holdfast.extract.passages import Source, cut, ground
+from holdfast.extract.passages import SourceText, cut, ground
 from holdfast.extract.selection import select
 from holdfast.text.dates import find_dates
 from holdfast.text.likeness import likeness, signature
@@ -59,7 +59,7 @@ def test_sentences_are_pieces_of_the_text_in_order_and_lose_no_letter(effort: Ef
 @pytest.mark.prove
 def test_every_selected_passage_occurs_byte_for_byte_in_its_source(effort: Effort) -> None:
     def check(texts: list[str], question: str | None, budget: int) -> None:
-        sources = {str(n): Source(str(n), text) for n, text in enumerate(texts)}
+        sources = {str(n): SourceText(str(n), text) for n, text in enumerate(texts)}
         extract = select(sources.values(), question=question, budget=budget)
         assert extract == select(sources.values(), question=question, budget=budget)
         assert extract.tokens <= budget
@@ -152,7 +152,7 @@ def test_likeness_is_whole_for_the_same_text_and_never_raises(effort: Effort) ->
 @pytest.mark.prove
 def test_what_is_grounded_is_in_the_source(effort: Effort) -> None:
     def check(text: str, claim: str) -> None:
-        source = Source("a", text)
+        source = SourceText("a", text)
         found = ground(claim, [source])
         assert bool(found) == (found.passage is not None)
         if found.passage is not None:

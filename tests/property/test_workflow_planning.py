@@ -13,7 +13,7 @@ from holdfast.session.state import Session
 from holdfast.workflow import transitions
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage, Workflow, ancestors
-from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Tries, verdict_on
+from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Tries, verdict_on
 from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
 from holdfast.workflow.workflow_file import parse_workflow
 
@@ -146,6 +146,6 @@ def test_whatever_an_agent_answers_the_tries_of_a_stage_come_to_an_end(answers: 
                 assert verdict.provisional == (verdict.output.confidence == "low")
                 assert low != "halt" or not verdict.provisional
             return
-        assert isinstance(verdict, Ask | Retry)
+        assert isinstance(verdict, AskAgain | RetryLater)
         tries = verdict.tries
     raise AssertionError("it never ended")

@@ -17,7 +17,7 @@ from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
 from holdfast.context.summarizing import Ask, Entry, SummaryError, summarize
 from holdfast.context.view import Forge, calls_of, marks_of, role_of, text_of
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.tokens.messages import Message
 
@@ -155,9 +155,9 @@ def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Sett
 def _extract(entries: Sequence[Entry], previous: str, room: int, settings: Settings) -> str:
     """True sentences within the room: the notes from before first, then the new part."""
     note = settings.count(_EXTRACT_NOTE) + 8
-    sources = [Source(entry.id, entry.text) for entry in entries if entry.text.strip()]
+    sources = [SourceText(entry.id, entry.text) for entry in entries if entry.text.strip()]
     if previous:
-        sources.insert(0, Source("notes", previous.replace(_EXTRACT_NOTE, "").strip()))
+        sources.insert(0, SourceText("notes", previous.replace(_EXTRACT_NOTE, "").strip()))
     chosen = select(sources, budget=max(16, room - note), count=settings.count)
     return "\n".join(passage.text.strip() for passage in chosen.passages)
 

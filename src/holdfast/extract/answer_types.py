@@ -48,7 +48,7 @@ def _offering(wanted: Wanted) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedQuestion:
     """A question's text, its terms with their weights, and the kinds of thing that an answer should hold."""
 
     text: str
@@ -57,7 +57,7 @@ class Question:
     wanted: frozenset[Wanted]
 
 
-def understand(text: str, language: str | None = None) -> Question:
+def understand(text: str, language: str | None = None) -> AskedQuestion:
     """What a question asks for.
 
     >>> sorted(understand("How much did the bridge cost, and when was it opened?").wanted)
@@ -73,7 +73,7 @@ def understand(text: str, language: str | None = None) -> Question:
             rest = rest[: match.start()] + " " + rest[match.end() :]  # "how many days" wants a duration, not also a number
     if wanted & {"money", "share", "measure", "duration", "time"}:
         wanted.discard("number")
-    return Question(text, chosen, _weighed_terms(rest, chosen) or _weighed_terms(text, chosen), frozenset(wanted))
+    return AskedQuestion(text, chosen, _weighed_terms(rest, chosen) or _weighed_terms(text, chosen), frozenset(wanted))
 
 
 def _weighed_terms(text: str, language: str) -> dict[str, float]:

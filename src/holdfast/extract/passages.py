@@ -18,7 +18,7 @@ from holdfast.text.sentences import UnitKind, split_sentences
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text and what it is called."""
 
     id: str
@@ -36,7 +36,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TextUnit:
     """A passage that may be chosen: a sentence, list item, table row, heading or block of code, and where it stands.
 
     `order` counts the units of all sources, `place` those of its own source. `heading` is what it stands under, from the
@@ -52,9 +52,9 @@ class Unit:
     heading: tuple[str, ...]
 
 
-def cut(sources: Iterable[Source]) -> list[Unit]:
+def cut(sources: Iterable[SourceText]) -> list[TextUnit]:
     """All units of all sources, in order. Raises InputError when two sources have one id: a passage could not be traced."""
-    units: list[Unit] = []
+    units: list[TextUnit] = []
     seen: set[str] = set()
     for source in sources:
         if source.id in seen:
@@ -64,7 +64,7 @@ def cut(sources: Iterable[Source]) -> list[Unit]:
     return units
 
 
-def _units(source: Source, first: int) -> Iterator[Unit]:
+def _units(source: SourceText, first: int) -> Iterator[TextUnit]:
     sentences = split_sentences(source.text)
     path: list[tuple[int, str]] = []
     for place, sentence in enumerate(sentences):
@@ -72,7 +72,7 @@ def _units(source: Source, first: int) -> Iterator[Unit]:
             path = [above for above in path if above[0] < sentence.level]
         passage = Passage(source.id, sentence.start, sentence.end, sentence.text)
         heading = tuple(text for _, text in path)
-        yield Unit(passage, sentence.kind, first + place, place, len(sentences), sentence.block, heading)
+        yield TextUnit(passage, sentence.kind, first + place, place, len(sentences), sentence.block, heading)
         if sentence.kind == "heading":
             path.append((sentence.level, sentence.text.lstrip("# ").rstrip("# ")))
 
@@ -94,7 +94,7 @@ class Grounding:
         return self.kind != "absent"
 
 
-def ground(claim: str, sources: Iterable[Source], *, threshold: float = _NEARLY) -> Grounding:
+def ground(claim: str, sources: Iterable[SourceText], *, threshold: float = _NEARLY) -> Grounding:
     """The best grounding of a claim in any of the sources; the first source wins a tie.
 
     >>> ground("“costs 40 Euros”", [Source("a", "It  costs 40 euros.")]).kind
@@ -116,7 +116,7 @@ def ground(claim: str, sources: Iterable[Source], *, threshold: float = _NEARLY)
     return best if best.score >= threshold else Grounding("absent", best.score)
 
 
-def _exact(claim: str, source: Source) -> Grounding | None:
+def _exact(claim: str, source: SourceText) -> Grounding | None:
     start = _find(source.text, claim)
     return Grounding("exact", 1.0, _passage(source, start, start + len(claim))) if start >= 0 else None
 
@@ -129,7 +129,7 @@ def _find(text: str, wanted: str) -> int:
     return start
 
 
-def _normalised(claim: str, source: Source) -> Grounding | None:
+def _normalised(claim: str, source: SourceText) -> Grounding | None:
     wanted = normalise(_EDGES.sub("", claim))
     if not wanted:
         return None
@@ -149,7 +149,7 @@ def _whole_words(text: str, start: int, end: int) -> bool:
     return not before and not after
 
 
-def _near(claim: str, source: Source) -> Grounding:
+def _near(claim: str, source: SourceText) -> Grounding:
     """The sentence, or the few neighbouring ones, that support the claim best."""
     best, place = 0.0, (0, 0)
     sentences = [unit for unit in split_sentences(source.text) if unit.kind != "code"]
@@ -178,5 +178,5 @@ def _support(differs: Differences, *, denied: bool) -> float:
     return max(differs.score, min(0.99, differs.shared - 0.12 * len(differs.words[0])))
 
 
-def _passage(source: Source, start: int, end: int) -> Passage:
+def _passage(source: SourceText, start: int, end: int) -> Passage:
     return Passage(source.id, start, end, source.text[start:end])

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from holdfast.errors import InputError
 from holdfast.extract.answer_types import understand
-from holdfast.extract.passages import Passage, Source, Unit, cut
-from holdfast.extract.sentence_ranking import Weights, centrality, positions, relevance, unit_terms
+from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
+from holdfast.extract.sentence_ranking import RelevanceWeights, centrality, positions, relevance, unit_terms
 from holdfast.text.likeness import NEAR, compare
 
 # How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.
@@ -55,12 +55,12 @@ class Extract:
 
 
 def select(
-    sources: Iterable[Source],
+    sources: Iterable[SourceText],
     *,
     budget: int,
     question: str | None = None,
     count: Callable[[str], int] | None = None,
-    weights: Weights | None = None,
+    weights: RelevanceWeights | None = None,
 ) -> Extract:
     """The passages that answer `question`, or that carry the texts when there is none, in at most `budget` tokens.
 
@@ -88,7 +88,9 @@ def _default_count(text: str) -> int:
     return math.ceil(estimate(text))
 
 
-def _scores(units: Sequence[Unit], found: Sequence[Sequence[str]], question: str | None, weights: Weights | None) -> list[float]:
+def _scores(
+    units: Sequence[TextUnit], found: Sequence[Sequence[str]], question: str | None, weights: RelevanceWeights | None
+) -> list[float]:
     central, place = centrality(found), positions(units)
     if question is not None and question.strip():
         relevant = relevance(units, found, understand(question), weights)
@@ -97,7 +99,7 @@ def _scores(units: Sequence[Unit], found: Sequence[Sequence[str]], question: str
     return [_standing(unit, c, p) for unit, c, p in zip(units, central, place, strict=True)]
 
 
-def _standing(unit: Unit, central: float, place: float) -> float:
+def _standing(unit: TextUnit, central: float, place: float) -> float:
     """A unit's worth in a text that nobody asked a question about."""
     text = unit.passage.text
     telling = 0.5 * bool(re.search(r"\d", text)) + 0.5 * bool(_CUES.search(text))
@@ -106,7 +108,7 @@ def _standing(unit: Unit, central: float, place: float) -> float:
 
 
 def _choose(
-    units: Sequence[Unit], found: Sequence[Sequence[str]], scores: Sequence[float], costs: Sequence[int], budget: int, redundancy: float
+    units: Sequence[TextUnit], found: Sequence[Sequence[str]], scores: Sequence[float], costs: Sequence[int], budget: int, redundancy: float
 ) -> tuple[list[int], list[int]]:
     """Unit numbers in the order of choice, and those that only repeat. A unit's score can only sink, so stale ones wait in a heap."""
     sets = [frozenset(own) for own in found]
@@ -133,7 +135,7 @@ def _choose(
     return chosen, repeated
 
 
-def _overlap(unit: Unit, own: frozenset[str], other: Unit, theirs: frozenset[str]) -> float:
+def _overlap(unit: TextUnit, own: frozenset[str], other: TextUnit, theirs: frozenset[str]) -> float:
     """How much of a unit another one already says: 1 for a near duplicate, little when they differ in a number or a negation."""
     common = len(own & theirs)
     if not own or not common:
@@ -148,7 +150,7 @@ def _overlap(unit: Unit, own: frozenset[str], other: Unit, theirs: frozenset[str
     return share * (0.3 if apart else 0.99)
 
 
-def _fitted(units: Sequence[Unit], scores: Sequence[float], chosen: list[int], budget: int, count: Callable[[str], int]) -> list[int]:
+def _fitted(units: Sequence[TextUnit], scores: Sequence[float], chosen: list[int], budget: int, count: Callable[[str], int]) -> list[int]:
     """What was chosen, without the least worth of it while the joined text is over the budget: counts of parts do not quite add up."""
     kept = list(chosen)
     while kept and count(_joined([units[n].passage for n in sorted(kept)])) > budget:
@@ -165,7 +167,7 @@ def _joined(passages: Sequence[Passage]) -> str:
     return "".join(pieces)
 
 
-def _left_out(units: Sequence[Unit], costs: Sequence[int], chosen: set[int]) -> tuple[LeftOut, ...]:
+def _left_out(units: Sequence[TextUnit], costs: Sequence[int], chosen: set[int]) -> tuple[LeftOut, ...]:
     missing: dict[str, list[int]] = {}
     for n, unit in enumerate(units):
         if n not in chosen:

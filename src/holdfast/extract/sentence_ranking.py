@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.extract.answer_types import Question, Wanted, offers
-from holdfast.extract.passages import Unit
+from holdfast.extract.answer_types import AskedQuestion, Wanted, offers
+from holdfast.extract.passages import TextUnit
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RelevanceWeights:
     """How the parts of relevance count. The defaults were chosen on the development half of `benchmarks/data/extract`."""
 
     k1: float = 0.9  # saturation of a term: sentences are short, a second occurrence says little
@@ -37,7 +37,7 @@ _SHOWS: dict[Wanted, float] = {
 }  # fmt: skip
 
 
-def unit_terms(units: Sequence[Unit]) -> list[list[str]]:
+def unit_terms(units: Sequence[TextUnit]) -> list[list[str]]:
     """The terms of every unit, all of one source in that source's language."""
     languages: dict[str, str] = {}
     texts: dict[str, list[str]] = {}
@@ -48,13 +48,15 @@ def unit_terms(units: Sequence[Unit]) -> list[list[str]]:
     return [terms(unit.passage.text, languages[unit.passage.source]) for unit in units]
 
 
-def relevance(units: Sequence[Unit], found: Sequence[Sequence[str]], question: Question, weights: Weights | None = None) -> list[float]:
+def relevance(
+    units: Sequence[TextUnit], found: Sequence[Sequence[str]], question: AskedQuestion, weights: RelevanceWeights | None = None
+) -> list[float]:
     """How well each unit answers the question: BM25 over its own and its surroundings' terms, and whether it holds what is asked for.
 
     What a whole source is about tells its sentences apart from other sources' and not from each other, so every unit of the
     source gets credit for it and none much.
     """
-    weights = weights or Weights()
+    weights = weights or RelevanceWeights()
     asked = _asked(question, found, weights)
     idf = _idf(found)
     rare = _rare(len(found))
@@ -81,7 +83,7 @@ def relevance(units: Sequence[Unit], found: Sequence[Sequence[str]], question: Q
     return [score / best for score in scores]
 
 
-def _topics(units: Sequence[Unit], counts: Sequence[dict[str, float]], headings: Sequence[dict[str, float]]) -> dict[str, set[str]]:
+def _topics(units: Sequence[TextUnit], counts: Sequence[dict[str, float]], headings: Sequence[dict[str, float]]) -> dict[str, set[str]]:
     """For each source the asked terms that it is about as a whole: they stand in its title or its first sentence."""
     topics: dict[str, set[str]] = {}
     opened: set[str] = set()
@@ -95,7 +97,7 @@ def _topics(units: Sequence[Unit], counts: Sequence[dict[str, float]], headings:
     return topics
 
 
-def _asked(question: Question, found: Sequence[Sequence[str]], weights: Weights) -> dict[str, tuple[str, float]]:
+def _asked(question: AskedQuestion, found: Sequence[Sequence[str]], weights: RelevanceWeights) -> dict[str, tuple[str, float]]:
     """For each term of the texts that counts: the term of the question it stands for, and how much it is worth."""
     asked = {term: (term, 1.0) for term in question.terms}
     roots: dict[str, list[str]] = {}
@@ -142,7 +144,7 @@ def _rare(units: int) -> float:
     return math.log(1 + (units + 0.5) / 0.5)
 
 
-def _heading_counts(units: Sequence[Unit], language: str, asked: Mapping[str, tuple[str, float]]) -> list[dict[str, float]]:
+def _heading_counts(units: Sequence[TextUnit], language: str, asked: Mapping[str, tuple[str, float]]) -> list[dict[str, float]]:
     made: dict[tuple[str, ...], dict[str, float]] = {}
     for unit in units:
         if unit.heading not in made:
@@ -151,7 +153,12 @@ def _heading_counts(units: Sequence[Unit], language: str, asked: Mapping[str, tu
 
 
 def _soft_counts(
-    n: int, units: Sequence[Unit], counts: Sequence[dict[str, float]], heading: dict[str, float], about: set[str], weights: Weights
+    n: int,
+    units: Sequence[TextUnit],
+    counts: Sequence[dict[str, float]],
+    heading: dict[str, float],
+    about: set[str],
+    weights: RelevanceWeights,
 ) -> dict[str, float]:
     """A unit's own terms, and at a discount those around it: a neighbour or a heading supplies what "it" refers to."""
     soft = dict(counts[n])
@@ -167,7 +174,7 @@ def _soft_counts(
     return soft
 
 
-def _fitness(unit: Unit, question: Question, weights: Weights) -> float:
+def _fitness(unit: TextUnit, question: AskedQuestion, weights: RelevanceWeights) -> float:
     """1 for a unit that holds what is asked for, less for one that lacks it, the less the surer it would show."""
     fitness = 1.0
     for wanted in sorted(question.wanted):
@@ -219,7 +226,7 @@ def _scaled(values: list[float]) -> list[float]:
     return [(value - low) / (high - low) if high > low else 0.5 for value in values]
 
 
-def positions(units: Sequence[Unit]) -> list[float]:
+def positions(units: Sequence[TextUnit]) -> list[float]:
     """Where writers put what matters: the beginning of a source first, its end next, the first sentence of a paragraph."""
     scores = []
     for n, unit in enumerate(units):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast.extract.passages import Source, ground
+from holdfast.extract.passages import SourceText, ground
 from holdfast.memory.facts import Candidate, SourceKind, Turn
 from holdfast.memory.statements import Statement, statements, strip_lead_in
 from holdfast.memory.word_lists import word_lists
@@ -77,7 +77,7 @@ def _located(claim: str, turn: Turn) -> str | None:
     """The words of a turn that a claim comes from: nearly in a short one, letter by letter in a long one."""
     if len(turn.text) > _LONG:
         return claim if claim in turn.text else None
-    found = ground(claim, [Source(turn.id, turn.text)])
+    found = ground(claim, [SourceText(turn.id, turn.text)])
     return found.passage.text if found.passage else None
 
 

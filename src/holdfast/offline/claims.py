@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from holdfast.extract.passages import Unit
-from holdfast.offline.documents import Document
+from holdfast.extract.passages import TextUnit
+from holdfast.offline.documents import SourceDocument
 from holdfast.offline.quantities import Quantity, find_quantities, full_dates, periods
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.language import guess_language
@@ -65,7 +65,7 @@ class Names:
             text = text[:start] + " " * (end - start) + text[end:]
         return text
 
-    def of_document(self, document: Document, *, sure: bool = False) -> Subject:
+    def of_document(self, document: SourceDocument, *, sure: bool = False) -> Subject:
         """What a document as a whole is about: the only name in its title, or (less surely) the one that it speaks of nearly always."""
         titled = self.named(document.title)
         if titled or sure:
@@ -76,7 +76,7 @@ class Names:
         name, count = min(counted.items(), key=lambda pair: (-pair[1], pair[0]))
         return frozenset((name,)) if count >= 2 and count >= _DOMINANT * counted.total() else _NOBODY
 
-    def of_units(self, document: Document, *, sure: bool = False) -> list[Subject]:
+    def of_units(self, document: SourceDocument, *, sure: bool = False) -> list[Subject]:
         """What each unit of a document is about; several names when a sentence speaks of several, none when nothing tells.
 
         `sure` leaves out what only the rest of the document suggests: enough to find a sentence, not to hold it against another.
@@ -91,7 +91,7 @@ class Names:
             found.append(subject)
         return found
 
-    def _supplied(self, unit: Unit, before: tuple[int, Subject], whole: Subject) -> Subject:
+    def _supplied(self, unit: TextUnit, before: tuple[int, Subject], whole: Subject) -> Subject:
         block, subject = before
         if block == unit.block and len(subject) == 1 and _POINTS_BACK.match(unit.passage.text):
             return subject
@@ -104,7 +104,7 @@ class Names:
         return whole
 
 
-def names_told(documents: Iterable[Document]) -> list[str]:
+def names_told(documents: Iterable[SourceDocument]) -> list[str]:
     """The names that documents are about: in each, the one that it writes most often. For tasks that name nothing themselves."""
     found: dict[str, None] = {}
     for document in documents:
@@ -170,12 +170,12 @@ class Claim:
     """Whether the subject is named at the beginning of the clause or of its sentence: then the clause is surely about it."""
 
 
-def bare_text(unit: Unit) -> str:
+def bare_text(unit: TextUnit) -> str:
     """The words of a unit on one line, without the mark of a list item or a heading."""
     return re.sub(r"\s+", " ", _MARKER.sub("", unit.passage.text)).strip().strip("#").strip()
 
 
-def claims_of(document: Document, names: Names, chosen: Sequence[int] | None = None, *, sure: bool = True) -> list[Claim]:
+def claims_of(document: SourceDocument, names: Names, chosen: Sequence[int] | None = None, *, sure: bool = True) -> list[Claim]:
     """The claims of a document, or of its units with these numbers. Questions, headings and code claim nothing.
 
     `sure` is that of `Names.of_units`: whether a sentence may be about what only the rest of its document suggests.
@@ -193,7 +193,7 @@ def claims_of(document: Document, names: Names, chosen: Sequence[int] | None = N
     return found
 
 
-def _sentences(unit: Unit) -> list[str]:
+def _sentences(unit: TextUnit) -> list[str]:
     text = bare_text(unit)
     pieces = [one.text for one in split_sentences(text)] if unit.kind == "item" else [text]
     return [piece for piece in pieces if not piece.rstrip("\"'”) ").endswith(("?", "？"))]
@@ -203,7 +203,7 @@ def _leads(text: str, names: Names) -> bool:
     return any(len(text[:start].split()) <= 1 for start, _, _ in names.places(text)[:1])
 
 
-def _document_version(document: Document, names: Names) -> tuple[Subject, str]:
+def _document_version(document: SourceDocument, names: Names) -> tuple[Subject, str]:
     """The version that a document describes, and of what."""
     head = " ".join(unit.passage.text for unit in document.units[:3])
     for _, end, name in names.places(head):
@@ -214,7 +214,9 @@ def _document_version(document: Document, names: Names) -> tuple[Subject, str]:
     return names.of_document(document), stated.group(1) if stated else ""
 
 
-def _claims(document: Document, unit: Unit, sentence: str, subject: Subject, names: Names, whole: tuple[Subject, str]) -> Iterator[Claim]:
+def _claims(
+    document: SourceDocument, unit: TextUnit, sentence: str, subject: Subject, names: Names, whole: tuple[Subject, str]
+) -> Iterator[Claim]:
     language = guess_language(sentence)
     masked, version = _masked(sentence, names)
     around, around_dates = tuple(find_quantities(masked)), tuple(periods(masked))

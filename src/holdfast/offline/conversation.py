@@ -20,7 +20,7 @@ from holdfast.context.view import PlainMessage
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.ids import IdSource, RandomIds
 from holdfast.knowledge.opening import open_knowledge
@@ -205,7 +205,7 @@ class ExtractiveConversation:
     def _composed(self, question: str, found: Sequence[Finding]) -> str:
         if not found:
             return f"{_NOTHING}\n{_NOTE}"
-        sources = [Source(str(number), finding.text) for number, finding in enumerate(found)]
+        sources = [SourceText(str(number), finding.text) for number, finding in enumerate(found)]
         chosen = select(sources, question=question, budget=_ROOM, count=self._count)
         lines = [f"- {passage.text.strip()} [{found[int(passage.source)].source}]" for passage in chosen.passages]
         return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), _NOTE])

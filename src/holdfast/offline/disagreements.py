@@ -29,7 +29,7 @@ _BUCKET = 400  # claims about one subject that are compared with each other: bey
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ConflictingStatement:
     """What one source says: the whole sentence, where it stands, and the figure or date in question (empty for a yes or a no)."""
 
     fact: str
@@ -43,7 +43,7 @@ class Conflict:
 
     kind: Kind
     subject: str
-    statements: tuple[Statement, ...]
+    statements: tuple[ConflictingStatement, ...]
     shared: float
     terms: frozenset[str]
 
@@ -111,7 +111,7 @@ def disagreement_between(first: Claim, second: Claim) -> Conflict | None:
 
 
 def _conflict(kind: Kind, first: Claim, second: Claim, mine: str, theirs: str, ratio: float) -> Conflict:
-    statements = (Statement(first.sentence, first.source, mine), Statement(second.sentence, second.source, theirs))
+    statements = (ConflictingStatement(first.sentence, first.source, mine), ConflictingStatement(second.sentence, second.source, theirs))
     return Conflict(kind, ", ".join(sorted(first.subject)), statements, ratio, first.terms & second.terms)
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.extract.passages import Passage, Source, Unit, cut
+from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
 from holdfast.memory.instructions import find_instruction
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.html import joined_blocks, read_html
@@ -94,7 +94,7 @@ _AFTER_UNIT = re.compile(r"(?<=\d ms\.)\s+(?=[A-Z])|(?<=\dms\.)\s+(?=[A-Z])")
 
 
 @dataclass(frozen=True)
-class Document:
+class SourceDocument:
     """One text with a name that can be cited. `ref` is where its text is kept as raw data, once it is."""
 
     id: str
@@ -104,9 +104,9 @@ class Document:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[TextUnit, ...]:
         """Its sentences, items, rows and headings, in order."""
-        return tuple(_parted(cut([Source(self.id, self.text)])))
+        return tuple(_parted(cut([SourceText(self.id, self.text)])))
 
     @cached_property
     def title(self) -> str:
@@ -123,7 +123,7 @@ class Document:
 
     @property
     def dated(self) -> str:
-        """The same as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day."""
+        """When it was written, as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day."""
         if self._date is None:
             return ""
         days = (self._date.end - self._date.start).days
@@ -135,12 +135,12 @@ class Document:
         spans = [span for span in find_dates(head, _REFERENCE) if re.search(r"\b\d{4}\b", span.text) and span.end.year in _YEARS]
         return spans[0] if spans else None
 
-    def cite(self, unit: Unit) -> str:
+    def cite(self, unit: TextUnit) -> str:
         """The name of the section that a unit stands in."""
         return f"{self.id}#{slug(unit.heading[-1])}" if unit.heading and slug(unit.heading[-1]) else self.id
 
 
-def _parted(units: Iterable[Unit]) -> Iterator[Unit]:
+def _parted(units: Iterable[TextUnit]) -> Iterator[TextUnit]:
     """The units, with those parted that hold two sentences: "was 11 ms. At 50,000" looks like the title of a lady to a splitter."""
     for unit in units:
         passage, start = unit.passage, 0
@@ -172,25 +172,25 @@ def section_name(source: str) -> tuple[str, str]:
 class Library:
     """The documents of one stage by their names."""
 
-    def __init__(self, documents: Iterable[Document] = ()) -> None:
-        self._documents: dict[str, Document] = {}
+    def __init__(self, documents: Iterable[SourceDocument] = ()) -> None:
+        self._documents: dict[str, SourceDocument] = {}
         for document in documents:
             self.add(document)
 
-    def add(self, document: Document) -> None:
+    def add(self, document: SourceDocument) -> None:
         """Take a document in. One of the same name and text is the same; of another text it is an InputError."""
         there = self._documents.get(document.id)
         if there is not None and there.text != document.text:
             raise InputError(f"Two sources are called {document.id!r}.", hint="Give every source a name of its own.")
         self._documents.setdefault(document.id, document)
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[SourceDocument]:
         return iter(self._documents.values())
 
     def __len__(self) -> int:
         return len(self._documents)
 
-    def get(self, source: str) -> Document | None:
+    def get(self, source: str) -> SourceDocument | None:
         """The document of a citation, with or without a section, or by its raw reference."""
         found = self._documents.get(source) or self._documents.get(section_name(source)[0])
         if found is None and source.startswith("raw:"):
@@ -225,7 +225,7 @@ _OVERRIDE = re.compile(
 """However it is glued to what stands before it."""
 
 
-def tainted_units(document: Document) -> frozenset[int]:
+def tainted_units(document: SourceDocument) -> frozenset[int]:
     """The numbers of the units that are, or stand in one section with, an attempt to give an assistant orders.
 
     Advice to readers ("Do not use it in production") is no such thing. A whole section goes, because what stands beside an order was

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
-from holdfast.offline.documents import Document, Library, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, tainted_units
 from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.offline.stage_settings import whole_number
@@ -28,7 +28,7 @@ class Plain:
         asked = " ".join(part.strip() for part in (request.system_prompt, request.task) if part.strip())
         library = _readings(request, asked)
         question = asked or None
-        extract = select([Source(document.id, _clean(document)) for document in library], budget=budget, question=question)
+        extract = select([SourceText(document.id, _clean(document)) for document in library], budget=budget, question=question)
         findings = tuple(
             Finding(" ".join(passage.text.split()), passage.source) for passage in extract.passages if passage.text.strip("#- \n")
         )
@@ -69,16 +69,16 @@ def _readings(request: StageRequest, asked: str) -> Library:
     return library
 
 
-def _findings(request: StageRequest, library: Library) -> Iterable[Document]:
+def _findings(request: StageRequest, library: Library) -> Iterable[SourceDocument]:
     facts: dict[str, list[str]] = {}
     for output in request.given:
         for finding in output.key_findings:
             if library.get(finding.source) is None:
                 facts.setdefault(finding.source, []).append(finding.fact)
-    return [Document(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
+    return [SourceDocument(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
 
 
-def _clean(document: Document) -> str:
+def _clean(document: SourceDocument) -> str:
     """The text without what gives orders to an assistant."""
     bad = tainted_units(document)
     text = document.text

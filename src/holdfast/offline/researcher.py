@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast.errors import Cancelled, ConfigError
 from holdfast.offline.claims import Names
-from holdfast.offline.documents import Document, Library
+from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.planner import TaskQuestion, names_asked_about, questions_given, questions_json, split_task
-from holdfast.offline.retrieval import GOOD, Answer, Retrieval
+from holdfast.offline.retrieval import GOOD, AnswerUnit, Retrieval
 from holdfast.offline.sources import gather
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import Confidence, Finding, StageOutput
@@ -28,9 +28,9 @@ _KEPT = 200  # documents that are kept for the next stage beside those that are 
 class _Chosen:
     """A sentence that was chosen, the questions that it answers, and further sources that say the same."""
 
-    answer: Answer
+    answer: AnswerUnit
     questions: list[str] = field(default_factory=list)
-    also: list[Answer] = field(default_factory=list)
+    also: list[AnswerUnit] = field(default_factory=list)
 
 
 class Researcher:
@@ -80,9 +80,9 @@ def _research(
     return chosen, unanswered
 
 
-def _picked(answers: Sequence[Answer], most: int, of_one: int) -> list[tuple[Answer, list[Answer]]]:
+def _picked(answers: Sequence[AnswerUnit], most: int, of_one: int) -> list[tuple[AnswerUnit, list[AnswerUnit]]]:
     """The best answers, each thing once with all that say the same, and at most `of_one` of one document."""
-    picked: list[tuple[Answer, list[Answer]]] = []
+    picked: list[tuple[AnswerUnit, list[AnswerUnit]]] = []
     heard: dict[str, int] = {}
     for answer in answers:
         twin = next((n for n, (first, _) in enumerate(picked) if likeness(first.fact, answer.fact) >= NEAR), None)
@@ -95,7 +95,7 @@ def _picked(answers: Sequence[Answer], most: int, of_one: int) -> list[tuple[Ans
     return picked
 
 
-def _note(chosen: list[_Chosen], answer: Answer, also: Sequence[Answer], question: str) -> None:
+def _note(chosen: list[_Chosen], answer: AnswerUnit, also: Sequence[AnswerUnit], question: str) -> None:
     same = next((one for one in chosen if one.answer.document.id == answer.document.id and one.answer.number == answer.number), None)
     if same is None:
         chosen.append(_Chosen(answer, [question], list(also)))
@@ -114,7 +114,7 @@ def _stored(request: StageRequest, library: Library, chosen: Sequence[_Chosen], 
     return {name: _kept(request, documents[name]) for name in used}
 
 
-def _kept(request: StageRequest, document: Document) -> str:
+def _kept(request: StageRequest, document: SourceDocument) -> str:
     return document.ref or request.raw.put(document.text, source=document.id, media_type="text/markdown")
 
 
@@ -151,7 +151,7 @@ def _output(
     )
 
 
-def _described(document: Document, ref: str) -> dict[str, Any]:
+def _described(document: SourceDocument, ref: str) -> dict[str, Any]:
     described: dict[str, Any] = {"id": document.id, "ref": ref, "title": document.title, "trust": document.trust}
     if document.written is not None:
         described |= {"written": document.written.isoformat(), "dated": document.dated}

@@ -1,4 +1,4 @@
-"""Finding the sentences that answer a question: the best sections by full text, in them the units that fit by their words and subject."""
+"""Question answering by retrieval: the best sections by full-text search, in them the sentences that cover the words of the question."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from holdfast.extract.answer_types import Question, offers, understand
-from holdfast.extract.passages import Unit
+from holdfast.extract.answer_types import AskedQuestion, offers, understand
+from holdfast.extract.passages import TextUnit
 from holdfast.extract.sentence_ranking import relevance
 from holdfast.offline.claims import IDENTIFIER, Names, Subject, bare_text
-from holdfast.offline.documents import Document, Library, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, tainted_units
 from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.quantities import find_quantities
 from holdfast.search.fulltext import Document as Indexed
@@ -47,16 +47,16 @@ _SHORTEST = 4  # words: "Fixed." alone answers nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerUnit:
     """A unit that answers a question: how much of the question it covers (0 to 1), and its rank among the others."""
 
-    document: Document
+    document: SourceDocument
     number: int
     coverage: float
     score: float
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> TextUnit:
         return self.document.units[self.number]
 
     @property
@@ -70,7 +70,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was worked out about one document when it was first needed."""
+    """Cache of what was worked out about one document: the terms of its units and headings, what each is about, which to leave out."""
 
     terms: list[frozenset[str]]
     heading_terms: dict[tuple[str, ...], frozenset[str]]
@@ -90,7 +90,7 @@ class Retrieval:
         self._sorts: dict[str, str | None] = {}
         self._readings: dict[str, _Reading] = {}
         self._index = FullTextIndex(":memory:", Shape({"text": 1.0, "title": 1.5}))
-        self._sections: list[tuple[Document, range]] = []
+        self._sections: list[tuple[SourceDocument, range]] = []
         for document in self._documents:
             self._sections += [(document, span) for span in _sections(document)]
         try:
@@ -118,7 +118,7 @@ class Retrieval:
         """For each document that was read: how many of its units were passed over, because they give orders to an assistant."""
         return {name: len(reading.tainted) for name, reading in sorted(self._readings.items()) if reading.tainted}
 
-    def answers(self, question: TaskQuestion) -> list[Answer]:
+    def answers(self, question: TaskQuestion) -> list[AnswerUnit]:
         """The units that answer a question, best first, none below a fair coverage."""
         places = self._candidates(question)
         if not places:
@@ -130,7 +130,7 @@ class Retrieval:
         covered = [self._coverage(document, n, weights, question) for document, n in places]
         covered = self._echoed(places, covered, weights)
         units = [document.units[n] for document, n in places]
-        asked = Question(question.asks or question.text, wanted.language, {term: 1.0 for term in weights}, wanted.wanted)
+        asked = AskedQuestion(question.asks or question.text, wanted.language, {term: 1.0 for term in weights}, wanted.wanted)
         ranks = relevance(units, [sorted(self._read(document).terms[n]) for document, n in places], asked)
         sort = self._figures_of(question.topic)
         enough = FAIR if question.kind == "context" else max(FAIR, _BESIDE * max(covered))
@@ -138,13 +138,13 @@ class Retrieval:
         for (document, n), coverage, rank in zip(places, covered, ranks, strict=True):
             worth = 0.55 * coverage + 0.3 * rank + self._merit(document, n, question, wanted, sort)
             if coverage >= enough:
-                found.append(Answer(document, n, coverage, worth))
+                found.append(AnswerUnit(document, n, coverage, worth))
         return sorted(found, key=lambda one: (-one.score, one.document.id, one.number))
 
-    def _candidates(self, question: TaskQuestion) -> list[tuple[Document, int]]:
+    def _candidates(self, question: TaskQuestion) -> list[tuple[SourceDocument, int]]:
         """The units of the best sections that are about the thing in question, if it is about one."""
         found = self._index.search(f"{question.item} {question.text} {question.asks}", _SECTIONS)
-        places: list[tuple[Document, int]] = []
+        places: list[tuple[SourceDocument, int]] = []
         for section in sorted(int(hit.id) for hit in found):
             document, span = self._sections[section]
             reading = self._read(document)
@@ -159,14 +159,14 @@ class Retrieval:
                     places.append((document, n))
         return self._on_purpose(places, question) if question.kind == "context" else places
 
-    def _on_purpose(self, places: list[tuple[Document, int]], question: TaskQuestion) -> list[tuple[Document, int]]:
+    def _on_purpose(self, places: list[tuple[SourceDocument, int]], question: TaskQuestion) -> list[tuple[SourceDocument, int]]:
         """Those of documents whose title names the purpose, if there are such documents: a list of requirements, say."""
         asked = frozenset(_asked(question))
         named = {document.id: len(asked & frozenset(terms(document.title))) for document, _ in places}
         most = max(named.values(), default=0)
         return [place for place in places if named[place[0].id] == most] if most >= 2 else places
 
-    def _about(self, document: Document, n: int, question: TaskQuestion) -> bool:
+    def _about(self, document: SourceDocument, n: int, question: TaskQuestion) -> bool:
         subject = self._read(document).subjects[n]
         if question.kind == "context":  # what it is for, and not one of the things that are compared
             return not subject
@@ -174,7 +174,7 @@ class Retrieval:
             return len(self._names.named(document.units[n].passage.text)) > 1
         return not question.item or question.item in subject
 
-    def _read(self, document: Document) -> _Reading:
+    def _read(self, document: SourceDocument) -> _Reading:
         reading = self._readings.get(document.id)
         if reading is None:
             language = guess_language(document.text[:4000])
@@ -185,7 +185,7 @@ class Retrieval:
             self._readings[document.id] = reading
         return reading
 
-    def _weights(self, question: TaskQuestion, places: Sequence[tuple[Document, int]]) -> dict[str, float]:
+    def _weights(self, question: TaskQuestion, places: Sequence[tuple[SourceDocument, int]]) -> dict[str, float]:
         """The words that make an answer, each with its rarity among the candidates. The name of the thing itself is not one of them."""
         asked = _asked(question) or list(question.terms)
         counted = Counter(term for document, n in places for term in self._read(document).terms[n])
@@ -194,7 +194,7 @@ class Retrieval:
         weights = {term: math.log(1 + (size + 1) / (counted[term] + 1)) if counted[term] else 0.7 for term in asked}
         return {term: weight * (1.0 if term in strong or not strong else _WEAKLY) for term, weight in weights.items()}
 
-    def _coverage(self, document: Document, n: int, weights: dict[str, float], question: TaskQuestion) -> float:
+    def _coverage(self, document: SourceDocument, n: int, weights: dict[str, float], question: TaskQuestion) -> float:
         """How much of what is asked a unit says itself, or takes from its heading or from the sentence before it."""
         reading, unit = self._read(document), document.units[n]
         own, above = reading.terms[n], reading.heading_terms[unit.heading]
@@ -216,8 +216,8 @@ class Retrieval:
         # A heading alone does not make every sentence below it an answer, nor does a sentence about something else than is pointed at.
         return covered if touched and pointed_at else min(covered, FAIR * 0.95)
 
-    def _echoed(self, places: Sequence[tuple[Document, int]], covered: Sequence[float], weights: dict[str, float]) -> list[float]:
-        """The coverage, raised for units that say what a good answer says under a heading that names the topic, in words of their own."""
+    def _echoed(self, places: Sequence[tuple[SourceDocument, int]], covered: Sequence[float], weights: dict[str, float]) -> list[float]:
+        """Raise the coverage of units that share words with good answers and stand under a heading that names the topic."""
         said = [self._read(document).terms[n] for (document, n), value in zip(places, covered, strict=True) if value >= _VERY_GOOD]
         echo = frozenset(
             term for term, count in Counter(term for own in said for term in own).items() if term not in weights and not term.isdigit()
@@ -230,7 +230,7 @@ class Retrieval:
             raised.append(max(value, GOOD) if value < GOOD and headed >= 0.5 and len(reading.terms[n] & echo) >= _ECHO else value)
         return raised
 
-    def _by_figure(self, document: Document, n: int, question: TaskQuestion) -> bool:
+    def _by_figure(self, document: SourceDocument, n: int, question: TaskQuestion) -> bool:
         """Whether a unit has the sort of figure that the topic is told in, and speaks of no other topic."""
         own = self._read(document).terms[n]
         if question.kind != "aspect" or any(words & own for topic, words in self._topics.items() if topic != question.topic):
@@ -270,8 +270,8 @@ class Retrieval:
         good = [sort for sort, documents in telling.items() if len(documents) >= 2 and hits[sort] >= _TELLING * counted[sort]]
         return min(good, key=lambda sort: (-hits[sort], sort)) if good else None
 
-    def _merit(self, document: Document, n: int, question: TaskQuestion, wanted: Question, sort: str | None) -> float:
-        """What speaks for a unit beside its words: it has the kind of thing that is asked for, or a figure."""
+    def _merit(self, document: SourceDocument, n: int, question: TaskQuestion, wanted: AskedQuestion, sort: str | None) -> float:
+        """Bonus of a unit beside its words: it has the kind of thing that is asked for, or a figure."""
         text = self._names.masked(document.units[n].passage.text)
         sorts = {one.sort for one in find_quantities(text)}
         merit = 0.1 if wanted.wanted and all(offers(text, kind) for kind in wanted.wanted) else 0.0
@@ -314,12 +314,12 @@ def _share(term: str, own: frozenset[str]) -> float:
     )
 
 
-def _says_something(unit: Unit) -> bool:
+def _says_something(unit: TextUnit) -> bool:
     text = bare_text(unit)
     return (len(text.split()) >= _SHORTEST or not text.isascii()) and not text.endswith(("?", "？", ":")) and text.strip("|- ") != ""
 
 
-def _sections(document: Document) -> list[range]:
+def _sections(document: SourceDocument) -> list[range]:
     """Stretches of units under one heading."""
     spans: list[range] = []
     start = 0
@@ -332,5 +332,5 @@ def _sections(document: Document) -> list[range]:
     return spans
 
 
-def _text(document: Document, span: range) -> str:
+def _text(document: SourceDocument, span: range) -> str:
     return document.text[document.units[span.start].passage.start : document.units[span[-1]].passage.end]

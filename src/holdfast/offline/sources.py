@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.records import Hit
-from holdfast.offline.documents import Document, Library, readable
+from holdfast.offline.documents import Library, SourceDocument, readable
 from holdfast.offline.planner import TaskQuestion
 from holdfast.offline.stage_settings import mapping, texts, whole_number
 from holdfast.session.output import StageOutput
@@ -77,19 +77,21 @@ def _add_records(request: StageRequest, questions: Sequence[TaskQuestion], top_k
         record = hits[name].record
         about = f"# {record.source}\n\n" if record.source else ""
         library.add(
-            Document(record.id, f"{about}{hits[name].text}\n", trust=record.trust, extra={"source": record.source} if record.source else {})
+            SourceDocument(
+                record.id, f"{about}{hits[name].text}\n", trust=record.trust, extra={"source": record.source} if record.source else {}
+            )
         )
 
 
-def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[Document]:
+def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[SourceDocument]:
     """The memories of the session as documents, so that they are quoted like any other source."""
     for n, memory in enumerate(retrieved, 1):
         text = memory.get("text")
         if isinstance(text, str) and text.strip():
-            yield Document(str(memory.get("id") or f"memory-{n}"), text, trust=str(memory.get("trust") or "low"))
+            yield SourceDocument(str(memory.get("id") or f"memory-{n}"), text, trust=str(memory.get("trust") or "low"))
 
 
-def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder") -> list[Document]:
+def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder") -> list[SourceDocument]:
     """The documents below a folder whose paths fit one of the patterns, by path. ConfigError if there is no such folder, or nothing in it.
 
     Links that lead out of the folder are not followed.
@@ -100,7 +102,7 @@ def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "s
             f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with .md, .txt, .html or .json files."
         )
     root = folder.resolve()
-    found: dict[str, Document] = {}
+    found: dict[str, SourceDocument] = {}
     for pattern in globs:
         if pattern.startswith(("/", "~")) or ".." in Path(pattern).parts:
             raise ConfigError(f"the pattern {pattern!r} leads out of the folder.", key="sources.globs", hint="Write it like `**/*.md`.")
@@ -125,7 +127,7 @@ def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "s
     return documents
 
 
-def _document(path: Path, name: str) -> Document:
+def _document(path: Path, name: str) -> SourceDocument:
     try:
         if path.stat().st_size > _LARGEST:
             raise InputError(f"{name} has more than {_LARGEST // 1_000_000} MB.", hint="Split it, or leave it out with `sources.globs`.")
@@ -133,7 +135,7 @@ def _document(path: Path, name: str) -> Document:
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
     try:
-        return Document(name, readable(data, path.suffix), trust="medium")  # like what is imported: a person named it
+        return SourceDocument(name, readable(data, path.suffix), trust="medium")  # like what is imported: a person named it
     except InputError as error:
         raise InputError(f"{name}: {error.message}", hint=error.hint) from error
 
@@ -156,7 +158,7 @@ def _names(outputs: Iterable[StageOutput]) -> dict[str, str]:
     return names
 
 
-def _raw_documents(raw: RawAccess, refs: Iterable[str], names: Mapping[str, str]) -> Iterator[Document]:
+def _raw_documents(raw: RawAccess, refs: Iterable[str], names: Mapping[str, str]) -> Iterator[SourceDocument]:
     taken: set[str] = set()
     for ref in refs:
         try:
@@ -166,4 +168,4 @@ def _raw_documents(raw: RawAccess, refs: Iterable[str], names: Mapping[str, str]
         name = names.get(ref, ref)
         if name not in taken and text.strip():
             taken.add(name)
-            yield Document(name, text if ref in names else readable(text, ".md"), ref=ref)
+            yield SourceDocument(name, text if ref in names else readable(text, ".md"), ref=ref)

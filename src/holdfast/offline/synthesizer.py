@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.offline.claims import IDENTIFIER, Names, claims_of, names_told
 from holdfast.offline.disagreements import Conflict, find_conflicts
-from holdfast.offline.documents import Document, Library, section_name, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, section_name, tainted_units
 from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, questions_json
 from holdfast.offline.sources import library_of_outputs
 from holdfast.offline.stage_settings import whole_number
@@ -52,7 +52,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QuestionGroup:
     """A question and what was found for it, the weightiest first."""
 
     question: TaskQuestion
@@ -74,7 +74,7 @@ class Dispute:
 class Synthesis:
     """All that a report is written from."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[QuestionGroup, ...]
     disputes: tuple[Dispute, ...] = ()
     unanswered: tuple[TaskQuestion, ...] = ()
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -90,7 +90,9 @@ def synthesize(task: str, given: Sequence[StageOutput], library: Library) -> Syn
     compared = any(question.item for question in questions)
     names = Names(tuple(asked if compared else dict.fromkeys((*asked, *names_told(library)))))
     disputes = _disputes(questions, findings, library, names)
-    groups = _paralleled([_group(question, _for_question(question, questions, findings), documents, disputes) for question in questions])
+    groups = _comparable_first(
+        [_group(question, _for_question(question, questions, findings), documents, disputes) for question in questions]
+    )
     answered = {group.question.id for group in groups if group.said}
     weak = _weak(given)
     unanswered = tuple(question for question in questions if question.id not in answered or question.id in weak)
@@ -139,7 +141,7 @@ def _best(finding: Finding, questions: Sequence[TaskQuestion]) -> str:
 
 def _group(
     question: TaskQuestion, findings: Sequence[Finding], documents: Mapping[str, Mapping[str, Any]], disputes: Sequence[Dispute]
-) -> Group:
+) -> QuestionGroup:
     merged: list[tuple[str, list[Cited], float, bool | None]] = []
     for finding in findings:
         places = _places(finding)
@@ -151,11 +153,11 @@ def _group(
             merged.append((finding.fact, places, float(weight) if isinstance(weight, (int, float)) else 0.5, finding.grounded))
     newest = max((written for _, places, _, _ in merged for place in places if (written := _written(place, documents))), default=None)
     said = [_said(one, newest, documents, disputes) for one in merged]
-    return Group(question, tuple(sorted(said, key=lambda one: -one.weight)))
+    return QuestionGroup(question, tuple(sorted(said, key=lambda one: -one.weight)))
 
 
-def _paralleled(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """The groups, with more weight for sentences that are told in the words in which other things are told too: those can be compared."""
+def _comparable_first(groups: Sequence[QuestionGroup]) -> tuple[QuestionGroup, ...]:
+    """Rank sentences higher that use the words which are also used about the other compared things: those can be set side by side."""
     said: dict[str, list[tuple[str, str, frozenset[str]]]] = {}
     for group in groups:
         if group.question.item:
@@ -171,7 +173,7 @@ def _paralleled(groups: Sequence[Group]) -> tuple[Group, ...]:
             replace(one, weight=round(one.weight + _PARALLEL * count / most, 3)) if most else one
             for one, count in zip(group.said, shared, strict=True)
         ]
-        made.append(Group(group.question, tuple(sorted(raised, key=lambda one: -one.weight))))
+        made.append(QuestionGroup(group.question, tuple(sorted(raised, key=lambda one: -one.weight))))
     return tuple(made)
 
 
@@ -233,13 +235,13 @@ def _disputes(questions: Sequence[TaskQuestion], findings: Sequence[Finding], li
     return tuple(made)
 
 
-def _stand_ins(findings: Sequence[Finding], library: Library) -> Iterable[Document]:
+def _stand_ins(findings: Sequence[Finding], library: Library) -> Iterable[SourceDocument]:
     """For a source whose text is not at hand: a document of what was found in it."""
     facts: dict[str, list[str]] = {}
     for finding in findings:
         if library.get(finding.source) is None:
             facts.setdefault(finding.source, []).append(finding.fact)
-    return [Document(source, "\n\n".join(said)) for source, said in facts.items()]
+    return [SourceDocument(source, "\n\n".join(said)) for source, said in facts.items()]
 
 
 def _relevance(conflict: Conflict, questions: Sequence[TaskQuestion], findings: Sequence[Finding]) -> tuple[float, tuple[str, ...]]:
@@ -305,7 +307,7 @@ def read_synthesis(given: Sequence[StageOutput]) -> Synthesis | None:
 
 def _read(data: Mapping[str, Any], given: Sequence[StageOutput]) -> Synthesis:
     questions = {question.id: question for question in questions_given([StageOutput("read", "read", data=data)])}
-    groups = tuple(Group(questions[one["question"]], tuple(_read_said(said) for said in one["findings"])) for one in data["groups"])
+    groups = tuple(QuestionGroup(questions[one["question"]], tuple(_read_said(said) for said in one["findings"])) for one in data["groups"])
     disputes = tuple(
         Dispute(
             int(one["number"]),

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.durable.replace import replace_text
 from holdfast.offline.quantities import Quantity, find_quantities
 from holdfast.offline.sources import library_of_outputs
-from holdfast.offline.synthesizer import Cited, Dispute, Group, Said, Synthesis, read_synthesis, synthesize
+from holdfast.offline.synthesizer import Cited, Dispute, QuestionGroup, Said, Synthesis, read_synthesis, synthesize
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.text.normalise import one_line
 from holdfast.workflow.agent import StageRequest, StageResult
@@ -102,19 +102,19 @@ def _counts(synthesis: Synthesis) -> str:
     return "*" + " · ".join(parts) + "*"
 
 
-def _by_topic(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    topics: dict[str, list[Group]] = {}
+def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]:
+    topics: dict[str, list[QuestionGroup]] = {}
     for group in groups:
         topics.setdefault(group.question.topic or group.question.text, []).append(group)
     return topics
 
 
-def _heading(topic: str, groups: Sequence[Group]) -> str:
+def _heading(topic: str, groups: Sequence[QuestionGroup]) -> str:
     text = groups[0].question.text if len(groups) == 1 and groups[0].question.kind not in ("aspect", "topic", "context") else topic
     return escape(one_line(text[:1].upper() + text[1:]))
 
 
-def _section(topic: str, groups: Sequence[Group], numbering: Numbering) -> list[str]:
+def _section(topic: str, groups: Sequence[QuestionGroup], numbering: Numbering) -> list[str]:
     if not any(group.said for group in groups):
         return []
     lines = [f"## {_heading(topic, groups)}", ""]
@@ -127,7 +127,7 @@ def _section(topic: str, groups: Sequence[Group], numbering: Numbering) -> list[
     return lines
 
 
-def _by_item(groups: Sequence[Group]) -> dict[str, list[Said]]:
+def _by_item(groups: Sequence[QuestionGroup]) -> dict[str, list[Said]]:
     """What was said about each thing, each sentence once: two questions about one thing may have the same answer."""
     items: dict[str, list[Said]] = {}
     for group in groups:
@@ -215,14 +215,14 @@ def _figures(text: str, item: str, items: Sequence[str]) -> list[Quantity]:
     return [one for one in found if any(start <= one.start < end for start, end in spans)]
 
 
-def _usual(groups: Sequence[Group], sort: str, items: Sequence[str]) -> float:
+def _usual(groups: Sequence[QuestionGroup], sort: str, items: Sequence[str]) -> float:
     values = [
         one.value for group in groups for said in group.said for one in _figures(said.fact, group.question.item, items) if one.sort == sort
     ]
     return median(values) if values else 0.0
 
 
-def _telling_sort(groups: Sequence[Group], items: Sequence[str]) -> str | None:
+def _telling_sort(groups: Sequence[QuestionGroup], items: Sequence[str]) -> str | None:
     """The sort of figure with the most different values: what varies is what is told, what stays the same is a condition."""
     values: dict[str, set[tuple[str, float]]] = {}
     for group in groups:
@@ -235,7 +235,7 @@ def _telling_sort(groups: Sequence[Group], items: Sequence[str]) -> str | None:
     return min(good, key=lambda sort: (-things[sort], -len(values[sort]), sort)) if good else None
 
 
-def _cell(group: Group, sort: str, usual: float, items: Sequence[str], numbering: Numbering) -> str:
+def _cell(group: QuestionGroup, sort: str, usual: float, items: Sequence[str], numbering: Numbering) -> str:
     """The figures of the weightiest findings. One a thousand times larger or smaller than is usual measures something else."""
     shown: dict[str, list[Cited]] = {}
     best = max((said.weight for said in group.said), default=0.0)

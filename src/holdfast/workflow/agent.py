@@ -29,7 +29,7 @@ class RawAccess(Protocol):
         """The data of a reference, or of a unique beginning of one. Raises InputError when there is none."""
 
     def text(self, ref: str) -> str:
-        """The same as text; bytes that are no UTF-8 become U+FFFD."""
+        """The data of a reference as text; bytes that are no UTF-8 become U+FFFD."""
 
 
 def _never() -> bool:

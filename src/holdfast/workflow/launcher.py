@@ -38,7 +38,7 @@ from holdfast.workflow import events
 from holdfast.workflow.agent import StageAgent
 from holdfast.workflow.agent_registry import Agents, find_agents
 from holdfast.workflow.definition import Workflow
-from holdfast.workflow.long_term_memory import LongTermMemory
+from holdfast.workflow.long_term_memory import SessionKnowledge
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
 from holdfast.workflow.run_settings import (
     RunSettings,
@@ -252,7 +252,7 @@ class Launcher:
             checkpoint_interval=settings.checkpoint_interval or 1,
         )
         is_short = settings.short_max_stages is not None and len(workflow.stages) - len(workflow.added_by) <= settings.short_max_stages
-        memory = LongTermMemory(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
+        memory = SessionKnowledge(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
         if self.started is not None:
             self.started(session, workflow, session_file(store, name))
         runner = Runner(

@@ -21,7 +21,7 @@ ANY_TOPIC = "general"
 
 
 @dataclass(frozen=True)
-class LongTermMemory:
+class SessionKnowledge:
     """The knowledge store as one session uses it."""
 
     store: KnowledgeStore

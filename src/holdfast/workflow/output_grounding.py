@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.extract.passages import Source, ground
+from holdfast.extract.passages import SourceText, ground
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.normalise import normalise
 
@@ -64,7 +64,7 @@ def ground_finding(finding: Finding, resolve: Resolve) -> Verdict:
     text = resolve(finding.source)
     if text is None:
         return Verdict(finding, False, "no source", f"there is no source {finding.source!r}")
-    found = ground(finding.fact, [Source(finding.source, text)])
+    found = ground(finding.fact, [SourceText(finding.source, text)])
     if found.kind in ("exact", "normalised"):
         return Verdict(finding, True, found.kind)
     missing = _missing_figure(finding.fact, text)

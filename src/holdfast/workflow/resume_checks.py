@@ -1,4 +1,4 @@
-"""A session that was stopped becomes one that can go on: what a person may have edited is checked, and nothing is written (W4, W6).
+"""What `resume` checks before it goes on: hand edits of the session, changes of the workflow (W4, W6). Pure: nothing is written.
 
 `completed_stages` is what counts. An output that stands in the file without being listed there was put in by a person and is taken as the
 stage's result; a stage that a person took out of the list runs again.

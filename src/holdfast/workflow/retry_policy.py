@@ -66,7 +66,7 @@ class Accept:
 
 
 @dataclass(frozen=True)
-class Ask:
+class AskAgain:
     """Ask the agent again at once, with this note: a repair, or a second look."""
 
     note: str
@@ -76,7 +76,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Retry:
+class RetryLater:
     """Wait, then try the same again."""
 
     seconds: float
@@ -93,7 +93,7 @@ class Fail:
     output: StageOutput | None = None
 
 
-Verdict = Accept | Ask | Retry | Fail
+Verdict = Accept | AskAgain | RetryLater | Fail
 
 
 def stops_the_run(error: BaseException | None) -> BaseException | None:
@@ -131,7 +131,7 @@ def _weighed(stage: Stage, tries: Tries, output: StageOutput) -> Verdict:
         if tries.looked_again:
             return Accept(output, provisional=True)
         note = f"Your last answer had a low confidence. Look again, check it, and answer anew. It said: {output.summary}"
-        return Ask(note, replace(tries, looked_again=True))
+        return AskAgain(note, replace(tries, looked_again=True))
     error = SessionError(
         stage.name,
         "low_confidence",
@@ -145,7 +145,7 @@ def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
     if tries.repairs > 0:
         listed = "\n".join(f"- {problem}" for problem in error.problems) or f"- {error.message}"
         note = f"Your last answer was not accepted. Answer again in the form that is asked for. What was wrong:\n{listed}"
-        return Ask(note, replace(tries, repairs=tries.repairs - 1), clean_text(error.message))
+        return AskAgain(note, replace(tries, repairs=tries.repairs - 1), clean_text(error.message))
     hint = "`holdfast session fix` puts a corrected output in; editing this file works as well. Then `holdfast resume`."
     raw = error.raw if not isinstance(error.raw, str) else error.raw[:_LONGEST_RAW]
     problems = tuple(clean_text(problem) for problem in error.problems)
@@ -161,7 +161,7 @@ def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
     hopeless = isinstance(error, _HOPELESS) or getattr(error, "retryable", None) is False
     if tries.retries > 0 and not hopeless:
         pause = _backoff(stage, tries.failures + 1, error)
-        return Retry(pause, replace(tries, retries=tries.retries - 1, failures=tries.failures + 1), kind, message)
+        return RetryLater(pause, replace(tries, retries=tries.retries - 1, failures=tries.failures + 1), kind, message)
     after = f" after {tries.failures + 1} tries" if tries.failures else ""
     hint = "Mend the cause, then `holdfast resume` runs the stage again."
     return Fail(SessionError(stage.name, kind, f"the stage {stage.name!r} failed{after}: {message}", hint=hint))

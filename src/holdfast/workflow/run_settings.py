@@ -32,7 +32,7 @@ _NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class VectorStore:
+class VectorStoreSettings:
     """The knowledge store that a session asks for (W1)."""
 
     provider: str
@@ -59,13 +59,13 @@ class RunSettings:
     rerank: bool = False
     rerank_model: str | None = None
     short_max_stages: int | None = None
-    vector_store: VectorStore | None = None
+    vector_store: VectorStoreSettings | None = None
     session_limits: Limits = _NO_LIMITS
     run_limits: Limits = _NO_LIMITS
     model: str | None = None
 
     def kept(self) -> dict[str, Any]:
-        """As the session file keeps it, in the form of a session configuration and without secrets."""
+        """The settings as the session file keeps them, in the form of a session configuration and without secrets."""
         store = {"vector_store": asdict(self.vector_store)} if self.vector_store else {}
         said = {
             "session": {
@@ -146,7 +146,7 @@ def _said(config: Config) -> dict[str, Any]:
             found[name] = getattr(section, key)
     if session.vector_store is not None:
         store = session.vector_store
-        found["vector_store"] = VectorStore(store.provider, store.connection, store.collection)
+        found["vector_store"] = VectorStoreSettings(store.provider, store.connection, store.collection)
     if session.dsn() is not None:
         found["connection"] = session.dsn()
     for name, limit in (("run_limits", config.run_limit()), ("session_limits", config.session_limit())):

@@ -17,12 +17,12 @@ from holdfast.session.state import Session, SessionError, Status
 from holdfast.workflow import transitions
 from holdfast.workflow.agent_registry import find_agent
 from holdfast.workflow.definition import Stage
-from holdfast.workflow.long_term_memory import LongTermMemory
-from holdfast.workflow.retry_policy import Accept, Ask, Fail, Retry, Verdict, stops_the_run, verdict_on
+from holdfast.workflow.long_term_memory import SessionKnowledge
+from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Verdict, stops_the_run, verdict_on
 from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, next_step
 from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage, StageRun
-from holdfast.workflow.timed_executor import Outcome, TimedExecutor
+from holdfast.workflow.timed_executor import AttemptOutcome, TimedExecutor
 from holdfast.workflow.workflow_file import with_stages_added
 
 
@@ -36,7 +36,7 @@ class Runner:
         usage: RunUsage,
         clock: Clock,
         *,
-        memory: LongTermMemory | None,
+        memory: SessionKnowledge | None,
         stop_requested: Callable[[], bool],
     ) -> None:
         self.recorder = recorder
@@ -106,13 +106,13 @@ class Runner:
         try:
             request = self.requests.build(self.recorder.workflow, self.session, run)
         except Exception as error:  # noqa: BLE001 - a context that does not fit is a failure of the stage, like one of its agent
-            self._settle(Outcome(run.stage.name, error=error))
+            self._settle(AttemptOutcome(run.stage.name, error=error))
             return
         evicted = run.context.evicted if run.context else ()
         self.recorder.change(transitions.with_record(self.session, run.stage.name, attempts=request.attempt, evicted=evicted))
         self._executor.start(run.agent, request, run.attempt, run.stage.timeout_seconds)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: AttemptOutcome) -> None:
         """An attempt came back: decide, and change the session. It is committed with what comes next."""
         run = self._runs[outcome.stage]
         if outcome.result is None and outcome.error is None:  # a pause is over
@@ -125,7 +125,7 @@ class Runner:
         self.recorder.change(self.usage.recorded(self.session, run.stage, outcome.result, self.requests.model))
         self._act(run, *self._verdict(run, outcome))
 
-    def _verdict(self, run: StageRun, outcome: Outcome) -> tuple[Verdict, tuple[Stage, ...]]:
+    def _verdict(self, run: StageRun, outcome: AttemptOutcome) -> tuple[Verdict, tuple[Stage, ...]]:
         """What to do about an attempt, and the stages that it adds if it is accepted."""
         verdict = verdict_on(run.stage, run.tries, outcome.result, outcome.error)
         if not isinstance(verdict, Accept) or outcome.result is None:
@@ -142,13 +142,13 @@ class Runner:
         match verdict:
             case Accept(output, provisional):
                 self.recorder.stage_completed(run, output, provisional=provisional, added=added)
-            case Ask(note, tries):
+            case AskAgain(note, tries):
                 self.recorder.stage_asked_again(name, verdict)
                 run.tries, run.note = tries, note
                 self.usage.check()
                 self._commit({name})
                 self._attempt(run)
-            case Retry(seconds, tries):
+            case RetryLater(seconds, tries):
                 self.recorder.stage_retried(name, verdict)
                 run.tries = tries
                 self._commit({name})

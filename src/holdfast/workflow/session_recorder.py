@@ -18,7 +18,7 @@ from holdfast.session.state import Session, SessionError, Status
 from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
-from holdfast.workflow.retry_policy import Ask, Retry
+from holdfast.workflow.retry_policy import AskAgain, RetryLater
 from holdfast.workflow.scheduling import placed
 from holdfast.workflow.stage_context import stage_markdown
 from holdfast.workflow.stage_request import StageRun
@@ -94,7 +94,7 @@ class SessionRecorder:
         )
         self._unsaid += [completed, *([events.StageWaiting(session=self._id, stage=name)] if run.stage.approve else [])]
 
-    def stage_asked_again(self, stage: str, ask: Ask) -> None:
+    def stage_asked_again(self, stage: str, ask: AskAgain) -> None:
         """Its output does not fit, or its confidence was low."""
         self._note(stage, "malformed_output" if ask.problem else "low_confidence", ask.problem or "its confidence was low; it looks again")
         if ask.problem is not None:
@@ -102,7 +102,7 @@ class SessionRecorder:
             self.change(transitions.with_record(self.session, stage, repairs=repairs))
             self._say(events.OutputRejected(session=self._id, stage=stage, problem=ask.problem, left=ask.tries.repairs))
 
-    def stage_retried(self, stage: str, retry: Retry) -> None:
+    def stage_retried(self, stage: str, retry: RetryLater) -> None:
         """It failed, and is tried again after a pause."""
         self._note(stage, retry.kind, retry.message)
         left = retry.tries.retries

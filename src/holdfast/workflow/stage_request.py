@@ -77,7 +77,7 @@ class RunUsage:
         self.accounts.charge(usage, model=model or "unknown", session=self.session, run=self.run, stage=stage)
 
     def snapshot(self) -> dict[str, Any]:
-        """As the session file keeps it."""
+        """All accounts as plain values, in the form in which the session file keeps them."""
         kept = self.accounts.snapshot()
         return kept if kept["entries"] else {}
 

@@ -20,7 +20,7 @@ LONGEST_WAIT = 0.1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """How an attempt ended: with a result or an error. Neither means that a pause is over and the stage may be tried again."""
 
     stage: str
@@ -64,7 +64,7 @@ class TimedExecutor:
     def __init__(self, clock: Clock, stop_requested: Callable[[], bool]) -> None:
         self._clock = clock
         self._stop_requested = stop_requested
-        self._finished: SimpleQueue[tuple[Attempt, Outcome]] = SimpleQueue()
+        self._finished: SimpleQueue[tuple[Attempt, AttemptOutcome]] = SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
         self._idle: list[_Worker] = []
         self._asked = clock.monotonic()
@@ -83,9 +83,9 @@ class TimedExecutor:
 
         def work() -> None:
             try:
-                outcome = Outcome(attempt.stage, result=agent.run(request))
+                outcome = AttemptOutcome(attempt.stage, result=agent.run(request))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
-                outcome = Outcome(attempt.stage, error=error)
+                outcome = AttemptOutcome(attempt.stage, error=error)
             self._finished.put((attempt, outcome))
 
         worker.submit(work)
@@ -94,7 +94,7 @@ class TimedExecutor:
         """Let the stage rest; its outcome comes when the time is over."""
         self._attempts[stage] = Attempt(stage, paused_until=self._clock.monotonic() + seconds)
 
-    def next(self) -> Outcome | None:
+    def next(self) -> AttemptOutcome | None:
         """The next thing that happens, or None when somebody said stop."""
         while True:
             outcome = self._due()
@@ -130,7 +130,7 @@ class TimedExecutor:
         if attempt.worker is not None:
             attempt.worker.submit(None)
 
-    def _due(self) -> Outcome | None:
+    def _due(self) -> AttemptOutcome | None:
         """A pause that is over, or an attempt whose time is."""
         if all(attempt.paused_until is None and attempt.deadline is None for attempt in self._attempts.values()):
             return None
@@ -138,14 +138,14 @@ class TimedExecutor:
         for name, attempt in list(self._attempts.items()):
             if attempt.paused_until is not None and attempt.paused_until <= now:
                 del self._attempts[name]
-                return Outcome(name)
+                return AttemptOutcome(name)
             if attempt.deadline is not None and attempt.deadline <= now and self._finished.empty():
                 del self._attempts[name]
                 self._abandon(attempt)
-                return Outcome(name, error=TimedOut(f"it took longer than {attempt.timeout:g} seconds."))
+                return AttemptOutcome(name, error=TimedOut(f"it took longer than {attempt.timeout:g} seconds."))
         return None
 
-    def _wait(self) -> tuple[Attempt, Outcome] | None:
+    def _wait(self) -> tuple[Attempt, AttemptOutcome] | None:
         moments = [attempt.paused_until or attempt.deadline for attempt in self._attempts.values()]
         known = [moment for moment in moments if moment is not None]
         wait = LONGEST_WAIT if not known else max(0.0, min(LONGEST_WAIT, min(known) - self._clock.monotonic()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.extract.passages import Source, ground
+from holdfast.extract.passages import SourceText, ground
 
-CHAT = Source(
+CHAT = SourceText(
     "chat",
     "I moved to Berlin in 2019. My server runs on port 8080,\nbehind  nginx. I don’t like meetings before 10 am."
     " We use “PostgreSQL” for everything.",
@@ -14,7 +14,7 @@ CHAT = Source(
 
 
 def test_a_word_for_word_quote_is_exact_with_its_place() -> None:
-    found = ground("I moved to Berlin in 2019.", [Source("other", "Nothing."), CHAT])
+    found = ground("I moved to Berlin in 2019.", [SourceText("other", "Nothing."), CHAT])
     assert found.kind == "exact"
     assert found.passage is not None
     assert (found.passage.source, found.passage.text) == ("chat", "I moved to Berlin in 2019.")

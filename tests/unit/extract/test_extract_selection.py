@@ -13,12 +13,12 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.extract.answer_types import offers, understand
-from holdfast.extract.passages import Source, cut
+from holdfast.extract.passages import SourceText, cut
 from holdfast.extract.selection import select
 from holdfast.extract.sentence_ranking import centrality, positions, relevance, unit_terms
 
 ROOT = Path(__file__).parents[3]
-NOTES = Source(
+NOTES = SourceText(
     "notes",
     """# The move
 
@@ -80,7 +80,7 @@ def test_passages_are_word_for_word_and_in_the_order_of_the_source() -> None:
 
 
 def test_the_extract_says_what_was_left_out() -> None:
-    extract = select([NOTES, Source("empty", "")], budget=30, count=words)
+    extract = select([NOTES, SourceText("empty", "")], budget=30, count=words)
     (left,) = extract.left_out
     assert left.source == "notes"
     assert left.units + len(extract.passages) == len(cut([NOTES]))
@@ -98,7 +98,7 @@ def test_nothing_fits_into_no_budget_and_all_into_a_large_one() -> None:
 
 def test_a_passage_too_long_for_the_budget_makes_room_for_shorter_ones() -> None:
     text = "The rent of the flat, which is paid each month for the flat, is the rent that the flat costs. The rent rose. It rained."
-    extract = select([Source("a", text)], question="What about the rent of the flat?", budget=5, count=words)
+    extract = select([SourceText("a", text)], question="What about the rent of the flat?", budget=5, count=words)
     assert [passage.text for passage in extract.passages] == ["The rent rose."]
 
 
@@ -114,29 +114,29 @@ def test_the_budget_holds_for_the_joined_text_even_if_joining_costs_much() -> No
 def test_code_is_taken_whole_or_not_at_all() -> None:
     text = "Run it so:\n\n```sh\nmake one. Two.\nmake three\n```\n\nThen make it run again."
     for budget in range(25):
-        chosen = [passage.text for passage in select([Source("a", text)], question="make three", budget=budget, count=words).passages]
+        chosen = [passage.text for passage in select([SourceText("a", text)], question="make three", budget=budget, count=words).passages]
         assert all("```" not in piece or piece == "```sh\nmake one. Two.\nmake three\n```" for piece in chosen)
 
 
 def test_a_sentence_said_twice_is_chosen_once_and_named_as_repeated() -> None:
-    first = Source("a", "The bridge was closed for nineteen weeks. Goats like grass.")
-    second = Source("b", "The bridge was closed for nineteen weeks! Sheep like hay.")
+    first = SourceText("a", "The bridge was closed for nineteen weeks. Goats like grass.")
+    second = SourceText("b", "The bridge was closed for nineteen weeks! Sheep like hay.")
     extract = select([first, second], question="How long was the bridge closed?", budget=100, count=words)
     assert [p.source for p in extract.passages if "nineteen" in p.text] == ["a"]
     assert [p.source for p in extract.repeated] == ["b"]
 
 
 def test_sentences_that_disagree_are_both_kept() -> None:
-    first = Source("a", "The bridge was closed for nineteen weeks. Goats like grass.")
-    second = Source("b", "The bridge was closed for twelve weeks. Sheep like hay.")
+    first = SourceText("a", "The bridge was closed for nineteen weeks. Goats like grass.")
+    second = SourceText("b", "The bridge was closed for twelve weeks. Sheep like hay.")
     extract = select([first, second], question="How long was the bridge closed?", budget=16, count=words)
     assert {passage.source for passage in extract.passages if "closed" in passage.text} == {"a", "b"}
 
 
 def test_the_named_source_is_preferred_among_several() -> None:
     sources = [
-        Source("dover", "The Dover ferry is old. It costs six euros. It leaves at noon."),
-        Source("calais", "The Calais ferry is new. It costs nine euros. It leaves at dawn."),
+        SourceText("dover", "The Dover ferry is old. It costs six euros. It leaves at noon."),
+        SourceText("calais", "The Calais ferry is new. It costs nine euros. It leaves at dawn."),
     ]
     extract = select(sources, question="What does the Calais ferry cost?", budget=5, count=words)
     assert "It costs nine euros." in [passage.text for passage in extract.passages]
@@ -148,23 +148,23 @@ def test_without_a_question_what_carries_the_text_is_chosen() -> None:
         "The reactor was shut down after the coolant pump failed. Lunch was soup. The coolant pump had failed twice before the reactor "
         "was inspected. A bird sat on the fence. The inspection found that the coolant pump lacked a filter. Somebody whistled."
     )
-    chosen = [passage.text for passage in select([Source("a", text)], budget=33, count=words).passages]
+    chosen = [passage.text for passage in select([SourceText("a", text)], budget=33, count=words).passages]
     assert len(chosen) == 3
     assert all("coolant pump" in sentence for sentence in chosen)
 
 
 def test_chinese_and_japanese_questions_find_their_sentence() -> None:
     text = "茶馆在河边。茶馆每天早上六点开门。一碗茶卖两块钱。老板姓许。他喜欢下棋。"
-    extract = select([Source("a", text)], question="一碗茶多少钱？", budget=10, count=len)
+    extract = select([SourceText("a", text)], question="一碗茶多少钱？", budget=10, count=len)
     assert [passage.text for passage in extract.passages] == ["一碗茶卖两块钱。"]
     text = "橋は村にある。橋の長さは百メートルだ。橋は赤い。村には寺もある。"
-    extract = select([Source("a", text)], question="橋の長さは何メートルですか？", budget=14, count=len)
+    extract = select([SourceText("a", text)], question="橋の長さは何メートルですか？", budget=14, count=len)
     assert [passage.text for passage in extract.passages] == ["橋の長さは百メートルだ。"]
 
 
 def test_two_sources_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="'a'"):
-        select([Source("a", "One."), Source("a", "Two.")], budget=10)
+        select([SourceText("a", "One."), SourceText("a", "Two.")], budget=10)
 
 
 def test_a_default_count_is_there() -> None:
@@ -174,9 +174,9 @@ def test_a_default_count_is_there() -> None:
 
 def test_the_result_does_not_depend_on_the_order_of_hashes() -> None:
     code = (
-        "from holdfast.extract.selection import select; from holdfast.extract.passages import Source;"
+        "from holdfast.extract.selection import select; from holdfast.extract.passages import SourceText;"
         "from pathlib import Path; import sys;"
-        "s = [Source(p.stem, p.read_text(encoding='utf-8')) for p in sorted(Path(sys.argv[1]).glob('*.md'))[:8]];"
+        "s = [SourceText(p.stem, p.read_text(encoding='utf-8')) for p in sorted(Path(sys.argv[1]).glob('*.md'))[:8]];"
         "print(select(s, budget=300), select(s, question='Who paid for the new room?', budget=300))"
     )
     seen = {
@@ -241,7 +241,7 @@ def test_offers_are_recognised() -> None:
 def test_headings_give_context_to_what_stands_under_them() -> None:
     body = "Logs are kept. Nobody minds. Birds sing. The service uses port {}.\n\n"
     text = f"# Guide\n\n## Production\n\n{body.format(80)}## Staging\n\n{body.format(81)}"
-    units = cut([Source("a", text)])
+    units = cut([SourceText("a", text)])
     assert units[5].heading == ("Guide", "Production")
     assert units[10].heading == ("Guide", "Staging")
     scores = relevance(units, unit_terms(units), understand("Which port does staging use?"))

@@ -7,7 +7,7 @@ from tests.unit.offline.desk import PUMPS
 
 from holdfast.offline.claims import Names, claims_of
 from holdfast.offline.disagreements import Conflict, find_conflicts
-from holdfast.offline.documents import Document
+from holdfast.offline.documents import SourceDocument
 from holdfast.offline.sources import read_folder
 
 NAMES = Names(("Osprey", "Harrow"))
@@ -21,7 +21,7 @@ PLANTED = (
 
 
 def conflicts(*texts: str) -> list[Conflict]:
-    documents = [Document(f"doc{n}", text) for n, text in enumerate(texts)]
+    documents = [SourceDocument(f"doc{n}", text) for n, text in enumerate(texts)]
     return find_conflicts(claim for document in documents for claim in claims_of(document, NAMES))
 
 

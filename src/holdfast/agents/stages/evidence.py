@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import InputError
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.offline.documents import Library
 from holdfast.offline.sources import library_of_outputs
@@ -58,7 +58,7 @@ class Evidence:
         if sum(count(text) for text in whole) > left:
             names = sum(count(f"[{passage.source}]\n\n") for passage in self.shown)
             chosen = select(
-                [Source(str(number), passage.text) for number, passage in enumerate(self.shown)],
+                [SourceText(str(number), passage.text) for number, passage in enumerate(self.shown)],
                 budget=max(0, left - names),
                 question=question,
                 count=count,

@@ -17,7 +17,7 @@ from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.evidence import Evidence
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Cancelled, OutputInvalid
-from holdfast.extract.passages import Source
+from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.session.output import StageOutput, output_schema, parse_output
 from holdfast.workflow.agent import StageRequest, StageResult
@@ -162,7 +162,7 @@ def fitted(prompt: str, room: int, question: str, count: Callable[[str], int]) -
     budget = room - count(head) - count(note)
     if budget <= 0:
         return head
-    chosen = select([Source("given", rest)], budget=budget, question=question, count=count).text
+    chosen = select([SourceText("given", rest)], budget=budget, question=question, count=count).text
     return f"{head}{note}{chosen}".strip()
 
 
