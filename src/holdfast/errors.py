@@ -16,11 +16,16 @@
     │   ├── RevisionConflict     somebody else wrote first
     │   └── StoreUnavailable     a database or server cannot be reached; nothing was written
     ├── BudgetError              the fixed parts of a prompt do not fit the window
+    ├── SummaryError             the summarizer failed, or answered what cannot be a summary
     ├── LimitExceeded            tokens or cost of a run or session are used up
     ├── ModelError               anything about a language model
     │   ├── ModelNotConfigured   a name that is not in `models`, or no model at all
     │   ├── ModelUnavailable     it is configured, but cannot be loaded or reached
-    │   └── ModelTooWeak         its profile says that it cannot do what is asked
+    │   ├── ModelTooWeak         its profile says that it cannot do what is asked
+    │   ├── ExtractionFailed     it gave no answer that fits the schema, not even when it was shown what was wrong
+    │   └── CallFailed           a call failed; knows the kind, the status, and whether asking again may help
+    │       ├── CallUnavailable  the provider was not reached, or would not serve us (also a ModelUnavailable)
+    │       └── ContextOverflow  the request is larger than the model's window
     ├── WorkflowError            a session cannot go on; knows the session and the stage
     │   ├── OutputInvalid        what a stage returned does not fit; knows each problem and the raw output
     │   ├── StageFailed          a stage raised, timed out or used up its retries
@@ -39,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class HoldfastError(Exception):
@@ -232,6 +237,47 @@ class ModelUnavailable(ModelError):
 
 class ModelTooWeak(ModelError):
     """The model's profile says that it cannot do what is asked of it."""
+
+
+class ExtractionFailed(ModelError):
+    """The model gave no answer that fits the schema, not even when it was shown what was wrong."""
+
+
+FailureKind = Literal[
+    "authentication", "permission", "not_found", "quota", "rate_limit", "server", "connection", "timeout", "overflow", "invalid", "unknown"
+]
+"""How a call of a model can fail."""
+
+
+class CallFailed(ModelError):
+    """A call of a model failed. `kind` says how; `status` is the HTTP status, if any; `retryable` is whether asking again may help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FailureKind,
+        model: str | None = None,
+        hint: str | None = None,
+        status: int | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, model=model, hint=hint)
+        self.kind = kind
+        self.status = status
+        self.retryable = retryable
+
+
+class CallUnavailable(CallFailed, ModelUnavailable):
+    """The provider could not be reached, or would not serve us: key, permission, name, limits, time-out, its own failure."""
+
+
+class ContextOverflow(CallFailed):
+    """The request is larger than the model's window."""
+
+
+class SummaryError(HoldfastError):
+    """The summarizer failed, or answered something that cannot be a summary."""
 
 
 class WorkflowError(HoldfastError):

@@ -303,8 +303,8 @@ class Harness:
 
     def _talks(self) -> bool:
         """Whether there is a model to talk to that nobody had to name."""
+        from holdfast.models.abilities import abilities_of
         from holdfast.models.choice import pick
-        from holdfast.models.factory import abilities_of
 
         chosen = pick(self.config).config
         return chosen is not None and (bool(self.config.models) or abilities_of(chosen).can("extraction"))

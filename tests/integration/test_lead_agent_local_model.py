@@ -18,8 +18,7 @@ from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.errors import ModelUnavailable
 from holdfast.events import Bus
-from holdfast.models.local import local_chat_model
-from holdfast.models.local_chat import LocalChat
+from holdfast.models.local_model import LocalChat, local_chat_model
 from holdfast.models.weights import find_weights
 from holdfast.talk import Ended, Token
 

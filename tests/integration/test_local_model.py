@@ -1,4 +1,4 @@
-"""A real small model answers over the OpenAI client: plain, streamed, in a schema, and with tools in an agent (A15, T3, C3).
+"""A real small model answers over the OpenAI client: plain, streamed, in a schema (A15, T3, C3).
 
 One thread and short outputs. What the model says is not judged, only that it is really said, counted and held to its form.
 """
@@ -17,17 +17,18 @@ from typing import Any, Literal
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.structured_output import ProviderStrategy
-from langchain_core.exceptions import ContextOverflowError, ModelAuthenticationError, OutputParserException
+from langchain_core.exceptions import ModelAuthenticationError, ModelInvalidRequestError, OutputParserException
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field, SecretStr
 
-from holdfast.errors import InputError, ModelTooWeak, ModelUnavailable
-from holdfast.models.local import LocalServer, ServerOptions, local_chat_model, shared_server
-from holdfast.models.local_chat import LocalChat
+from holdfast.errors import ModelTooWeak, ModelUnavailable
+from holdfast.models.abilities import CAN
+from holdfast.models.failures import kind_of
+from holdfast.models.local_model import LocalChat, local_chat_model
+from holdfast.models.local_server import LocalServer, ServerOptions, shared_server
 from holdfast.models.weights import find_weights
 
 QUESTION = "Name the capital of France."
@@ -135,26 +136,26 @@ def test_no_connection_outlives_its_event_loop(model: LocalChat) -> None:
 
 
 def test_a_request_longer_than_the_window_is_an_overflow_and_not_nonsense(model: LocalChat) -> None:
+    """S10: told in the same words as by any server; the middleware that keeps the window goes by the kind."""
     long = "word " * (WINDOW + 100)
-    with pytest.raises(ContextOverflowError, match=rf"has \d+ tokens and the window of smollm2 is {WINDOW}"):
-        model.invoke(long)
-    with pytest.raises(ContextOverflowError):
-        list(model.stream(long))
-    with pytest.raises(ContextOverflowError):
-        asyncio.run(model.ainvoke(long))
+    asked: tuple[Any, ...] = (lambda: model.invoke(long), lambda: list(model.stream(long)), lambda: asyncio.run(model.ainvoke(long)))
+    for ask in asked:
+        with pytest.raises(ModelInvalidRequestError, match=rf"{WINDOW} tokens") as caught:
+            ask()
+        assert kind_of(caught.value) == "overflow"
 
 
 def test_its_profile_and_abilities_are_honest(model: LocalChat) -> None:
     assert model.profile is not None
     assert model.profile["max_input_tokens"] == WINDOW
     assert model.profile["tool_calling"] is False
-    assert (model.abilities.summary, model.abilities.extraction, model.abilities.tools) == (False, False, "schema")
+    assert (model.abilities.summary, model.abilities.extraction, model.abilities.tools) == (False, False, False)
 
 
 # -- in a schema ------------------------------------------------------------------------------------------------------
 
 
-def test_it_answers_in_a_schema_and_fractions_come_back_as_fractions(model: LocalChat) -> None:
+def test_it_answers_in_a_schema_and_keeps_its_ranges(model: LocalChat) -> None:
     answer = model.with_structured_output(City).invoke("Tell me about Paris, a large city.")
     assert isinstance(answer, City)
     raw = model.with_structured_output(City, include_raw=True).invoke("Tell me about Paris, a large city.")
@@ -167,7 +168,7 @@ async def test_a_schema_as_json_streams_and_awaits(model: LocalChat) -> None:
     schema = {
         "title": "List",
         "type": "object",
-        "properties": {"names": {"type": "array", "items": {"type": "string"}}},
+        "properties": {"names": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3}},
         "required": ["names"],
     }
     chain = model.with_structured_output(schema)
@@ -176,119 +177,62 @@ async def test_a_schema_as_json_streams_and_awaits(model: LocalChat) -> None:
     assert [part async for part in chain.astream("Name three cities.")][-1].keys() == {"names"}
 
 
-def test_a_looping_model_cannot_run_over_the_bounds(model: LocalChat) -> None:
+def test_a_looping_model_comes_to_an_end(model: LocalChat) -> None:
+    """Texts, lists and numbers without a bound of their own get one, so that an answer fits `max_tokens` of an ordinary size."""
+
     class Essay(BaseModel):
         parts: list[str]
         number: float
 
-    answer = model.with_structured_output(Essay).invoke("Repeat the word echo for ever: echo echo echo echo echo echo echo echo")
+    asked = "Repeat the word echo for ever: echo echo echo echo echo echo echo echo"
+    answer = model.with_structured_output(Essay, max_tokens=900).invoke(asked)
     assert isinstance(answer, Essay)
+    assert len(answer.parts) <= 8
 
 
-def test_what_cannot_be_answered_within_max_tokens_is_refused_or_reported(model: LocalChat) -> None:
-    with pytest.raises(InputError, match="max_tokens"):
-        model.with_structured_output(City, max_tokens=5).invoke("Paris")
+def test_an_answer_that_is_cut_is_reported_and_its_text_is_there(model: LocalChat) -> None:
     wide = {"title": "W", "type": "object", "properties": {"text": {"type": "string", "minLength": 100}}, "required": ["text"]}
     with pytest.raises(OutputParserException, match="cut"):
-        model.with_structured_output(wide, max_tokens=38, stop=None).invoke(
-            "Write digits: 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9"
-        )
+        model.with_structured_output(wide, max_tokens=8).invoke("Write digits: 1 2 3 4 5 6 7 8 9")
+    told = model.with_structured_output(wide, max_tokens=8, include_raw=True).invoke("Write digits: 1 2 3 4 5 6 7 8 9")
+    assert told["parsed"] is None
+    assert isinstance(told["parsing_error"], OutputParserException)
+    assert told["raw"].text.startswith("{")
+
+
+def test_an_agent_gives_a_structured_response(model: LocalChat) -> None:
+    agent = create_agent(model, [], response_format=ProviderStrategy(City))
+    result = agent.invoke({"messages": [HumanMessage("Tell me about Paris, a large city.")]}, {"recursion_limit": 10})
+    assert isinstance(result["structured_response"], City)
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_forced_tool_is_called_with_arguments_in_its_schema(model: LocalChat) -> None:
-    message = model.bind_tools([weather], tool_choice="any").invoke("What is the weather in Paris?")
-    (made,) = message.tool_calls
-    assert (made["name"], list(made["args"])) == ("weather", ["city"])
-    assert message.text == ""
-    assert message.response_metadata["finish_reason"] == "tool_calls"
+def test_a_model_too_weak_for_tools_says_so_before_it_is_asked(model: LocalChat) -> None:
+    """A15"""
+    with pytest.raises(ModelTooWeak, match=r"smollm2 \(135 million parameters\) is too weak for tools"):
+        model.bind_tools([weather])
+    with pytest.raises(ModelTooWeak):
+        create_agent(model, [weather]).invoke({"messages": [HumanMessage("What is the weather in Paris?")]})
 
 
-def test_tool_choice_none_gives_text_and_an_unknown_tool_is_refused(model: LocalChat) -> None:
-    message = model.bind_tools([weather], tool_choice="none").invoke("What is the weather in Paris?")
-    assert message.text
-    assert not message.tool_calls
-    with pytest.raises(InputError, match="not one of the tools"):
-        model.bind_tools([weather], tool_choice="hammer").invoke("x")
+def test_calls_that_another_model_made_are_told_as_text(model: LocalChat) -> None:
+    """A15: a thread may go on with a model whose template has no place for calls."""
+    call = {"name": "weather", "args": {"city": "Paris"}, "id": "1"}
+    history = [HumanMessage("The weather?"), AIMessage("", tool_calls=[call]), ToolMessage("21 degrees", tool_call_id="1")]
+    sent = model._get_request_payload(history)["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    assert sent[1]["content"] == 'weather({"city": "Paris"})'
+    assert sent[2]["content"] == "Result of weather: 21 degrees"
+    assert model.invoke(history).text
 
 
-def test_a_streamed_tool_choice_is_a_tool_call(model: LocalChat) -> None:
-    total = whole(list(model.bind_tools([weather], tool_choice="weather").stream("What is the weather in Paris?")))
-    assert total.tool_calls[0]["name"] == "weather"
-    assert total.usage_metadata is not None
-
-
-class FirstAskThenAnswer(AgentMiddleware):
-    """Takes the choice between tool and answer from the model, whose taste is not what is tested."""
-
-    def _narrowed(self, request: Any) -> Any:
-        done = any(isinstance(message, ToolMessage) for message in request.messages)
-        return request.override(tool_choice="none" if done else "any")
-
-    def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        return handler(self._narrowed(request))
-
-    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
-        return await handler(self._narrowed(request))
-
-
-STATE: Any = {"messages": [HumanMessage("What is the weather in Paris?")]}
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_agent_calls_a_tool_and_answers_with_its_result(model: LocalChat, asynchronous: bool) -> None:
-    agent = create_agent(model, [weather], middleware=[FirstAskThenAnswer()])
-    result = asyncio.run(agent.ainvoke(STATE)) if asynchronous else agent.invoke(STATE)
-    _, asked, told, last = result["messages"]
-    assert isinstance(asked, AIMessage)
-    assert [made["name"] for made in asked.tool_calls] == ["weather"]
-    assert isinstance(told, ToolMessage)
-    assert "21 degrees" in told.text
-    assert isinstance(last, AIMessage)
-    assert last.text
-    assert not last.text.startswith("{")
-
-
-def test_an_agent_streams_its_tool_call_and_its_answer(model: LocalChat) -> None:
-    agent = create_agent(model, [weather], middleware=[FirstAskThenAnswer()])
-    pieces = [message for message, _ in agent.stream(STATE, stream_mode="messages")]
-    place = next(number for number, piece in enumerate(pieces) if isinstance(piece, ToolMessage))
-    assert any(isinstance(piece, AIMessageChunk) and piece.tool_calls for piece in pieces[:place])
-    assert len([piece for piece in pieces[place:] if isinstance(piece, AIMessageChunk) and piece.text]) > 1
-
-
-def test_a_call_is_not_made_again_when_it_was_just_answered(model: LocalChat) -> None:
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        return a + b
-
-    said = AIMessage("", tool_calls=[{"name": "weather", "args": {"city": "Paris"}, "id": "1"}])
-    history = [*STATE["messages"], said, ToolMessage("It is 21 degrees and sunny in Paris.", tool_call_id="1")]
-    bound = model.bind_tools([weather, add])
-    for answer in (bound.invoke(history), whole(list(bound.stream(history))), asyncio.run(bound.ainvoke(history))):
-        assert ("weather", {"city": "Paris"}) not in [(made["name"], made["args"]) for made in answer.tool_calls]
-
-
-def test_an_agent_left_to_itself_comes_to_an_end(model: LocalChat) -> None:
-    agent = create_agent(model, [weather])
-    result = agent.invoke(STATE, {"recursion_limit": 30})
-    assert result["messages"][-1].text
-
-
-def test_an_agent_gives_a_structured_response(model: LocalChat) -> None:
-    agent = create_agent(model, [weather], response_format=ProviderStrategy(City))
-    result = agent.invoke({"messages": [HumanMessage("What is the weather in Paris?")]}, {"recursion_limit": 10})
-    assert isinstance(result["structured_response"], City)
-
-
-def test_a_model_without_tools_says_so(weights: Path) -> None:
-    with LocalServer(weights, ServerOptions(window=256, threads=1)) as server:
-        chat = LocalChat.serving(server, tools="none", max_tokens=10)
-        with pytest.raises(ModelTooWeak, match="tools"):
-            chat.bind_tools([weather])
+def test_where_the_configuration_insists_the_tools_reach_the_server(model: LocalChat) -> None:
+    """A15: `can: {tools: true}`; whether this model makes use of them is not judged."""
+    willing = model.model_copy(update={"profile": {**(model.profile or {}), CAN: {"tools": True}}})
+    assert willing.bind_tools([weather], tool_choice="none").invoke("What is the weather in Paris?").text
+    assert willing.get_num_tokens_from_messages([HumanMessage("Hello")], tools=[weather]) > 3
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -311,7 +255,7 @@ def test_slots_serve_several_requests_at_once_each_with_the_whole_window(weights
         chat = LocalChat.serving(server, max_tokens=6, temperature=0.0)
         answers = chat.batch([QUESTION, QUESTION, QUESTION])
         assert len({answer.text for answer in answers}) == 1
-        with pytest.raises(ContextOverflowError, match="is 512"):
+        with pytest.raises(ModelInvalidRequestError, match="512 tokens"):
             chat.invoke("word " * 600)
 
 

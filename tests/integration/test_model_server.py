@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from holdfast.app.commands.models import app
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
-from holdfast.errors import LimitExceeded, ModelError, ModelUnavailable
+from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, LimitExceeded, ModelError, ModelUnavailable
 from holdfast.models.factory import create_chat_model, memory_model, model_middlewares, summary_model
-from holdfast.models.failures import CallFailed, CallUnavailable, ContextOverflow, typed
-from holdfast.models.local import close_servers
+from holdfast.models.failures import typed
+from holdfast.models.local_server import close_servers
 from holdfast.models.weights import find_weights
 from holdfast.tokens.windows import find_window
 

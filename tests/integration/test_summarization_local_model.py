@@ -22,8 +22,7 @@ from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.errors import ModelUnavailable
 from holdfast.events import Bus, Compacted
-from holdfast.models.local import local_chat_model
-from holdfast.models.local_chat import LocalChat
+from holdfast.models.local_model import LocalChat, local_chat_model
 from holdfast.models.weights import find_weights
 from holdfast.tokens.accounts import Accounts
 

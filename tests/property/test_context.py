@@ -21,11 +21,11 @@ from holdfast.context.archive import MemoryArchive
 from holdfast.context.compaction import Move, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
-from holdfast.context.summarizing import Ask, SummaryError
+from holdfast.context.summarizing import Ask
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Messages, Never, Size, Tokens
 from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, text_of, view_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
-from holdfast.errors import BudgetError
+from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus
 from holdfast.tokens.counter import BaseCounter
 

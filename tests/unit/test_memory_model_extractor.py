@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import SLOTS, Candidate, Fact, SlotUpdate, Turn
-from holdfast.memory.model_extractor import Ask, ExtractionFailed, ModelExtractor, answer_schema, extraction
+from holdfast.memory.model_extractor import Ask, ModelExtractor, answer_schema, extraction
 
 TURNS = (Turn("u1", "user", "I live in Graz now, not in Linz."), Turn("a1", "assistant", "Noted."))
 FACTS = (Fact("f1", "User lives in Linz"), Fact("f2", "User likes tea"))

@@ -12,11 +12,10 @@ import pytest
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured, ModelTooWeak
-from holdfast.models.abilities import ABLE
-from holdfast.models.choice import Choice, pick
-from holdfast.models.factory import abilities_of, create_chat_model, require, settings_of, summary_model
-from holdfast.models.loopback import Endpoint, Server
-from holdfast.models.profiles import profile_of
+from holdfast.models.abilities import ABLE, abilities_of, require
+from holdfast.models.choice import Choice, Endpoint, Server, pick
+from holdfast.models.factory import create_chat_model, settings_of, summary_model
+from holdfast.models.inventory import entry_of
 from holdfast.models.providers import PROVIDERS, is_installed, provider_named
 
 KEY = "sk-never-show-this-0123456789"
@@ -165,21 +164,24 @@ def test_a_window_that_was_found_belongs_to_the_default_model_alone() -> None:
     choice = chosen({"OPENAI_API_KEY": KEY, "HOLDFAST_MODEL": "gpt-4o-mini"})
     assert choice.config is not None
     assert choice.config.window is None
-    assert (profile_of("langchain_openai", "gpt-4o-mini") or {})["max_input_tokens"] == 128_000
+    assert entry_of(choice.config, {}).window == 128_000
 
 
 def test_the_default_model_of_openai_is_one_that_its_package_knows() -> None:
     provider = provider_named("openai")
     assert provider is not None
-    known = profile_of(provider.module, provider.model)
+    config = config_from_values({"models": [{"name": "m", "model": f"openai:{provider.model}", "api_key": KEY}]})
+    known = create_chat_model(config=config).profile
     assert known is not None
     assert known["max_input_tokens"] == provider.window
     assert known.get("status") != "deprecated"
 
 
-def test_a_package_without_profiles_knows_nothing_and_does_not_fail() -> None:
-    assert profile_of("json", "gpt-4o") is None
-    assert profile_of("no_such_package", "gpt-4o") is None
+@pytest.mark.parametrize("settings", [{"use": "json:JSONDecoder"}, {"use": "no_such_package:Chat"}])
+def test_a_model_that_cannot_be_made_has_the_usual_window_in_the_list(settings: dict[str, str]) -> None:
+    """T3"""
+    config = config_from_values({"models": [{"name": "a", "model": "gpt-4o", **settings}]})
+    assert entry_of(config.models[0], {}).window_source == "default"
 
 
 def test_a_name_that_is_not_configured_is_an_error_that_names_those_that_are() -> None:
@@ -219,19 +221,19 @@ def test_what_the_configuration_says_of_a_model_counts() -> None:
         {"models": [{"name": "a", "model": "gpt-4o", "can": {"summary": False, "tools": False}}, {"name": "b", "model": "gpt-4o"}]}
     )
     able = abilities_of(config.models[0])
-    assert (able.summary, able.tools, able.extraction) == (False, "none", True)
+    assert (able.summary, able.tools, able.extraction) == (False, False, True)
     assert abilities_of(config.models[1]) == ABLE
 
 
 def test_looking_for_a_model_imports_no_langchain() -> None:
-    """A15, P1"""
+    """A15, P1: the default model of a provider; for another one its class is asked what it knows."""
     code = (
         "import sys\nfrom holdfast.models.choice import pick\nfrom holdfast.models.inventory import entry_of\n"
         "from holdfast.config.loading import config_from_values\n"
-        "config = config_from_values({'models': [{'name': 'a', 'use': 'langchain_openai:ChatOpenAI', 'model': 'gpt-4o-mini'}]})\n"
+        "config = config_from_values({'models': [{'name': 'a', 'use': 'langchain_openai:ChatOpenAI', 'model': 'gpt-5.4-mini'}]})\n"
         "pick(config, {}); print(entry_of(config.models[0], {}).window); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, _, modules = done.stdout.partition("\n")
-    assert first == "128000"
+    assert first == "400000"
     assert not {name.partition(".")[0] for name in modules.split()} & {"langchain", "langchain_core", "langchain_openai", "openai", "rich"}

@@ -62,7 +62,7 @@ def test_the_list_tells_window_with_source_abilities_price_key_and_package(file:
     assert (gpt["key"], gpt["ready"]) == ("TEST_MODELS_KEY is missing", False)
     assert (claude["window"], claude["window_source"], claude["key"]) == (50_000, "max_input_tokens", "given")
     assert "pip install langchain-anthropic" in claude["package"]
-    assert local["can"] == ["tools", "json"]
+    assert local["can"] == ["json"]
     assert (strange["window"], strange["window_source"], strange["key"]) == (8192, "default", "not needed")
 
 
@@ -104,8 +104,13 @@ def test_without_a_model_the_list_says_how_to_get_one(tmp_path: Path, monkeypatc
     assert "llama.cpp" in output
 
 
-def test_the_list_imports_no_langchain(file: Path) -> None:
-    """A15, P1"""
+def test_the_list_imports_no_langchain_where_the_windows_are_told(file: Path) -> None:
+    """A15, P1: else the model's class is asked for its profile."""
+    file.write_text(
+        FILE.replace("model: gpt-4o-mini", "model: gpt-4o-mini\n    max_input_tokens: 128000").replace(
+            "whatever", "x\n    max_input_tokens: 1"
+        )
+    )
     code = (
         "import sys\nfrom holdfast.app.commands.models import app\n"
         f"try: app(['list', '--config', {str(file)!r}])\nexcept SystemExit: pass\nprint(*sys.modules)"

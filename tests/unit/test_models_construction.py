@@ -16,8 +16,9 @@ from pydantic import Field
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config, ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
-from holdfast.models.construction import build, class_path_of
-from holdfast.models.factory import abilities_of, create_chat_model, memory_model, require, summary_model
+from holdfast.models.abilities import abilities_of, require
+from holdfast.models.factory import build, create_chat_model, memory_model, summary_model
+from holdfast.models.providers import class_path_of
 from holdfast.testing.models import ScriptedModel
 from holdfast.tokens.windows import find_window
 
@@ -261,12 +262,12 @@ def test_a_named_side_model_that_does_not_exist_is_an_error() -> None:
 def test_what_the_configuration_denies_is_denied_of_the_made_model_too() -> None:
     """A15"""
     model = build(one(can={"tools": False, "json": False}).models[0])
-    assert abilities_of(model).tools == "none"
+    assert abilities_of(model).tools is False
     with pytest.raises(ModelTooWeak, match="json"):
         require(model, "json")
     require(model, "summary")
 
 
 def test_a_profile_that_denies_tools_is_believed() -> None:
-    assert abilities_of(ScriptedModel(["x"], profile={"tool_calling": False})).tools == "none"
-    assert abilities_of(ScriptedModel(["x"])).tools == "native"
+    assert abilities_of(ScriptedModel(["x"], profile={"tool_calling": False})).tools is False
+    assert abilities_of(ScriptedModel(["x"])).tools is True

@@ -11,15 +11,24 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 
-from holdfast.errors import HoldfastError, LimitExceeded, ModelUnavailable, StorageError
-from holdfast.models.failures import CallFailed, CallUnavailable, ContextOverflow, Kind, cause_of, is_retryable, kind_of, retry_after, typed
+from holdfast.errors import (
+    CallFailed,
+    CallUnavailable,
+    ContextOverflow,
+    FailureKind,
+    HoldfastError,
+    LimitExceeded,
+    ModelUnavailable,
+    StorageError,
+)
+from holdfast.models.failures import cause_of, is_retryable, kind_of, retry_after, typed
 from holdfast.models.retries import middlewares
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import ERRORS, raises
 
 KEY = "sk-never-show-this-0123456789"
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FailureKind] = {
     "overflow": "overflow",
     "rate_limit": "rate_limit",
     "timeout": "timeout",
@@ -89,7 +98,7 @@ def test_every_typed_error_of_langchain_has_its_kind() -> None:
         (LimitExceeded("spent", account="run", kind="tokens", used=2, allowed=1), None),
     ],
 )
-def test_errors_that_langchain_does_not_know_are_told_by_status_and_words(error: Exception, kind: Kind | None) -> None:
+def test_errors_that_langchain_does_not_know_are_told_by_status_and_words(error: Exception, kind: FailureKind | None) -> None:
     """A15: gateways raise plain errors."""
     assert kind_of(error) == kind
 

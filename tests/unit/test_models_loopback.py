@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.loopback import Endpoint, endpoints, is_loopback, parse_ollama_host, servers
+from holdfast.models.choice import Endpoint, endpoints, parse_ollama_host, servers
+from holdfast.models.providers import is_loopback
 
 OLLAMA = {
     "/api/tags": {
@@ -129,17 +130,17 @@ def test_what_does_not_speak_the_protocol_is_no_server(answers: dict[str, Any]) 
 @given(STRANGE)
 def test_no_answer_of_a_strange_server_raises(answer: Any) -> None:
     """Whatever JSON comes back, the search goes on."""
-    from holdfast.models import loopback
+    from holdfast.models import choice
 
     def strange(place: Endpoint, path: str, patience: float) -> Any:
         return answer
 
-    original: Callable[..., Any] = loopback.ask
-    loopback.ask = strange
+    original: Callable[..., Any] = choice.ask
+    choice.ask = strange
     try:
         found = servers([Endpoint("ollama", "127.0.0.1", 1), Endpoint("llama.cpp", "127.0.0.1", 1)], patience=5)
     finally:
-        loopback.ask = original
+        choice.ask = original
     assert all(isinstance(server.model, str) for server in found)
 
 

@@ -26,7 +26,8 @@ from holdfast.agents.middleware.todos import TodoMiddleware
 from holdfast.agents.middleware.tool_errors import ToolErrorMiddleware
 from holdfast.agents.middleware.tool_output import ToolOutputMiddleware
 from holdfast.context.offload import FileOutputs
-from holdfast.models.factory import abilities_of, model_middlewares
+from holdfast.models.abilities import abilities_of
+from holdfast.models.factory import model_middlewares
 from holdfast.models.retries import middlewares as retry_middlewares
 from holdfast.tokens.windows import find_window
 
@@ -93,7 +94,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         ThreadDataMiddleware(),
         *plan.extra,
         # weights of this size call tools at random, and a list of them is all they then speak of
-        *([PlainAnswersMiddleware()] if not abilities_of(plan.model).summary else []),
+        *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
         *([ApprovalMiddleware(config.sandbox.approve, refuse=not lead)] if config.sandbox.approve else []),
         ToolOutputMiddleware(parts.archive, outputs, counter=summarization.keeper.counter, ids=parts.ids),
         LoopGuardMiddleware(),

@@ -24,7 +24,8 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.models.factory import create_chat_model, require, summary_model
+from holdfast.models.abilities import require
+from holdfast.models.factory import create_chat_model, summary_model
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -15,8 +15,9 @@ from typing import Any, Literal
 from holdfast.context.offload import cleared, clipped, left
 from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
-from holdfast.context.summarizing import Ask, Entry, SummaryError, summarize
+from holdfast.context.summarizing import Ask, Entry, summarize
 from holdfast.context.view import Forge, calls_of, marks_of, role_of, text_of
+from holdfast.errors import SummaryError
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.tokens.messages import Message

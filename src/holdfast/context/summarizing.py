@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import SummaryError
 
 SLOT = "{messages}"
 _TAGS = re.compile(r"<(?=/?(?:earlier_notes|conversation|message)\b)")
@@ -22,10 +22,6 @@ _REFUSAL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LEAST_CHUNK = 128
-
-
-class SummaryError(HoldfastError):
-    """The summarizer failed, or answered something that cannot be a summary."""
 
 
 @dataclass(frozen=True)

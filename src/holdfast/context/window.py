@@ -18,10 +18,9 @@ from holdfast.clock import Backoff
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
 from holdfast.context.rules import Repaired, repair
-from holdfast.context.summarizing import SummaryError
 from holdfast.context.triggers import Measure, Size
 from holdfast.context.view import calls_of, role_of, view_of
-from holdfast.errors import BudgetError
+from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.text.secrets import redact
 from holdfast.tokens.counter import TokenCounter

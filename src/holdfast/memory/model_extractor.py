@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from holdfast.errors import ModelError
+from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.text.secrets import redact
 
@@ -26,10 +26,6 @@ _TAGS = re.compile(r"<(?=\s*/?\s*(?:known_facts|summaries|conversation|turn)\b)"
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 _LEAST_ROOM = 200  # tokens for the conversation beside the prompt
 _SHOWN_ERRORS = 6
-
-
-class ExtractionFailed(ModelError):
-    """The model gave no answer that fits the schema, not even when it was shown what was wrong."""
 
 
 @dataclass(frozen=True)

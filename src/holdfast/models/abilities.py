@@ -1,22 +1,30 @@
 """What a model may be asked: a summary, an extraction, tool calls, JSON.
 
-A model that is too weak for a task is not asked; extraction without a model takes its place (A15). What is known of local
-weights goes by their size; models of the big providers are taken to be able to do everything. No LangChain here.
+A model that is too weak for a task is not asked; extraction without a model takes its place (A15). What `can:` in the configuration says
+counts first; else what is known of local weights goes by their size, and models of the big providers are taken to be able to do everything.
+No LangChain here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from holdfast.errors import ModelTooWeak
+from holdfast.config.sections import ModelConfig
+from holdfast.errors import ModelTooWeak, ModelUnavailable
+from holdfast.models.providers import LLAMA_CPP, model_name_of
+from holdfast.models.weights import KNOWN_WEIGHTS, read_head
 
-ToolWay = Literal["native", "schema", "none"]
-"""How a model calls tools: by itself, by choosing within a JSON schema that holds it to the tools, or not at all."""
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
 
 Task = Literal["summary", "extraction", "tools", "json"]
+TASKS: tuple[Task, ...] = get_args(Task)
+CAN = "holdfast_can"
+"""The key in a model's profile that holds what the configuration says under `can:`."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +33,12 @@ class Abilities:
 
     summary: bool = True
     extraction: bool = True
-    tools: ToolWay = "native"
+    tools: bool = True
     json: bool = True
     parameters: int | None = None
 
     def can(self, task: Task) -> bool:
-        return self.tools != "none" if task == "tools" else bool(getattr(self, task))
+        return bool(getattr(self, task))
 
 
 ABLE = Abilities()
@@ -38,49 +46,48 @@ ABLE = Abilities()
 
 # Read by eye on a ten-turn dialogue: 135M loops on an invented exchange and repeats one fact; 0.5B copies sentences, loses a
 # third of the facts and takes two from the assistant; 1.5B writes a fluent summary with nine of twelve facts and takes
-# facts only from the user. None of them calls tools in a form that the server understands.
-_BY_SIZE: tuple[tuple[int, Abilities], ...] = (
-    (1_000_000_000, Abilities(summary=False, extraction=False, tools="schema")),
-    (7_000_000_000, Abilities(tools="schema")),
-)
+# facts only from the user. Below a billion, tools are called at random.
+_WEAK = 1_000_000_000
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)\s?([mb])(?![a-z0-9])", re.IGNORECASE | re.ASCII)
 
 
+def abilities_of(model: BaseChatModel | ModelConfig | object) -> Abilities:
+    """What this model may be asked: what `can:` says, over what the model says of itself, its profile or its weights say."""
+    if isinstance(model, ModelConfig):
+        return _with(_abilities_by_settings(model), model.can)
+    own, profile = getattr(model, "abilities", None), getattr(model, "profile", None)
+    known = profile if isinstance(profile, Mapping) else {}
+    said = known.get(CAN)
+    return _with(own if isinstance(own, Abilities) else abilities_by_profile(known), said if isinstance(said, Mapping) else None)
+
+
 def abilities_by_size(parameters: int, *, takes_tools: bool = True) -> Abilities:
-    """What local weights of this size can do. Without a place for tools in its template a model gets the schema way."""
-    for limit, able in _BY_SIZE:
-        if parameters < limit:
-            return Abilities(able.summary, able.extraction, able.tools, able.json, parameters)
-    return Abilities(tools="native" if takes_tools else "schema", parameters=parameters)
+    """What local weights of this size can do. Without a place for tools in its template a model is offered none."""
+    able = parameters >= _WEAK
+    return Abilities(summary=able, extraction=able, tools=able and takes_tools, parameters=parameters)
 
 
-def abilities(profile: Mapping[str, Any] | None) -> Abilities:
+def abilities_by_profile(profile: Mapping[str, Any] | None) -> Abilities:
     """What a LangChain profile says of a model. A size in its name (`SmolLM2-135M`) decides for open weights.
 
-    >>> abilities({"name": "SmolLM2-135M-Instruct", "open_weights": True}).summary
+    >>> abilities_by_profile({"name": "SmolLM2-135M-Instruct", "open_weights": True}).summary
     False
     """
     if not profile:
         return ABLE
     size = _size_in(str(profile.get("name", ""))) if profile.get("open_weights") else None
     able = abilities_by_size(size) if size is not None else ABLE
-    tools: ToolWay = able.tools
-    if profile.get("tool_calling") is False:
-        tools = "schema" if profile.get("structured_output") else "none"
-    return Abilities(able.summary, able.extraction, tools, able.json, able.parameters)
+    return replace(able, tools=False) if profile.get("tool_calling") is False else able
 
 
-def abilities_of(model: object) -> Abilities:
-    """What a chat model can do: what it says of itself, else what its profile says."""
-    own = getattr(model, "abilities", None)
-    if isinstance(own, Abilities):
-        return own
-    profile = getattr(model, "profile", None)
-    return abilities(profile if isinstance(profile, Mapping) else None)
+def require(model: BaseChatModel | ModelConfig, task: Task) -> None:
+    """Raise ModelTooWeak when this must not be asked of the model."""
+    name = model.name if isinstance(model, ModelConfig) else model_name_of(model)
+    require_ability(abilities_of(model), task, model=name)
 
 
-def require(able: Abilities, task: Task, *, model: str | None = None) -> None:
-    """Raise ModelTooWeak when the model cannot be asked for this."""
+def require_ability(able: Abilities, task: Task, *, model: str | None = None) -> None:
+    """Raise ModelTooWeak, under this name of the model, when `able` does not allow the task."""
     if able.can(task):
         return
     size = f" ({able.parameters / 1e6:.0f} million parameters)" if able.parameters else ""
@@ -89,6 +96,26 @@ def require(able: Abilities, task: Task, *, model: str | None = None) -> None:
         model=model,
         hint="Configure a larger model for it, or leave it to the extraction that needs no model.",
     )
+
+
+def _abilities_by_settings(settings: ModelConfig) -> Abilities:
+    """What is known without making the model: the size of local weights, by name or from the head of their file."""
+    if settings.use != LLAMA_CPP:
+        return ABLE
+    known = KNOWN_WEIGHTS.get(settings.model or "")
+    if known is not None and not settings.path:
+        return abilities_by_size(known.parameters)
+    try:
+        head = read_head(Path(settings.path).expanduser()) if settings.path else None
+    except (ModelUnavailable, OSError):  # told when the model is made
+        head = None
+    if head is not None and head.parameters:
+        return abilities_by_size(head.parameters, takes_tools=head.takes_tools)
+    return abilities_by_profile({"name": settings.path or settings.model or "", "open_weights": True})
+
+
+def _with(able: Abilities, said: Mapping[str, Any] | None) -> Abilities:
+    return replace(able, **{task: bool(yes) for task, yes in (said or {}).items() if task in TASKS})
 
 
 def _size_in(name: str) -> int | None:

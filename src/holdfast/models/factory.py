@@ -1,25 +1,26 @@
 """Chat models by name: `create_chat_model("gpt-4o-mini")` makes the one that `models:` in config.yaml describes.
 
-Without a name it is the first configured one, or what `pick` finds on this machine. Beside it: what a model may be asked
-(`abilities_of`, `require`), which one does the side work (`summary_model`, `memory_model`), and how an agent goes on when one
-fails (`model_middlewares`). LangChain is imported when a model is made, not before.
+Without a name it is the first configured one, or what `pick` finds on this machine. Beside it: which model does the side work
+(`summary_model`, `memory_model`), and how an agent goes on when one fails (`model_middlewares`). `providers` finds class, address and key.
+LangChain is imported when a model is made, not before.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config, ModelConfig
-from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
-from holdfast.models import abilities as known_abilities
-from holdfast.models.abilities import ABLE, Abilities, Task
+from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
+from holdfast.models.abilities import CAN, Task, require
 from holdfast.models.choice import how_to_get_one, pick
-from holdfast.models.construction import CAN, LLAMA_CPP, RETRIES, build, secrets_of
+from holdfast.models.failures import without_secrets
+from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, package_of, with_defaults
+from holdfast.models.weights import KNOWN_WEIGHTS
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
@@ -66,8 +67,6 @@ def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str
 
 def _brought(name: str, config: Config) -> ModelConfig | None:
     """Weights that are called so (`smollm2`), where the configuration has no model of that name."""
-    from holdfast.models.weights import KNOWN_WEIGHTS
-
     if name not in KNOWN_WEIGHTS or any(model.name == name for model in config.models):
         return None
     return ModelConfig(name=name, use=LLAMA_CPP, model=name)
@@ -86,56 +85,6 @@ def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, ret
             )
             error.key = f"models[{index}]{f'.{part}' if part else ''}"
         raise
-
-
-def abilities_of(model: BaseChatModel | ModelConfig) -> Abilities:
-    """What this model may be asked: what `can:` says, over what its profile or its weights say."""
-    if isinstance(model, ModelConfig):
-        return _with(_abilities_by_settings(model), model.can)
-    profile = getattr(model, "profile", None)
-    said = profile.get(CAN) if isinstance(profile, Mapping) else None
-    return _with(known_abilities.abilities_of(model), said if isinstance(said, Mapping) else None)
-
-
-def _abilities_by_settings(settings: ModelConfig) -> Abilities:
-    """What is known without making the model: the size of local weights, by name or from the head of their file."""
-    if settings.use == LLAMA_CPP:
-        from holdfast.models.weights import KNOWN_WEIGHTS
-
-        known = KNOWN_WEIGHTS.get(settings.model or "")
-        if known is not None and not settings.path:
-            return known_abilities.abilities_by_size(known.parameters)
-        size = _parameters_in(settings.path) if settings.path else None
-        if size is not None:
-            return known_abilities.abilities_by_size(size)
-        return known_abilities.abilities({"name": settings.path or settings.model or "", "open_weights": True})
-    return ABLE
-
-
-def _parameters_in(path: str) -> int | None:
-    """How many parameters a GGUF file says it has; None when it cannot be read, which the model tells when it is made."""
-    from holdfast.models.gguf import read_head
-
-    try:
-        return read_head(Path(path).expanduser()).parameters or None
-    except (ModelUnavailable, OSError):
-        return None
-
-
-def _with(able: Abilities, said: Mapping[str, Any] | None) -> Abilities:
-    changes: dict[str, Any] = {}
-    for task, yes in (said or {}).items():
-        if task == "tools":
-            changes[task] = "none" if not yes else able.tools if able.tools != "none" else "native"
-        elif task in {"summary", "extraction", "json"}:
-            changes[task] = bool(yes)
-    return dataclasses.replace(able, **changes) if changes else able
-
-
-def require(model: BaseChatModel | ModelConfig, task: Task) -> None:
-    """Raise ModelTooWeak when this must not be asked of the model."""
-    name = model.name if isinstance(model, ModelConfig) else getattr(model, "model_name", None) or getattr(model, "model", None)
-    known_abilities.require(abilities_of(model), task, model=name if isinstance(name, str) else None)
 
 
 def summary_model(config: Config, *, environ: Mapping[str, str] | None = None) -> BaseChatModel | None:
@@ -194,3 +143,123 @@ def model_middlewares(
         first_delay=first_delay,
         secrets=[secret for one in (settings, *others) for secret in secrets_of(one)],
     )
+
+
+def build(
+    settings: ModelConfig,
+    *,
+    thinking: bool = False,
+    retries: bool = True,
+    beside: Callable[[str], Path] = Path,
+    cache: Path | None = None,
+) -> BaseChatModel:
+    """The chat model for these settings. Raises ConfigError, MissingVariable or ModelUnavailable, none of which shows a secret.
+
+    `retries=False` leaves asking again to whoever calls (a middleware of the agent), so that it does not happen twice. `beside`
+    says what a relative `path:` is relative to; `cache` is a folder for remembered hashes of weights.
+    """
+    arguments = _arguments(settings, thinking)
+    cls, make = _local(settings, arguments, beside, cache) if settings.use == LLAMA_CPP else find_class(settings, arguments)
+    try:
+        first = make(**arguments) if cls is None else None  # which class it is, only LangChain or the weights can tell
+        whole = arguments if settings.use == LLAMA_CPP else with_defaults(cls or type(first), arguments, retries=retries)
+        model = first if first is not None and whole == arguments else make(**whole)
+    except HoldfastError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a class may raise anything from its constructor, and its text may hold the key
+        raise _not_made(settings, error) from None
+    _complete_profile(model, settings)
+    return model
+
+
+def secrets_of(settings: ModelConfig) -> tuple[str, ...]:
+    """The values that no error may repeat: the key, as far as it can be read now."""
+    try:
+        return (settings.api_key,) if settings.api_key else ()
+    except ConfigError:
+        return ()
+
+
+def _arguments(settings: ModelConfig, thinking: bool) -> dict[str, Any]:
+    """What the class is called with. Asking a model to think that cannot is a warning, and it does not."""
+    if not settings.supports_thinking:
+        if thinking:
+            _LOG.warning("model %s: thinking was asked for, but supports_thinking is not set; it is off.", settings.name)
+        return settings.arguments()
+    arguments = settings.arguments(thinking=thinking)
+    if not thinking and settings.when_thinking_disabled is None:
+        _switch_off(arguments, settings.when_thinking_enabled or {})
+    return arguments
+
+
+def _switch_off(arguments: dict[str, Any], enabled: Mapping[str, Any]) -> None:
+    """Where thinking is switched on by `thinking: {type: ...}`, models of that family think by default and have to be told not to."""
+    body = enabled.get("extra_body")
+    if isinstance(body, Mapping) and isinstance(body.get("thinking"), Mapping):
+        arguments["extra_body"] = {**(arguments.get("extra_body") or {}), "thinking": {"type": "disabled"}}
+    if isinstance(enabled.get("thinking"), Mapping):
+        arguments["thinking"] = {"type": "disabled"}
+
+
+def _local(
+    settings: ModelConfig, arguments: dict[str, Any], beside: Callable[[str], Path], cache: Path | None
+) -> tuple[None, Callable[..., BaseChatModel]]:
+    """A GGUF file, or known weights by name, behind the same client as any server."""
+    from holdfast.models.local_model import local_chat_model
+
+    source: str | Path | None = beside(settings.path) if settings.path else settings.model
+    if source is None:
+        hint = "Add `path:` with a GGUF file, or `model: smollm2`."
+        raise ConfigError(f"model {settings.name!r} does not say which weights to use.", key="models[].path", hint=hint)
+    for name in ("model", "base_url", "api_key"):  # the server in this process has its own
+        arguments.pop(name, None)
+    if settings.window:
+        arguments["window"] = settings.window
+    return None, functools.partial(local_chat_model, source, cache=cache)
+
+
+def _complete_profile(model: BaseChatModel, settings: ModelConfig) -> None:
+    """Write what the configuration knows into the model's profile, over what LangChain knows."""
+    known: dict[str, Any] = dict(getattr(model, "profile", None) or {})
+    if settings.can:
+        known[CAN] = dict(settings.can)
+    if settings.window:
+        known["max_input_tokens"] = settings.window
+    if settings.supports_vision:
+        known["image_inputs"] = True
+    if settings.supports_thinking:
+        known["reasoning_output"] = True
+    if known and "profile" in type(model).model_fields:
+        model.profile = known  # type: ignore[assignment]  # a TypedDict that may hold any of these
+
+
+def _not_made(settings: ModelConfig, error: Exception) -> HoldfastError:
+    """Why the class refused, without the values it was given: pydantic repeats them all, the key among them."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in one['loc']) or 'settings'}: {one['msg']}"
+            for one in error.errors(include_input=False, include_url=False, include_context=False)
+        )
+        return ConfigError(
+            f"model {settings.name!r} does not accept its settings: {_scrubbed(wrong, settings)}.",
+            key="models[]",
+            hint="Keys that are not ours are passed to the class as they are.",
+        )
+    if isinstance(error, ImportError):
+        package = package_of(getattr(error, "name", None) or (settings.use or "langchain"))
+        return ModelUnavailable(
+            f"model {settings.name!r} needs a package that is not installed: {_scrubbed(str(error), settings)}",
+            model=settings.name,
+            hint=f"Try `pip install {package}`.",
+        )
+    return ModelUnavailable(
+        f"model {settings.name!r} cannot be made: {_scrubbed(str(error), settings)}",
+        model=settings.name,
+        hint="Check `use:`, `model:` and `api_key:` of the model.",
+    )
+
+
+def _scrubbed(text: str, settings: ModelConfig) -> str:
+    return " ".join(without_secrets(text, secrets_of(settings)).split())[:400]

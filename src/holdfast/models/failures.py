@@ -7,50 +7,18 @@ gateways use for a full window. The provider's text is shown shortened and witho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
-from holdfast.errors import HoldfastError, ModelError, ModelUnavailable
+from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, FailureKind, HoldfastError
 from holdfast.redaction import HIDDEN, redact_text
 
-Kind = Literal[
-    "authentication", "permission", "not_found", "quota", "rate_limit", "server", "connection", "timeout", "overflow", "invalid", "unknown"
-]
-
-_RETRYABLE: frozenset[Kind] = frozenset({"rate_limit", "server", "connection", "timeout"})
+_RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limit", "server", "connection", "timeout"})
 _LONGEST_WAIT = 60.0
 """A server that asks to wait longer than these seconds is not waited for."""
 _SHORTEST_SECRET = 6
 """Keys such as `none`, given to servers that want none, are words and stay."""
 
 
-class CallFailed(ModelError):
-    """A call of a model failed. `kind` says how; `status` is the HTTP status, if any; `retryable` is whether asking again may help."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: Kind,
-        model: str | None = None,
-        hint: str | None = None,
-        status: int | None = None,
-        retryable: bool = False,
-    ) -> None:
-        super().__init__(message, model=model, hint=hint)
-        self.kind = kind
-        self.status = status
-        self.retryable = retryable
-
-
-class CallUnavailable(CallFailed, ModelUnavailable):
-    """The provider could not be reached, or would not serve us: key, permission, name, limits, time-out, its own failure."""
-
-
-class ContextOverflow(CallFailed):
-    """The request is larger than the model's window."""
-
-
-_BY_NAME: dict[str, Kind] = {
+_BY_NAME: dict[str, FailureKind] = {
     "ModelAuthenticationError": "authentication",
     "ModelPermissionDeniedError": "permission",
     "ModelNotFoundError": "not_found",
@@ -63,7 +31,7 @@ _BY_NAME: dict[str, Kind] = {
 }
 """The typed errors of langchain-core. Looked up by name along the ancestry of a class, so that nothing has to be imported for it."""
 
-_BY_STATUS: dict[int, Kind] = {
+_BY_STATUS: dict[int, FailureKind] = {
     400: "invalid",
     401: "authentication",
     402: "quota",
@@ -93,7 +61,7 @@ _OVERFLOW_WORDS = (
 )
 _QUOTA_WORDS = ("insufficient_quota", "exceeded your current quota", "credit balance", "billing")
 
-_SENTENCES: dict[Kind, tuple[str, str]] = {
+_SENTENCES: dict[FailureKind, tuple[str, str]] = {
     "authentication": ("the provider refused the key", "Check `api_key` of the model, or the variable that it names."),
     "permission": ("the key may not use this model", "Check what the account may use, or configure another model."),
     "not_found": (
@@ -114,7 +82,7 @@ _SENTENCES: dict[Kind, tuple[str, str]] = {
 }
 
 
-def kind_of(error: BaseException) -> Kind | None:
+def kind_of(error: BaseException) -> FailureKind | None:
     """Which kind of model failure this is, or None when it does not look like one."""
     if isinstance(error, CallFailed):
         return error.kind
@@ -182,21 +150,21 @@ def cause_of(error: BaseException, secrets: Sequence[str] = ()) -> BaseException
     return error if all(without_secrets(str(one), secrets) == str(one) for one in _chain(error)) else None
 
 
-def _kind_by_type(error: BaseException) -> Kind | None:
+def _kind_by_type(error: BaseException) -> FailureKind | None:
     for ancestor in type(error).__mro__:
         if ancestor.__module__.startswith("langchain_core") and ancestor.__name__ in _BY_NAME:
             return _BY_NAME[ancestor.__name__]
     return None
 
 
-def _kind_by_status(error: BaseException) -> Kind | None:
+def _kind_by_status(error: BaseException) -> FailureKind | None:
     status = _status(error)
     if status is None:
         return None
     return _BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
 
 
-def _kind_of_plain(error: BaseException) -> Kind | None:
+def _kind_of_plain(error: BaseException) -> FailureKind | None:
     """Errors without a status: the socket's own, and those of the HTTP libraries, which share their names but no ancestor."""
     names = {ancestor.__name__ for ancestor in type(error).__mro__}
     if isinstance(error, TimeoutError) or names & {"TimeoutException", "APITimeoutError", "Timeout", "ReadTimeout"}:

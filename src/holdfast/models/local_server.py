@@ -1,7 +1,7 @@
-"""Local models: a GGUF file behind an OpenAI-compatible server inside this process, on a loopback port (A15).
+"""A GGUF file behind llama.cpp's OpenAI-compatible server inside this process, on a loopback port (A15). No LangChain here.
 
-`shared_server(path)` starts llama.cpp's own server, one per file and options in a process; `local_chat_model(path)` gives
-the LangChain model that talks to it as to any provider. LangChain is imported only by the latter.
+`shared_server(path)` starts one per file and options in a process, within the cores and the memory that this machine has to offer.
+`local_model.local_chat_model` makes the chat model that talks to it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import atexit
 import ctypes
 import json
 import logging
+import math
 import os
 import secrets
 import threading
 import time
-import urllib.error
 import urllib.request
 import weakref
 from collections.abc import Sequence
@@ -22,16 +22,49 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.errors import InputError, ModelUnavailable
-from holdfast.models.abilities import ToolWay
-from holdfast.models.gguf import GgufHead, read_head
-from holdfast.models.machine import available_memory, sensible_threads
-from holdfast.models.weights import KNOWN_WEIGHTS, check_weights, find_weights
+from holdfast.models.weights import GgufHead, read_head
 
-if TYPE_CHECKING:
-    from holdfast.models.local_chat import LocalChat
+_CPUS = Path("/sys/devices/system/cpu")
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+
+
+def sensible_threads() -> int:
+    """One thread under pytest, else one for each physical core.
+
+    More threads than free cores make llama.cpp slower than one: all of them wait for the one that lost its core.
+    """
+    return 1 if "PYTEST_VERSION" in os.environ else physical_cores()
+
+
+def physical_cores() -> int:
+    """The physical cores that this process may use, within the limit of its control group."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    siblings = {_read(_CPUS / f"cpu{cpu}/topology/core_cpus_list") or str(cpu) for cpu in allowed}
+    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        return max(1, min(len(siblings), math.ceil(int(quota) / int(period))))
+    return max(1, len(siblings))
+
+
+def available_memory() -> int | None:
+    """Bytes that can be taken without swapping or hitting the limit of the control group; None where that is not told."""
+    free = [int(line.split()[1]) * 1024 for line in _read(_MEMINFO).splitlines() if line.startswith("MemAvailable:")]
+    most, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
+    if most.isdigit() and used.isdigit():
+        free.append(int(most) - int(used))
+    return min(free, default=None)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""  # not Linux, or not told: the caller has a fallback
+
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_WINDOW = 8192
@@ -120,9 +153,9 @@ class LocalServer:
         tokens = self._post("/tokenize", {"content": text})["tokens"]
         return [int(token) for token in tokens]
 
-    def count_messages(self, messages: Sequence[dict[str, Any]]) -> int:
-        """How many tokens these messages (in OpenAI's form) take, with all that the chat template puts around them."""
-        prompt = self._post("/apply-template", {"messages": list(messages)})["prompt"]
+    def count_messages(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None = None) -> int:
+        """How many tokens these messages and tools (in OpenAI's form) take, with all that the chat template puts around them."""
+        prompt = self._post("/apply-template", {"messages": list(messages), **({"tools": list(tools)} if tools else {})})["prompt"]
         return len(self.tokenize(str(prompt)))
 
     def _post(self, route: str, body: dict[str, Any]) -> Any:
@@ -251,31 +284,3 @@ def _after_fork() -> None:
 
 atexit.register(close_servers)
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def local_chat_model(
-    path: str | Path,
-    *,
-    window: int | None = None,
-    threads: int | None = None,
-    slots: int = 1,
-    seed: int | None = 0,
-    max_tokens: int = 512,
-    temperature: float = 0.0,
-    tools: ToolWay | None = None,
-    cache: Path | None = None,
-    **settings: Any,
-) -> LocalChat:
-    """A LangChain chat model for a GGUF file, or for known weights by name (`smollm2`), served in this process.
-
-    Weights of a known name are checked against their pinned hash, remembered in the folder `cache`. `tools` overrides how
-    tools are called: `native`, `schema` or `none`. Further settings go to `ChatOpenAI`.
-    """
-    from holdfast.models.local_chat import LocalChat
-
-    file = find_weights(str(path)) if str(path) in KNOWN_WEIGHTS else Path(path).expanduser()
-    known = check_weights(file, cache=cache)
-    server = shared_server(file, ServerOptions(window, threads, slots, seed))
-    return LocalChat.serving(
-        server, name=known.name if known else None, max_tokens=max_tokens, temperature=temperature, seed=seed, tools=tools, **settings
-    )
