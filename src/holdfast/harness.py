@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from holdfast.memory.updater import Extractor
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
-    from holdfast.skills.library import SkillLibrary
+    from holdfast.skills import SkillLibrary
     from holdfast.storage.files import FileBackend
     from holdfast.talk import Talk
     from holdfast.workflow.agent import StageAgent
@@ -207,7 +207,7 @@ class Harness:
     @cached_property
     def skills(self) -> SkillLibrary:
         """The skills that agents are shown, and which of them are switched on."""
-        from holdfast.skills.library import open_skills
+        from holdfast.skills import open_skills
 
         return open_skills(self.config)
 

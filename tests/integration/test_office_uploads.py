@@ -12,9 +12,8 @@ import pptx
 import pytest
 
 from holdfast.config.loading import config_from_values
-from holdfast.sandbox.conversion import MarkItDown
 from holdfast.sandbox.local import open_sandbox
-from holdfast.sandbox.uploads import Upload, Uploads
+from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 
 _TYPES = (
     '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" '

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
-from holdfast.config.effective import effective_settings
+from holdfast.config.checks import effective_settings
 from holdfast.config.loading import config_from_values, example_text, read_config
 from holdfast.config.migration import upgrade_text
 from holdfast.config.problems import all_errors

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from tests.conftest import Effort
 
 from holdfast.context.archive import MemoryArchive
-from holdfast.context.compaction import Move, Recall, Record, Settings, Store
+from holdfast.context.compaction import Ask, Move, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy, plan_compaction
 from holdfast.context.records import records_of
-from holdfast.context.summarizing import Ask
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Messages, Never, Size, Tokens
 from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, text_of, view_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits

@@ -26,9 +26,8 @@ from holdfast.durable.beneath import Mechanism, openat2_works
 from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError, InputError, NotWritable, OutsideRoot
 from holdfast.sandbox.files import ThreadFiles
-from holdfast.sandbox.paths import WORKSPACE, Root, VirtualPaths
+from holdfast.sandbox.paths import WORKSPACE, Root, ThreadFolders, VirtualPaths
 from holdfast.sandbox.searching import glob, grep
-from holdfast.sandbox.threads import ThreadFolders
 from holdfast.sandbox.uploads import Uploads, unpack
 
 CANARY = "canary-7f3a"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.loading import load_config
-from holdfast.skills.library import open_skills
+from holdfast.skills import open_skills
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 SHARED = Path(__file__).parents[3] / "shared" / "reference"

@@ -205,8 +205,7 @@ class Conversation:
 
     def upload(self, paths: Sequence[Path]) -> list[Upload]:
         """Copy files into the thread's uploads, office formats also as Markdown. InputError, before anything is copied, for a wrong one."""
-        from holdfast.sandbox.conversion import MarkItDown
-        from holdfast.sandbox.uploads import Uploads
+        from holdfast.sandbox.uploads import MarkItDown, Uploads
 
         for path in paths:
             if not path.is_file():

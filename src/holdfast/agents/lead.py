@@ -31,7 +31,7 @@ from holdfast.agents.tools.opening import open_tools, open_workplaces
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
 from holdfast.models.factory import create_chat_model, settings_of
-from holdfast.skills.library import open_skills, render
+from holdfast.skills import open_skills, render
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import open_counter
 from holdfast.tokens.windows import find_window
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from holdfast.agents.tools.workplaces import Workplaces
-    from holdfast.skills.skill_file import Skill
+    from holdfast.skills import Skill
 
 
 @dataclass(frozen=True)

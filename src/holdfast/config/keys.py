@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config import classpaths
+from holdfast.config import known_keys
 from holdfast.config.environment import mark
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
 from holdfast.config.problems import Notice, NoticeKind
@@ -97,12 +97,12 @@ class KeyCheck:
             return self._nested(inner, value, path)
         if name in LITERAL:
             return value
-        if name in _CLASS_KEYS and isinstance(value, str) and classpaths.is_reference_path(value):
+        if name in _CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
             return self._class_path(value, path)
         return mark(value, path, self._reading, self._environ)
 
     def _class_path(self, value: str, path: KeyPath) -> str:
-        ours = classpaths.mapped(value)
+        ours = known_keys.mapped(value)
         if ours is None:
             self.notice("class-path", "this class path of the reference names nothing that exists here.", path)
         return ours or value

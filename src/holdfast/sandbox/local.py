@@ -39,8 +39,7 @@ from holdfast.sandbox.commands import (
     shortened,
 )
 from holdfast.sandbox.files import FileLimits, ThreadFiles
-from holdfast.sandbox.paths import USER_DATA, WORKSPACE, Root, VirtualPaths, check_virtual
-from holdfast.sandbox.threads import ThreadFolders
+from holdfast.sandbox.paths import USER_DATA, WORKSPACE, Root, ThreadFolders, VirtualPaths, check_virtual
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config

@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from holdfast.config.effective import effective_settings
+from holdfast.config.checks import effective_settings
 from holdfast.config.environment import EnvironmentReference
 from holdfast.config.loading import load_config, read_config
 from holdfast.config.sections import Config

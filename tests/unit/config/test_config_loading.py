@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.conditions import Condition
 from holdfast.config.loading import base_directory, config_from_values, find_config, load_config, read_config
+from holdfast.config.memory_sections import Condition
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, InputError, ModelNotConfigured

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.tools.opening import BUILT_IN, COMES_WITH_A_MIDDLEWARE
-from holdfast.config import classpaths
+from holdfast.config import known_keys
 from holdfast.config.loading import read_config
 from holdfast.config.migration import CURRENT, STEPS, upgrade_text
 from holdfast.config.reading import read_yaml
@@ -135,16 +135,16 @@ def test_there_is_a_step_for_every_schema() -> None:
 
 def test_a_class_path_of_the_reference_is_mapped_to_what_exists_here() -> None:
     targets = {"config.loading:load": "holdfast.config.loading:load_config"}
-    assert classpaths.mapped("src.config.loading:load", targets) == "holdfast.config.loading:load_config"
-    assert classpaths.mapped("deerflow.config.loading.load", targets) == "holdfast.config.loading:load_config", "with a dot as well"
-    assert classpaths.mapped("src.gone:Thing", targets) is None
-    assert classpaths.mapped("other.config.loading:load", targets) is None
-    assert classpaths.mapped("src.config.loading:load\n", targets) is None
+    assert known_keys.mapped("src.config.loading:load", targets) == "holdfast.config.loading:load_config"
+    assert known_keys.mapped("deerflow.config.loading.load", targets) == "holdfast.config.loading:load_config", "with a dot as well"
+    assert known_keys.mapped("src.gone:Thing", targets) is None
+    assert known_keys.mapped("other.config.loading:load", targets) is None
+    assert known_keys.mapped("src.config.loading:load\n", targets) is None
 
 
 def test_every_class_path_of_the_table_exists_here() -> None:
     """C4"""
-    for ours in classpaths.TARGETS.values():
+    for ours in known_keys.TARGETS.values():
         module, _, name = ours.partition(":")
         if module == "holdfast.agents.tools":
             assert name in BUILT_IN or name in COMES_WITH_A_MIDDLEWARE, ours
@@ -157,6 +157,6 @@ def test_mapping_is_done_at_every_load_and_what_is_not_here_is_noted() -> None:
     (notice,) = config.warnings
     assert (notice.kind, notice.line, notice.key) == ("class-path", 3, "sandbox.use")
     assert config.sandbox.use == "src.nowhere.at_all:Thing"
-    for path, ours in classpaths.TARGETS.items():
+    for path, ours in known_keys.TARGETS.items():
         text = f"memory:\n  storage_class: deerflow.{path.replace(':', '.')}\n"
         assert read_config(text, environ={}).memory.storage_class == ours

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.conditions import AllOf, Condition
-from holdfast.config.effective import effective_settings
+from holdfast.config.checks import effective_settings
 from holdfast.config.loading import example_text, read_config
+from holdfast.config.memory_sections import AllOf, Condition
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config

@@ -20,7 +20,7 @@ from holdfast.sandbox.bubblewrap import base_environment, filter_program, unavai
 from holdfast.sandbox.commands import Cancel, Capture, CommandLimits, CommandResult, Sandbox, shortened
 from holdfast.sandbox.local import LocalSandbox, commands_available, open_mount, open_sandbox, skills_folder
 from holdfast.sandbox.paths import OUTPUTS, WORKSPACE
-from holdfast.skills.library import open_skills
+from holdfast.skills import open_skills
 
 NOWHERE = "/nowhere/bwrap"
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import ConfigError, InputError, OutsideRoot
 from holdfast.sandbox.files import FileLimits, TextForm, ThreadFiles, detect, from_text, to_text
 from holdfast.sandbox.local import open_mount
-from holdfast.sandbox.paths import OUTPUTS, WORKSPACE, VirtualPaths
-from holdfast.sandbox.threads import ThreadFolder, ThreadFolders
+from holdfast.sandbox.paths import OUTPUTS, WORKSPACE, ThreadFolder, ThreadFolders, VirtualPaths
 
 
 @pytest.fixture

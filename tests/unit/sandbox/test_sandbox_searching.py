@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.sandbox.files import ThreadFiles
-from holdfast.sandbox.paths import UPLOADS, WORKSPACE, VirtualPaths
+from holdfast.sandbox.paths import UPLOADS, WORKSPACE, ThreadFolders, VirtualPaths
 from holdfast.sandbox.searching import SearchLimits, glob, grep
-from holdfast.sandbox.threads import ThreadFolders
 
 
 @pytest.fixture

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InputError
 from holdfast.sandbox.commands import CommandLimits
-from holdfast.sandbox.conversion import MarkItDown, convertible
 from holdfast.sandbox.files import ThreadFiles
-from holdfast.sandbox.paths import UPLOADS, VirtualPaths
-from holdfast.sandbox.threads import ThreadFolders
-from holdfast.sandbox.uploads import ArchiveLimits, Uploads, clean_name
+from holdfast.sandbox.paths import UPLOADS, ThreadFolders, VirtualPaths
+from holdfast.sandbox.uploads import ArchiveLimits, MarkItDown, Uploads, clean_name, convertible
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.config.loading import load_config
 from holdfast.errors import InputError
-from holdfast.skills.library import SkillLibrary, Switches, open_skills, render
-from holdfast.skills.skill_file import parse_skill
+from holdfast.skills import SkillLibrary, Switches, open_skills, parse_skill, render
 from holdfast.tokens.counter import open_counter
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"

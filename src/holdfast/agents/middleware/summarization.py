@@ -33,11 +33,10 @@ from langgraph.types import Command, Overwrite
 from holdfast.agents.message_factory import LangChainMessages
 from holdfast.agents.middleware.driving import adrive, drive
 from holdfast.agents.transcripts import recall_tools
-from holdfast.context.compaction import Move, Outcome, Recall, Record, Settings, Store
+from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.records import records_of
-from holdfast.context.summarizing import Ask
 from holdfast.context.triggers import parse_keep, parse_trigger
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
-from holdfast.config.effective import Setting, effective_settings
+from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.loading import example_text, find_config
 from holdfast.config.migration import upgrade_text
 from holdfast.config.sections import Config

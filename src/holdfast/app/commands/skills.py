@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from holdfast.skills.library import Skills
+    from holdfast.skills import Skills
 
 app = typer.Typer(
     help="List skills, and switch them on and off.",
