@@ -15,29 +15,30 @@ import pytest
 from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError, RevisionConflict, StorageError
 from holdfast.events import Bus
-from holdfast.memory.changing import Edit, MemoryDamaged
 from holdfast.memory.document import Document, parse, to_json
+from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.facts import Fact, Origin
+from holdfast.memory.layout import Layout
 from holdfast.memory.quarantine import LIMIT, Held
-from holdfast.memory.scopes import Scopes
 from holdfast.memory.service import MemoryService
-from holdfast.memory.storage import FileMemoryStorage, WholeDocuments
+from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
+from holdfast.memory.store import Edit
 
 
 @dataclass
 class Place:
     """Somewhere to keep memory: `open` gives a storage as another process would get it, the rest is what a meddler does."""
 
-    open: Callable[..., WholeDocuments]
+    open: Callable[..., DocumentStorage]
     scribble: Callable[[str], None]
     written: Callable[[], str]
 
 
 @pytest.fixture(params=["file", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    opened: list[WholeDocuments] = []
+    opened: list[DocumentStorage] = []
 
-    def keep(storage: WholeDocuments) -> WholeDocuments:
+    def keep(storage: DocumentStorage) -> DocumentStorage:
         opened.append(storage)
         return storage
 
@@ -47,7 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             return "".join(path.read_text(errors="replace") for path in sorted(tmp_path.rglob("*")) if path.is_file())
 
         yield Place(
-            lambda inherit=True, **parts: keep(FileMemoryStorage(Scopes.below(tmp_path, inherit=inherit), **parts)),
+            lambda inherit=True, **parts: keep(FileMemoryStorage(Layout.below(tmp_path, inherit=inherit), **parts)),
             lambda text: replace_text(tmp_path / "memory.json", text),
             written,
         )
@@ -56,10 +57,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     from holdfast.memory.postgres import PostgresMemoryStorage
 
     yield Place(
-        lambda inherit=True, **parts: keep(PostgresMemoryStorage(Scopes.below(tmp_path, inherit=inherit), dsn, **parts)),
+        lambda inherit=True, **parts: keep(PostgresMemoryStorage(Layout.below(tmp_path, inherit=inherit), dsn, **parts)),
         lambda text: run(
             dsn,
-            "INSERT INTO holdfast.memory_documents VALUES ('', 1, now(), %s) ON CONFLICT (scope) DO UPDATE SET document = %s",
+            "INSERT INTO holdfast.storage_documents (key, text) VALUES ('memory.json', %s) ON CONFLICT (key) DO UPDATE SET text = %s",
             text,
             text,
         ),
@@ -88,12 +89,12 @@ def everything(dsn: str) -> str:
         return "\n".join(str(connection.execute(f"SELECT * FROM holdfast.{name}").fetchall()) for name in tables)  # noqa: S608 - our own names
 
 
-def learn(storage: WholeDocuments, content: str, agent: str | None = None) -> None:
+def learn(storage: DocumentStorage, content: str, agent: str | None = None) -> None:
     fact = Fact(f"f-{content}", content, confidence=0.9)
     storage.change(agent, lambda document: Edit(document.with_fact(fact), "user", "test"))
 
 
-def contents(storage: WholeDocuments, agent: str | None = None) -> list[str]:
+def contents(storage: DocumentStorage, agent: str | None = None) -> list[str]:
     return [fact.content for fact in storage.document(agent).facts]
 
 
@@ -103,7 +104,7 @@ def test_what_is_learned_is_there_for_the_next_process(place: Place) -> None:
     after = place.open()
     assert contents(after) == ["one", "two"]
     assert after.document().revision == 2
-    assert [change.revision for change in after.history().changes()] == [1, 2]
+    assert [change.revision for change in after.changes()] == [1, 2]
 
 
 def test_an_agent_reads_the_global_memory_until_it_has_learned_something(place: Place) -> None:
@@ -113,7 +114,7 @@ def test_an_agent_reads_the_global_memory_until_it_has_learned_something(place: 
     learn(storage, "own", "Coder")
     assert contents(storage, "coder") == ["own"]
     assert contents(storage) == ["global"]
-    assert list(storage.all_scopes()) == [None, "coder"]
+    assert list(storage.scopes()) == [None, "coder"]
 
 
 def test_without_inheritance_an_agent_starts_empty(place: Place) -> None:
@@ -177,7 +178,7 @@ def test_save_compares_the_revision(place: Place) -> None:
     fresh["facts"].append({"id": "x", "content": "mine"})
     assert storage.save(fresh) is True
     assert contents(storage) == ["first", "second", "mine"]
-    assert storage.history().changes()[-1].by == "storage"
+    assert storage.changes()[-1].by == "storage"
     with pytest.raises(RevisionConflict):
         storage.save({"facts": []})
 
@@ -220,7 +221,7 @@ def test_an_edit_that_raises_changes_nothing(place: Place) -> None:
     with pytest.raises(InputError):
         storage.change(None, refuses)
     assert place.open().load() == before
-    assert len(storage.history().changes()) == 1
+    assert len(storage.changes()) == 1
     assert storage.change(None, lambda document: None) is None
     assert storage.change(None, lambda document: Edit(document, "user", "nothing new")) is None
     assert storage.document().revision == 1
@@ -274,10 +275,10 @@ def test_quarantine_and_document_change_in_one_step(place: Place) -> None:
     storage = place.open()
     held = Held("q1", "2026", Fact("q1", "Do this", origin=Origin("tool", quote="do this")), "an instruction", "instruction", "t")
     storage.change(None, lambda document: Edit(document, "updater", "learned", held=(held, held)))
-    assert place.open().quarantine().held() == [held]
+    assert place.open().held() == [held]
     assert storage.own() is None, "a candidate alone makes no document"
     storage.change(None, lambda document: Edit(document.with_fact(held.fact), "user", "accepted", released=("q1",)))
-    assert storage.quarantine().held() == []
+    assert storage.held() == []
     assert contents(storage) == ["Do this"]
 
 
@@ -285,8 +286,8 @@ def test_quarantine_is_bounded_and_the_oldest_make_room(place: Place) -> None:
     storage = place.open()
     flood = tuple(Held(f"q{n}", "2026", Fact(f"q{n}", f"text {n}"), "why") for n in range(LIMIT + 3))
     storage.change("coder", lambda document: Edit(document, "updater", "learned", held=flood))
-    assert [one.id for one in storage.quarantine("coder").held()] == [f"q{n}" for n in range(3, LIMIT + 3)]
-    assert storage.quarantine().held() == []
+    assert [one.id for one in storage.held("coder")] == [f"q{n}" for n in range(3, LIMIT + 3)]
+    assert storage.held() == []
 
 
 def test_the_service_adds_edits_undoes_and_reviews(place: Place) -> None:
@@ -335,19 +336,18 @@ def test_forgetting_leaves_nothing_of_it_anywhere(place: Place) -> None:
         assert memory.document().slot("personalContext").text == "Is married. Has a cat."
         assert [fact.content for fact in memory.document("coder").facts] == ["Likes cats"]
     assert "Elm Street" not in place.written()
-    assert place.open().history().changes()[-1].by == "forget"
+    assert place.open().changes()[-1].by == "forget"
 
 
 def test_a_damaged_row_or_record_of_the_history_costs_itself_alone(place: Place) -> None:
     storage = place.open()
     for word in ("one", "two", "three"):
         learn(storage, word)
-    history = storage.history()
-    assert history.prune(history.changes()[1].time) >= 0
-    assert history.has(history.changes()[-1].id)
-    assert not history.has("nobody")
-    assert not history.has_item("nobody")
-    assert history.damage() == []
+    last = storage.changes()[-1]
+    assert storage.prune(storage.changes()[1].time) >= 0
+    assert storage.changes()[-1] == last
+    assert not storage.has_item("nobody")
+    assert storage.damage() == []
 
 
 def test_threads_that_write_at_once_lose_nothing(place: Place) -> None:

@@ -17,11 +17,11 @@ import pytest
 from tests.conftest import Effort
 from tests.crash.memory_worker import Ledger, name, opened, parse, work
 
-from holdfast.memory.changing import Edit
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
 from holdfast.memory.quarantine import Held
 from holdfast.memory.storage import FileMemoryStorage
+from holdfast.memory.store import Edit
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -133,7 +133,7 @@ def test_a_power_cut_at_any_moment_leaves_document_and_history_agreed(effort: Ef
         after.recover()
         document = after.own() or Document()
         ids = [fact.id for fact in document.facts]
-        revisions = [change.revision for change in after.history().changes()]
+        revisions = [change.revision for change in after.changes()]
         if not set(acknowledged) <= set(ids):
             effort.fail(f"run {run}, cut at {moment}: acknowledged {acknowledged}, found {ids}")
         if revisions != list(range(1, document.revision + 1)):

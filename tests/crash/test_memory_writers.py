@@ -14,7 +14,7 @@ from holdfast.memory.storage import FileMemoryStorage
 WRITER = """
 import sys
 from dataclasses import replace
-from holdfast.memory.changing import Edit
+from holdfast.memory.store import Edit
 from holdfast.memory.facts import Fact
 from holdfast.memory.storage import FileMemoryStorage
 
@@ -48,6 +48,6 @@ def test_many_writers_lose_nothing(effort: Effort, tmp_path: Path) -> None:
         **{f"w{me}": str(count) for me in range(writers)},
     }
     assert document.revision == writers * count
-    changes = storage.history().changes()
+    changes = storage.changes()
     assert [change.revision for change in changes] == list(range(1, writers * count + 1))
-    assert storage.history().damage() == []
+    assert storage.damage() == []

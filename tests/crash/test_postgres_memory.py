@@ -19,18 +19,18 @@ from tests.crash.test_memory_kill import FRESH_EVERY, killed
 
 from holdfast.config.memory_sections import Memory
 from holdfast.errors import StorageError, StoreUnavailable
-from holdfast.memory.changing import Edit
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
 from holdfast.memory.postgres import PostgresMemoryStorage
 from holdfast.memory.service import MemoryService
+from holdfast.memory.store import Edit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 WRITER = """
 import sys
 from dataclasses import replace
-from holdfast.memory.changing import Edit
+from holdfast.memory.store import Edit
 from holdfast.memory.facts import Fact
 from holdfast.memory.postgres import PostgresMemoryStorage
 
@@ -64,7 +64,7 @@ def test_many_writers_lose_nothing(effort: Effort, postgres: str, tmp_path: Path
         "shared": str(writers * count),
         **{f"w{me}": str(count) for me in range(writers)},
     }
-    changes = storage.history().changes()
+    changes = storage.changes()
     assert [change.revision for change in changes] == list(range(1, writers * count + 1))
     storage.close()
 
@@ -152,7 +152,7 @@ def test_a_server_that_is_killed_and_started_again_costs_an_error_and_nothing_el
         assert writers.refused, "the writers noticed"
         document = storage.document()
         found = {fact.id for fact in document.facts}
-        history = storage.history().changes()
+        history = storage.changes()
         if not set(writers.acknowledged) <= found:
             effort.fail(f"lost {set(writers.acknowledged) - found}")
         if found & set(writers.refused):

@@ -13,8 +13,9 @@ from holdfast.app.main import app
 from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Bus
+from holdfast.memory.events import StorageFallback
 from holdfast.memory.postgres import PostgresMemoryStorage
-from holdfast.memory.storage import FileMemoryStorage, StorageFallback, open_storage
+from holdfast.memory.storage import FileMemoryStorage, open_storage
 
 PASSWORD = "hunter2-geheim"  # noqa: S105 - to be looked for in what is printed
 
@@ -110,7 +111,7 @@ def test_a_server_from_the_package_is_started_where_no_other_is(tmp_path: Path) 
     storage = open_storage(config)
     assert isinstance(storage, PostgresMemoryStorage)
     assert storage.save({"facts": [{"id": "a", "content": "kept"}]})
-    assert storage.where() == f"local:{tmp_path}/home/postgres (global)"
+    assert storage.where() == f"local:{tmp_path}/home/postgres (memory.json)"
     storage.close()
     assert [fact.content for fact in storage.document().facts] == ["kept"]
     storage.close()

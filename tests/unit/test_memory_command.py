@@ -14,11 +14,11 @@ from holdfast.context.archive import FileArchive
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
-from holdfast.memory.changing import Edit
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.quarantine import Held
 from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
+from holdfast.memory.store import Edit
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "memory" / "with_summaries.json"
 

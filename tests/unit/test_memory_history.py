@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from holdfast.clock import stamp
+from holdfast.durable.append import AppendLog
 from holdfast.errors import InputError
-from holdfast.memory.changing import Edit
 from holdfast.memory.facts import Fact, Origin, Turn
-from holdfast.memory.history import ChangeLog
+from holdfast.memory.history import Change, Difference, to_record
 from holdfast.memory.quarantine import Held
+from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
-from holdfast.memory.storage import FileMemoryStorage
+from holdfast.memory.store import Edit
 from holdfast.testing.clock import FakeClock
 
 
@@ -127,15 +130,13 @@ def test_a_damaged_quarantine_is_set_aside(memory: MemoryService, tmp_path: Path
     assert any("quarantine.json.damaged" in path.name for path in (tmp_path / "memory.d").iterdir())
 
 
-def test_a_damaged_line_of_the_history_is_named_and_the_rest_is_read(memory: MemoryService) -> None:
+def test_a_damaged_line_of_the_history_is_named_and_the_rest_is_read(memory: MemoryService, tmp_path: Path) -> None:
     memory.add("Likes tea")
     memory.add("Likes cake")
-    log = memory.store.history()
-    assert isinstance(log, ChangeLog)
-    path = Path(log.path)
+    path = tmp_path / "memory.d" / "history.jsonl"
     path.write_bytes(path.read_bytes().replace(b"Likes tea", b"Likes TEA"))
     assert [change.differences[0].after["content"] for change in memory.history()] == ["Likes cake"]
-    assert len(memory.store.history().damage()) == 1
+    assert len(memory.store.damage()) == 1
 
 
 # Forgetting
@@ -199,37 +200,83 @@ def test_a_text_is_forgotten_in_every_scope_and_summary(memory: MemoryService, t
         memory.forget_text("  ")
 
 
-def test_history_and_document_agree_after_a_crash(memory: MemoryService, tmp_path: Path) -> None:
-    storage = memory.store
-    assert isinstance(storage, FileMemoryStorage)
-    real = storage.put
+def leave_note(base: Path, content: str, revision: int, *, entered: bool = False) -> Path:
+    """What a process of the version before left that died in the middle of a change: the note, and perhaps the entry in the history."""
+    fact = {"id": f"f-{content}", "content": content, "category": "context", "confidence": 0.9, "createdAt": "2026", "source": "manual"}
+    change = Change(
+        f"change-{revision}", "2026-01-01T12:00:00.000Z", revision, "user", "test", (Difference("fact", f"f-{content}", None, fact),)
+    )
+    held = {"id": "q1", "time": "2026", "fact": {"id": "q1", "content": "Maybe"}, "why": "?"}
+    record = {**to_record(change), "held": [held]}
+    note = base / "memory.d" / "pending.json"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({**record, "released": []}))
+    if entered:
+        AppendLog(base / "memory.d" / "history.jsonl").append(record)
+    return note
 
-    def dies(agent: str | None, document: object) -> None:
-        raise KeyboardInterrupt
 
-    storage.put = dies  # type: ignore[method-assign]  # the process dies right there
-    with pytest.raises(KeyboardInterrupt):
-        memory.add("Likes tea")
-    storage.put = real  # type: ignore[method-assign]
-    assert [change.revision for change in memory.history()] == [1]
-    assert contents(memory) == ["Likes tea"]
+@pytest.mark.parametrize("entered", [False, True])
+def test_a_change_that_the_version_before_left_half_done_is_finished_first(memory: MemoryService, tmp_path: Path, entered: bool) -> None:
+    """O7, M6: history and document agree again, and it is carried out once, also when a power cut brings the note back."""
+    memory.add("Likes cake")
+    note = leave_note(tmp_path, "Likes tea", 2, entered=entered)
+    kept = note.read_bytes()
+    assert [change.revision for change in memory.history()] == [1, 2]
+    assert contents(memory) == ["Likes cake", "Likes tea"]
+    assert [one.id for one in memory.review()] == ["q1"]
+    assert not note.exists()
+    note.write_bytes(kept)
+    with MemoryService.at(tmp_path, clock=FakeClock()) as again:
+        again.add("Likes milk")
+        assert contents(again) == ["Likes cake", "Likes tea", "Likes milk"]
+        assert [change.revision for change in again.history()] == [1, 2, 3]
+    assert not note.exists()
 
 
 def test_forgetting_finishes_what_a_crash_left_first(memory: MemoryService, tmp_path: Path) -> None:
+    """O7, M14"""
     memory.add("Likes tea")
-    note = tmp_path / "memory.d" / "pending.json"
-    storage = memory.store
-    assert isinstance(storage, FileMemoryStorage)
-    real = storage.put
-
-    def dies(agent: str | None, document: object) -> None:
-        raise KeyboardInterrupt
-
-    storage.put = dies  # type: ignore[method-assign]  # the process dies right there
-    with pytest.raises(KeyboardInterrupt):
-        memory.add("Knows project Heron")
-    storage.put = real  # type: ignore[method-assign]
-    assert note.exists()
+    note = leave_note(tmp_path, "Knows project Heron", 2)
     memory.forget_text("project heron")
     assert grep(tmp_path, "heron") == []
     assert contents(memory) == ["Likes tea"]
+    assert not note.exists()
+
+
+def test_a_note_that_cannot_be_read_is_set_aside(memory: MemoryService, tmp_path: Path) -> None:
+    note = leave_note(tmp_path, "Likes tea", 1)
+    note.write_text("{")
+    memory.add("Likes cake")
+    assert contents(memory) == ["Likes cake"]
+    assert len(list((tmp_path / "memory.d").glob("pending.json.damaged-*"))) == 1
+
+
+def test_a_text_in_members_that_nobody_knows_is_forgotten_too(memory: MemoryService, tmp_path: Path) -> None:
+    """M14, M2"""
+    strange = {"user": {"mood": "heron"}, "history": {"old": ["heron"]}, "zoo": "heron", "facts": [{"id": "a", "content": "Likes tea"}]}
+    (tmp_path / "memory.json").write_text(json.dumps(strange))
+    memory.forget_text("heron")
+    assert grep(tmp_path, "heron") == []
+    assert contents(memory) == ["Likes tea"]
+
+
+def test_pruning_takes_old_changes_and_conversations_that_were_given_up_and_no_fact(memory: MemoryService) -> None:
+    """O7"""
+    memory.add("Likes tea")
+    memory.add("Likes maps", "coder")
+    memory.enqueue("t", [Turn("m1", "user", "hello")])
+    memory.queue.retry = Retry(attempts=1)
+    item = memory.queue.claim(early=True)
+    assert item is not None
+    memory.queue.fail(item, "no")
+    memory.enqueue("u", [Turn("m2", "user", "waits")])
+    assert isinstance(memory.store.clock, FakeClock)
+    memory.store.clock.advance(86_400)
+    limit = stamp(memory.store.clock.now() - timedelta(hours=1))
+    memory.add("Likes cake")
+    assert memory.prune(limit) == {"global: history": 1, "agent coder: history": 1, "queue": 1}
+    assert [change.revision for change in memory.history()] == [2]
+    assert contents(memory) == ["Likes tea", "Likes cake"]
+    assert [item.thread for item in memory.queue.items()] == ["u"]
+    assert memory.prune(limit) == {}

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.events import Bus, Event, UpdateDebounced, UpdateQueued, line_of
+from holdfast.memory.events import UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn
 from holdfast.memory.filtering import turns_of
-from holdfast.memory.holders import Holder, is_alive, this_process
-from holdfast.memory.queue import MemoryQueue, Retry, UpdateFailed, UpdateGivenUp
+from holdfast.memory.queue import Claimant, MemoryQueue, Retry, is_alive, this_process
 from holdfast.testing.clock import CountingIds, FakeClock
 
 
@@ -180,10 +180,10 @@ def test_items_of_a_dead_process_are_taken_back_at_once(bench: Bench, tmp_path: 
 def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
     me = this_process("x")
     assert is_alive(me)
-    assert Holder.of(str(me)) == me
-    assert not is_alive(Holder(me.host, os.getpid(), "another start"))
-    assert not is_alive(Holder(me.host, 0, ""))
-    assert is_alive(Holder("another machine", 1, "")), "of another machine nobody here can tell"
+    assert Claimant.of(str(me)) == me
+    assert not is_alive(Claimant(me.host, os.getpid(), "another start"))
+    assert not is_alive(Claimant(me.host, 0, ""))
+    assert is_alive(Claimant("another machine", 1, "")), "of another machine nobody here can tell"
 
 
 def test_what_was_put_is_there_for_another_process(bench: Bench) -> None:

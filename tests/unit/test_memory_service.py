@@ -78,7 +78,7 @@ def test_looking_at_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_text_for_the_prompt_is_made_once_until_somebody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.memory import reading
+    from holdfast.memory import service as reading
 
     made: list[int] = []
 

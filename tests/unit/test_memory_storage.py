@@ -14,19 +14,20 @@ import pytest
 from holdfast.config.loading import config_from_values
 from holdfast.errors import InputError, RevisionConflict, WriteFailed
 from holdfast.events import Bus
-from holdfast.memory.changing import Edit, MemoryDamaged, Store
 from holdfast.memory.document import Document
+from holdfast.memory.events import MemoryDamaged, PathBeside, StorageFallback
 from holdfast.memory.facts import Fact
-from holdfast.memory.scopes import PathBeside, Scopes
-from holdfast.memory.storage import FileMemoryStorage, ForeignStorage, MemoryStorage, StorageFallback, open_storage
+from holdfast.memory.layout import Layout
+from holdfast.memory.storage import CustomStorage, FileMemoryStorage, MemoryStorage, open_storage
+from holdfast.memory.store import Edit, MemoryStore
 
 
-def learn(storage: Store, content: str, agent: str | None = None) -> None:
+def learn(storage: MemoryStore, content: str, agent: str | None = None) -> None:
     fact = Fact(f"f-{content}", content, confidence=0.9)
     storage.change(agent, lambda document: Edit(document.with_fact(fact), "user", "test"))
 
 
-def contents(storage: Store, agent: str | None = None) -> list[str]:
+def contents(storage: MemoryStore, agent: str | None = None) -> list[str]:
     return [fact.content for fact in storage.document(agent).facts]
 
 
@@ -45,7 +46,7 @@ def test_an_agent_reads_the_global_memory_until_it_has_learned_something(tmp_pat
 
 
 def test_without_inheritance_an_agent_starts_empty(tmp_path: Path) -> None:
-    storage = FileMemoryStorage(Scopes.below(tmp_path, inherit=False))
+    storage = FileMemoryStorage(Layout.below(tmp_path, inherit=False))
     learn(storage, "global")
     assert contents(storage, "coder") == []
 
@@ -95,7 +96,7 @@ def test_save_compares_the_revision(tmp_path: Path) -> None:
     fresh["facts"].append({"id": "x", "content": "mine"})
     assert storage.save(fresh) is True
     assert contents(storage) == ["first", "second", "mine"]
-    assert storage.history().changes()[-1].by == "storage"
+    assert storage.changes()[-1].by == "storage"
     with pytest.raises(RevisionConflict):
         storage.save({"facts": []})
 
@@ -145,41 +146,13 @@ def test_somebody_who_does_not_know_the_lock_is_not_overwritten(tmp_path: Path) 
     assert contents(storage) == ["ours", "theirs", "second"]
 
 
-def test_a_change_that_was_written_down_is_carried_out_by_the_next_one(tmp_path: Path) -> None:
-    storage = FileMemoryStorage(tmp_path)
-    learn(storage, "first")
-    before = (tmp_path / "memory.json").read_bytes()
-    note = tmp_path / "memory.d" / "pending.json"
-    kept: list[bytes] = []
-    put = storage.put
-
-    def dies(agent: str | None, document: Document) -> None:
-        kept.append(note.read_bytes())
-        raise KeyboardInterrupt
-
-    storage.put = dies  # type: ignore[method-assign]  # the process dies right there
-    with pytest.raises(KeyboardInterrupt):
-        learn(storage, "second")
-    storage.put = put  # type: ignore[method-assign]
-    assert (tmp_path / "memory.json").read_bytes() == before
-    other = FileMemoryStorage(tmp_path)
-    learn(other, "third")
-    assert contents(other) == ["first", "second", "third"]
-    assert [change.revision for change in other.history().changes()] == [1, 2, 3]
-    assert not note.exists()
-    note.write_bytes(kept[0])  # a power cut brings the note back
-    learn(other, "fourth")
-    assert contents(other) == ["first", "second", "third", "fourth"]
-    assert len(other.history().changes()) == 4
-
-
 def test_storage_path_is_in_the_base_or_absolute_or_beside_the_file_with_a_warning(tmp_path: Path) -> None:
     bus = Bus()
     base = {"HOLDFAST_HOME": str(tmp_path / "state")}
     config = config_from_values({"memory": {"storage_path": "mem/user.json"}}, environ=base, cwd=tmp_path)
-    assert Scopes.of(config, bus=bus).shared == tmp_path / "state" / "mem" / "user.json"
+    assert Layout.of(config, bus=bus).shared == tmp_path / "state" / "mem" / "user.json"
     config = config_from_values({"memory": {"storage_path": str(tmp_path / "abs.json")}}, environ=base, cwd=tmp_path)
-    assert Scopes.of(config, bus=bus).shared == tmp_path / "abs.json"
+    assert Layout.of(config, bus=bus).shared == tmp_path / "abs.json"
     file = tmp_path / "project" / "config.yaml"
     file.parent.mkdir()
     file.write_text("memory: {storage_path: memory.json}\n")
@@ -187,9 +160,28 @@ def test_storage_path_is_in_the_base_or_absolute_or_beside_the_file_with_a_warni
     from holdfast.config.loading import load_config
 
     with bus.collect() as events:
-        assert Scopes.of(load_config(file, environ=base), bus=bus).shared == file.parent / "memory.json"
+        assert Layout.of(load_config(file, environ=base), bus=bus).shared == file.parent / "memory.json"
     assert [type(event) for event in events] == [PathBeside]
-    assert Scopes.of(config, bus=bus).file("coder") == tmp_path / "state" / "agents" / "coder" / "memory.json"
+    with bus.collect():
+        assert FileMemoryStorage(Layout.of(config, bus=bus)).where("coder") == str(tmp_path / "state" / "agents" / "coder" / "memory.json")
+
+
+def test_a_file_elsewhere_has_its_history_and_what_was_set_aside_beside_it(tmp_path: Path) -> None:
+    """M2, M14: also for a name of its own, and agents stay in the base directory."""
+    (tmp_path / "there").mkdir()
+    file = tmp_path / "there" / "user.json"
+    file.write_text("[heron]")
+    storage = FileMemoryStorage(Layout.below(tmp_path / "state", str(file)))
+    learn(storage, "one")
+    learn(storage, "own", "coder")
+    assert storage.where() == str(file)
+    assert sorted(path.name for path in (tmp_path / "there" / "user.d").glob("*.jsonl")) == ["history.jsonl"]
+    assert (tmp_path / "state" / "agents" / "coder" / "memory.json").exists()
+    assert [change.revision for change in FileMemoryStorage(Layout.below(tmp_path / "state", str(file))).changes()] == [1]
+    assert len(list((tmp_path / "there").glob("user.json.damaged-*"))) == 1
+    assert storage.remove_set_aside(None, lambda data: b"heron" in data) == 1
+    assert not list((tmp_path / "there").glob("user.json.damaged-*Z"))
+    assert list(storage.scopes()) == [None, "coder"]
 
 
 class Shelf(MemoryStorage):
@@ -222,7 +214,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shelf, "kept", {})
 
 
-def opened(tmp_path: Path, path: str, bus: Bus | None = None) -> Store:
+def opened(tmp_path: Path, path: str, bus: Bus | None = None) -> MemoryStore:
     config = config_from_values({"memory": {"storage_class": path}}, environ={"HOLDFAST_HOME": str(tmp_path)})
     return open_storage(config, bus=bus or Bus())
 
@@ -230,14 +222,14 @@ def opened(tmp_path: Path, path: str, bus: Bus | None = None) -> Store:
 @pytest.mark.parametrize("path", ["shelves:Shelf", "shelves.Shelf"])
 def test_a_class_of_one_s_own_keeps_the_documents(tmp_path: Path, module: None, path: str) -> None:
     storage = opened(tmp_path, path)
-    assert isinstance(storage, ForeignStorage)
+    assert isinstance(storage, CustomStorage)
     assert storage.state.state == "good"
     learn(storage, "global")
     assert contents(storage, "coder") == ["global"]
     learn(storage, "own", "coder")
     assert contents(storage, "coder") == ["own"]
     assert not (tmp_path / "memory.json").exists()
-    assert [change.revision for change in storage.history().changes()] == [1]
+    assert [change.revision for change in storage.changes()] == [1]
 
 
 def test_a_storage_that_keeps_nothing_is_an_error(tmp_path: Path, module: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,16 @@ class Document:
         """With another text in one of the six summaries."""
         return replace(self, slots={**self.slots, name: replace(self.slot(name), text=text, updated=updated)})
 
+    def joined(self, given: Document) -> Document:
+        """With whatever of another document is not there yet: facts by their words, summaries where there is none, unknown members."""
+        document, said = self, {fact.content.casefold() for fact in self.facts}
+        for fact in given.facts:
+            if fact.content.casefold() not in said:
+                taken = document.fact(fact.id) is not None
+                document = document.with_fact(replace(fact, id=f"{fact.id}-imported") if taken else fact)
+        slots = {**self.slots, **{name: summary for name, summary in given.slots.items() if not self.slot(name).text}}
+        return replace(document, slots=slots, blocks={**given.blocks, **self.blocks}, extra={**given.extra, **self.extra})
+
     def with_block(self, name: str, block: BlockText | None) -> Document:
         """With another text in a block, or (None) without it."""
         blocks = {key: value for key, value in self.blocks.items() if key != name}

@@ -1,26 +1,26 @@
 """Forgetting for good: out of the document, its history, the queue, the quarantine, and whatever was set aside (M14).
 
-Unlike a removal, which is a change that can be undone, nothing of it stays in any file of this room. What was interrupted is done again
-by asking again: every step looks for what is still there.
+Unlike a removal, which is a change that can be undone, nothing of it stays anywhere in this room. What was interrupted is done again by
+asking again: every step looks for what is still there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.clock import stamp
 from holdfast.errors import Damaged, InputError
-from holdfast.memory.changing import Store
-from holdfast.memory.document import Document, Summary, fact_from, fact_to_json
+from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Change, Difference
+from holdfast.memory.layout import check_agent, scope_name
+from holdfast.memory.quarantine import Held
 from holdfast.memory.queue import MemoryQueue
-from holdfast.memory.scopes import check_agent, scope_name
+from holdfast.memory.store import MemoryStore
+from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
-from holdfast.text.sentences import split_sentences
 
 _TELLING = 12  # characters from which on a text may be looked for inside others; shorter ones must be the whole of it
 
@@ -38,30 +38,37 @@ class Forgotten:
         return sum(self.touched.values())
 
 
+@dataclass(frozen=True)
 class _Target:
-    """What is to be forgotten: facts by their ids, and texts, found in any case, style of quotes and spacing."""
+    """What is to be forgotten: facts by their ids, and their texts; with `anywhere`, whatever holds the text."""
 
-    def __init__(self, ids: Iterable[str] = (), texts: Iterable[str] = (), *, anywhere: bool = False) -> None:
-        self.ids = set(ids)
-        self._needles = {needle for text in texts if (needle := normalise(text))}
-        self._anywhere = anywhere
+    needle: Needle | None
+    ids: frozenset[str] = frozenset()
+    anywhere: bool = False
 
     def in_text(self, text: str) -> bool:
-        shown = normalise(text)
-        return any(needle == shown or ((self._anywhere or len(needle) >= _TELLING) and needle in shown) for needle in self._needles)
+        return self.needle is not None and self.needle.in_text(text)
 
     def in_value(self, value: Any) -> bool:
-        """Whether it stands anywhere in a JSON value."""
-        return any(self.in_text(text) for text in _strings(value))
+        return self.needle is not None and self.needle.in_value(value)
+
+    def in_bytes(self, data: bytes) -> bool:
+        """Whether bytes that are no sound document any more still show it."""
+        shown = self.needle is not None and self.needle.in_bytes(data)
+        return shown or any(id.encode() in data for id in self.ids)
+
+    def without(self, text: str) -> str:
+        """The text without the sentences that hold it."""
+        return text if self.needle is None else self.needle.without(text, "")
 
     def fact(self, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A fact, as JSON, without what is to be forgotten; None if it goes as a whole.
 
         Another fact that was learned from the same words stays, and only loses the quote.
         """
-        if value.get("id") in self.ids or (self._anywhere and self.in_value(value)):
+        if value.get("id") in self.ids or (self.anywhere and self.in_value(value)):
             return None
-        if normalise(str(value.get("content", ""))) in self._needles:
+        if self.needle is not None and normalise(str(value.get("content", ""))) in self.needle.normal:
             return None
         origin = value.get("origin")
         if isinstance(origin, Mapping) and self.in_text(str(origin.get("quote", ""))):
@@ -70,88 +77,73 @@ class _Target:
             value = {**value, "replaces": [id for id in value["replaces"] if id not in self.ids]}
         return value
 
-    def in_bytes(self, data: bytes) -> bool:
-        """Whether bytes that are no sound document any more still show it."""
-        readable = data.decode("utf-8", "replace")
-        with suppress(UnicodeDecodeError):
-            readable += readable.encode("ascii", "backslashreplace").decode("unicode_escape", "replace")
-        shown = normalise(readable)
-        return any(needle in shown for needle in self._needles) or any(id in readable for id in self.ids)
 
-    def out_of(self, text: str) -> str:
-        """The text without the sentences that hold it."""
-        sentences = [sentence.text for sentence in split_sentences(text)]
-        kept = [sentence for sentence in sentences if not self.in_text(sentence)]
-        rest = text if len(kept) == len(sentences) else " ".join(kept).strip()
-        return "" if self.in_text(rest) else rest  # it may also run over the end of a sentence
-
-
-def forget_fact(store: Store, queue: MemoryQueue | None, id: str, agent: str | None = None) -> Forgotten:
+def forget_fact(store: MemoryStore, queue: MemoryQueue | None, id: str, agent: str | None = None) -> Forgotten:
     """Forget one fact of a scope, with what it replaced, and the words that it was learned from. InputError if there is none."""
     agent = check_agent(agent)
     store.recover(agent)
     document = store.own(agent) or Document()
-    versions = [*_versions(store, agent), *document.facts]
-    known = {fact.id for fact in versions} | {held.id for held in _held(store, agent)}
-    if id not in known:
+    versions, held = [*_versions(store, agent), *document.facts], _held(store, agent)
+    if id not in {fact.id for fact in versions} | {one.id for one in held}:
         raise InputError(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
     ids = _ancestry(id, versions)
-    mine = [fact for fact in versions if fact.id in ids] + [one.fact for one in _held(store, agent) if one.id in ids]
-    texts = [text for fact in mine for text in (fact.content, fact.origin.quote or "")]
+    mine = [fact for fact in versions if fact.id in ids] + [one.fact for one in held if one.id in ids]
+    texts = [text for fact in mine for text in (fact.content, fact.origin.quote or "") if normalise(text)]
+    target = _Target(Needle(*texts, whole_below=_TELLING) if texts else None, frozenset(ids))
     messages = {(fact.origin.thread, message) for fact in mine for message in fact.origin.messages}
-    touched = _forget_queued(queue, _Target(ids, texts), messages)  # first, so that no worker brings it back
-    touched |= _forget_in(store, agent, _Target(ids, texts))
+    touched = _forget_queued(queue, target, messages)  # first, so that no worker brings it back
+    touched |= _forget_in(store, agent, target)
     return Forgotten(tuple(sorted(ids & {fact.id for fact in document.facts})), touched)
 
 
-def forget_text(store: Store, queue: MemoryQueue | None, text: str) -> Forgotten:
+def forget_text(store: MemoryStore, queue: MemoryQueue | None, text: str) -> Forgotten:
     """Forget everything that holds a text, in every scope: facts as a whole, of summaries and blocks the sentences that hold it."""
-    if not normalise(text):
-        raise InputError("the text to forget is empty.", hint="Give some words of it.")
-    target = _Target(texts=[text], anywhere=True)
+    target = _Target(Needle(text), anywhere=True)
     touched = _forget_queued(queue, target, set())  # first, so that no worker brings it back
     facts: list[str] = []
-    for agent in store.all_scopes():
+    for agent in [*store.scopes()]:
         facts += [fact.id for fact in (store.own(agent) or Document()).facts if target.fact(fact_to_json(fact)) is None]
         touched |= _forget_in(store, agent, target)
     return Forgotten(tuple(facts), touched)
 
 
-def _forget_in(store: Store, agent: str | None, target: _Target) -> dict[str, int]:
-    """One scope, under its lock: first the document, so that nobody reads it any more, then everything behind it."""
-    place = scope_name(agent)
-    with store.locked(agent):
-        store.finish_pending(agent)
-        found, _ = store.fresh(agent)
-        document = found or Document()
-        after = _cleansed(document, target)
-        counts = {f"{place}: facts": len(document.facts) - len(after.facts)}
-        counts[f"{place}: summaries and blocks"] = sum(
-            1 for old, new in ((document.slots, after.slots), (document.blocks, after.blocks)) for name in old if old[name] != new.get(name)
-        )
-        if after != document:
-            moment = stamp(store.clock.now())
-            store.put(agent, replace(after, revision=document.revision + 1, updated=moment))
-        counts[f"{place}: history"] = store.history(agent).rewrite(lambda change: _without(change, target))
-        counts[f"{place}: quarantine"] = _forget_held(store, agent, target)
-        counts[f"{place}: files set aside"] = store.remove_leavings(agent, target.in_bytes)
-        if any(counts.values()):
-            _note(store, agent, after, document)
+def _forget_in(store: MemoryStore, agent: str | None, target: _Target) -> dict[str, int]:
+    done = store.scrub(
+        agent, lambda held: _cleansed(held, target), lambda change: _without(change, target), lambda one: _takes(one, target)
+    )
+    before, after, place = done.before, done.after, scope_name(agent)
+    counts = {
+        f"{place}: facts": len(before.facts) - len(after.facts),
+        f"{place}: summaries and blocks": sum(
+            1 for old, new in ((before.slots, after.slots), (before.blocks, after.blocks)) for name in old if old[name] != new.get(name)
+        ),
+        f"{place}: history": done.changes,
+        f"{place}: quarantine": done.held,
+        f"{place}: files set aside": store.remove_set_aside(agent, target.in_bytes),
+    }
+    if any(counts.values()):  # the history says that something was forgotten, and not what
+        revision = before.revision + (after != before)
+        store.note(agent, Change(store.ids.new("change"), stamp(store.clock.now()), revision, "forget", "something was forgotten"))
     return {name: number for name, number in counts.items() if number}
 
 
 def _cleansed(document: Document, target: _Target) -> Document:
-    slots = {name: _cleansed_summary(summary, target) for name, summary in document.slots.items()}
-    blocks = {name: replace(block, text=target.out_of(block.text)) for name, block in document.blocks.items()}
-    left = (target.fact(fact_to_json(fact)) for fact in document.facts)
-    facts = [fact_from(value) for value in left if value is not None]
-    extra = {name: member for name, member in document.extra.items() if not target.in_value([name, member])}
-    return replace(document, facts=tuple(facts), slots=slots, blocks=blocks, extra=extra)
+    def kept(members: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: member for name, member in members.items() if not target.in_value([name, member])}
 
-
-def _cleansed_summary(summary: Summary, target: _Target) -> Summary:
-    extra = {name: member for name, member in summary.extra.items() if not target.in_value([name, member])}
-    return replace(summary, text=target.out_of(summary.text), extra=extra)
+    slots = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.slots.items()}
+    blocks = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.blocks.items()}
+    left = ((fact, value, target.fact(value)) for fact in document.facts for value in (fact_to_json(fact),))
+    facts = [fact if rest is value else fact_from(rest) for fact, value, rest in left if rest is not None]
+    return replace(
+        document,
+        facts=tuple(facts),
+        slots=slots,
+        blocks=blocks,
+        extra=kept(document.extra),
+        user_extra=kept(document.user_extra),
+        history_extra=kept(document.history_extra),
+    )
 
 
 def _without(change: Change, target: _Target) -> Change | None:
@@ -175,26 +167,8 @@ def _scrubbed(difference: Difference, target: _Target) -> Difference | None:
     return replace(difference, before=values[0], after=values[1], why="" if target.in_text(difference.why) else difference.why)
 
 
-def _note(store: Store, agent: str | None, after: Document, before: Document) -> None:
-    """Say in the history that something was forgotten, and not what."""
-    revision = before.revision + (after != before)
-    change = Change(store.ids.new("change"), stamp(store.clock.now()), revision, "forget", "something was forgotten")
-    store.history(agent).append(change)
-
-
-def _forget_held(store: Store, agent: str | None, target: _Target) -> int:
-    quarantine = store.quarantine(agent)
-    try:
-        return len(
-            quarantine.drop(
-                lambda one: (
-                    one.id in target.ids or target.fact(fact_to_json(one.fact)) is None or target.in_text(one.fact.origin.quote or "")
-                )
-            )
-        )
-    except Damaged as error:
-        store.set_aside_quarantine(agent, error)
-        return 0
+def _takes(held: Held, target: _Target) -> bool:
+    return held.id in target.ids or target.fact(fact_to_json(held.fact)) is None or target.in_text(held.fact.origin.quote or "")
 
 
 def _forget_queued(queue: MemoryQueue | None, target: _Target, messages: set[tuple[str | None, str]]) -> dict[str, int]:
@@ -208,14 +182,14 @@ def _forget_queued(queue: MemoryQueue | None, target: _Target, messages: set[tup
     return {"queue": gone} if gone else {}
 
 
-def _versions(store: Store, agent: str | None) -> list[Fact]:
-    differences = (one for change in store.history(agent).changes() for one in change.differences if one.kind == "fact")
+def _versions(store: MemoryStore, agent: str | None) -> list[Fact]:
+    differences = (one for change in store.changes(agent) for one in change.differences if one.kind == "fact")
     return [fact_from(value) for one in differences for value in (one.before, one.after) if isinstance(value, dict)]
 
 
-def _held(store: Store, agent: str | None) -> list[Any]:
+def _held(store: MemoryStore, agent: str | None) -> list[Held]:
     try:
-        return list(store.quarantine(agent).held())
+        return store.held(agent)
     except Damaged:
         return []
 
@@ -231,15 +205,3 @@ def _ancestry(id: str, versions: Iterable[Fact]) -> set[str]:
             ids.add(parent)
             pending.append(parent)
     return ids
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _strings(key)
-            yield from _strings(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _strings(inner)

@@ -5,14 +5,10 @@ The log of a scope only grows. Undoing is itself a change, so it can be undone; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, cast, get_args
 
-from holdfast.durable.append import AppendLog
-from holdfast.durable.disk import REAL, Disk
-from holdfast.durable.records import Damage, Entry
 from holdfast.errors import Damaged, InputError
 from holdfast.memory.document import BlockText, Document, Summary, fact_from, fact_to_json
 
@@ -149,6 +145,18 @@ def newest_undoable(changes: Iterable[Change]) -> Change | None:
     return next((change for change in reversed(listed) if change.differences and not change.undoes and change.id not in gone), None)
 
 
+def chosen_to_undo(changes: Sequence[Change], id: str | None, scope: str) -> Change:
+    """The change of this id, or without one the newest that stands. InputError if there is none, or if it has been undone already."""
+    found = newest_undoable(changes) if id is None else next((one for one in changes if one.id == id), None)
+    if found is None:
+        what = f"there is no change {id!r}" if id else "there is nothing to undo"
+        raise InputError(f"{what} in the {scope} memory.", hint="`holdfast memory history` lists the changes.")
+    undoings = [one.id for one in changes if one.undoes == found.id]
+    if undoings and not any(one.undoes in undoings for one in changes):
+        raise InputError(f"{found.id} has been undone already.", hint="Undo the undoing by its own id to have it again.")
+    return found
+
+
 def _parts(document: Document, besides: Collection[int] = ()) -> dict[tuple[Kind, str], Any]:
     """Everything that can be different, by kind and id, as JSON; without the facts of these identities."""
     parts: dict[tuple[Kind, str], Any] = {("fact", fact.id): fact_to_json(fact) for fact in document.facts if id(fact) not in besides}
@@ -195,73 +203,3 @@ def _put(document: Document, kind: Kind, id: str, value: Any) -> Document:
         "user_extra": lambda: replace(document, user_extra=members),
         "history_extra": lambda: replace(document, history_extra=members),
     }[attribute]()
-
-
-# The log
-
-
-class Changes(Protocol):
-    """The changes of one scope, wherever they are kept. Who writes holds the scope's lock."""
-
-    def append(self, change: Change) -> None:
-        """Write a change down; durable when the step that it belongs to is done."""
-
-    def changes(self) -> list[Change]:
-        """All changes, oldest first. What is damaged is left out; `damage` names it."""
-
-    def has(self, id: str) -> bool:
-        """Whether the change of this id is written down."""
-
-    def has_item(self, item: str) -> bool:
-        """Whether an update of the queue has been applied."""
-
-    def damage(self) -> list[Damage]:
-        """What does not check out."""
-
-    def rewrite(self, keep: Callable[[Change], Change | None]) -> int:
-        """Put another version of each change in its place, or (None) take it out; says how many are different."""
-
-    def prune(self, before: str) -> int:
-        """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
-
-
-class ChangeLog:
-    """The changes of one scope, in a file that a person can read. Safe for many processes; who appends holds the scope's lock."""
-
-    def __init__(self, path: str | PathLike[str], *, disk: Disk = REAL) -> None:
-        self._log = AppendLog(path, schema=SCHEMA, disk=disk)
-        self.path = self._log.path
-
-    def append(self, change: Change) -> None:
-        """Write a change down; on return it survives a power cut."""
-        self._log.append(to_record(change))
-
-    def changes(self) -> list[Change]:
-        """All changes, oldest first. What is damaged is left out; `damage` names it."""
-        return [from_record(item.record) for item in self._log.scan() if isinstance(item, Entry)]
-
-    def has(self, id: str) -> bool:
-        """Whether the change of this id is written down."""
-        return any(isinstance(item, Entry) and item.record.get("id") == id for item in self._log.scan())
-
-    def has_item(self, item: str) -> bool:
-        """Whether an update of the queue has been applied."""
-        return any(isinstance(entry, Entry) and entry.record.get("item") == item for entry in self._log.scan())
-
-    def damage(self) -> list[Damage]:
-        """The stretches that do not check out."""
-        return [item for item in self._log.scan() if isinstance(item, Damage)]
-
-    def rewrite(self, keep: Callable[[Change], Change | None]) -> int:
-        """Put another version of each change in its place, or (None) take it out; says how many are different."""
-        with self._log.locked():
-            old = self.changes()
-            new = [keep(change) for change in old]
-            touched = sum(1 for before, after in zip(old, new, strict=True) if before != after)
-            if touched or self.damage():
-                self._log.rewrite(to_record(change) for change in new if change is not None)
-            return touched
-
-    def prune(self, before: str) -> int:
-        """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
-        return self.rewrite(lambda change: None if change.time < before else change)

@@ -8,58 +8,33 @@ lease is over.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable.database import Database, database_faults, open_database, transaction
 from holdfast.errors import InputError
-from holdfast.events import Bus, Event, UpdateDebounced, UpdateQueued
+from holdfast.events import Bus, UpdateDebounced, UpdateQueued
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
+from holdfast.memory.events import UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn
-from holdfast.memory.holders import Holder, is_alive, this_process
-from holdfast.memory.scopes import check_agent
+from holdfast.memory.layout import check_agent
 
 _CRASHES = 20  # an item that so many workers began and none ended takes them down with it
 _REMEMBER = 90 * 86400.0
 _COLUMNS = "id, thread, agent, turns, queued, due, claims, failures, holder, error, gave_up"
-
-
-class _QueueEvent(Event):
-    component: ClassVar[str] = "MemoryQueue"
-    level: ClassVar[int] = logging.WARNING
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateFailed(_QueueEvent):
-    """Learning from a conversation failed; it is tried again."""
-
-    text: ClassVar[str] = "Update for {thread} failed ({error}); trying again in {seconds}s"
-    thread: str
-    error: str
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateGivenUp(_QueueEvent):
-    """Learning from a conversation failed too often. It stays in the queue until somebody asks for another try."""
-
-    level: ClassVar[int] = logging.ERROR
-    text: ClassVar[str] = "Gave up on update for {thread} after {attempts} attempts: {error}"
-    thread: str
-    attempts: int
-    error: str
 
 
 @dataclass(frozen=True)
@@ -240,7 +215,7 @@ class MemoryQueue:
     def recover(self) -> int:
         """Take back what processes of this machine held that are no longer there; says how many items. For the start of a worker."""
         held = [(str(id), str(holder)) for id, holder in self._rows("SELECT id, holder FROM items WHERE holder IS NOT NULL")]
-        dead = [(id, holder) for id, holder in held if not is_alive(Holder.of(holder))]
+        dead = [(id, holder) for id, holder in held if not is_alive(Claimant.of(holder))]
         if dead:
             with self._changing() as database:
                 database.executemany("UPDATE items SET holder = NULL, lease = NULL WHERE id = ? AND holder = ?", dead)
@@ -285,6 +260,15 @@ class MemoryQueue:
                 elif len(kept) < len(held):
                     database.execute("UPDATE items SET turns = ?, holder = NULL, lease = NULL WHERE id = ?", (_written(kept), id))
         self.scrub()
+        return gone
+
+    def prune(self, before: str) -> int:
+        """Take out the items that were given up before a moment (ISO); says how many. What waits stays, however old."""
+        moment = datetime.fromisoformat(before).timestamp()
+        with self._changing() as database:
+            gone = database.execute("DELETE FROM items WHERE gave_up < ?", (moment,)).rowcount
+        if gone:
+            self.scrub()
         return gone
 
     def scrub(self) -> None:
@@ -335,3 +319,67 @@ def _read(text: str) -> list[Turn]:
 def _item(row: Sequence[Any]) -> Item:
     id, thread, agent, turns, *rest = row
     return Item(id, thread, agent or None, tuple(_read(turns)), *rest)
+
+
+# Who works on an item
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """A process that works on an item, told from another one that got the same number later, and a token for this one claim."""
+
+    host: str
+    process: int
+    began: str
+    token: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.host}|{self.process}|{self.began}|{self.token}"
+
+    @classmethod
+    def of(cls, text: str) -> Claimant:
+        """The claimant that a text names; one that no machine has if it names none."""
+        host, process, began, token = (*text.split("|", 3), "", "", "", "")[:4]
+        return cls(host, int(process) if process.isdecimal() else 0, began, token)
+
+
+def this_process(token: str) -> Claimant:
+    """This process, now."""
+    return Claimant(_host(), os.getpid(), _began(os.getpid()), token)
+
+
+def is_alive(claimant: Claimant) -> bool:
+    """False only if it is certain that the process is gone: of another machine nobody here can tell."""
+    if claimant.host != _host():
+        return True
+    if claimant.process <= 0:
+        return False
+    try:
+        os.kill(claimant.process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return not claimant.began or _began(claimant.process) == claimant.began
+
+
+@cache
+def _host() -> str:
+    from socket import gethostname  # costs more to import than all the rest of this module
+
+    return gethostname().replace("|", "-")
+
+
+@cache
+def _boot() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()[:8]
+    return ""
+
+
+def _began(process: int) -> str:
+    """When a process began: since which start of the machine, and at which tick. Empty where that is not told."""
+    with suppress(OSError, IndexError):
+        state, *rest = Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        return f"{_boot()}:{rest[18]}" if state not in "ZX" else "dead"  # a zombie has its number still, and does nothing any more
+    return ""

@@ -140,7 +140,7 @@ class Worker:
 
     def _recover(self) -> None:
         """Finish the changes that processes which died had begun."""
-        for agent in self._updater.store.all_scopes():
+        for agent in self._updater.store.scopes():
             self._updater.store.recover(agent)
 
     def _pause(self) -> float:

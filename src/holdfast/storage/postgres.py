@@ -18,12 +18,13 @@ from holdfast.durable.blobs import blob_id
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, queries, scripts
 from holdfast.durable.postgres_connection import driver
 from holdfast.durable.records import line_of
-from holdfast.errors import Damaged, InputError, RevisionConflict
+from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
 from holdfast.storage import postgres_leases
 from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
 from holdfast.storage.keys import check_blob, check_changes, check_document, check_key, check_log, check_prefix, is_log
 
 _LAST = chr(0x10FFFF)
+_STEPS = 3  # held at once by one process: each needs a connection of the pool, and another one to write
 _PROOF = "SELECT 1 WHERE pg_xact_status(%s::text::xid8) = 'committed'"
 
 
@@ -49,6 +50,9 @@ class PostgresBackend:
         self._settings: dict[str, Any] = {"schema": schema, "base": base, "lock_timeout": lock_timeout, "clock": self.clock}
         self._beat = beat
         self._opening = threading.Lock()
+        self._guard = threading.Lock()
+        self._steps: dict[str, threading.Lock] = {}
+        self._room = threading.BoundedSemaphore(_STEPS)
         self._database: Postgres | None = None
         self._is_ready = False
         self._sql = queries("holdfast.storage")
@@ -199,8 +203,22 @@ class PostgresBackend:
 
     @contextmanager
     def locked(self, key: str, timeout: float | None = 10.0) -> Iterator[None]:
-        with self.database.locked(lock_key(self.database.schema, "step", check_key(key)), timeout=timeout):
-            yield
+        lock = lock_key(self.database.schema, "step", check_key(key))
+        with self._guard:
+            mine = self._steps.setdefault(key, threading.Lock())
+        patience = -1 if timeout is None else timeout
+        if not mine.acquire(timeout=patience):  # threads of this process wait here: who waits in the database holds a connection
+            raise Locked(f"{self.where(key)} is being changed by somebody else.", path=key)
+        try:
+            if not self._room.acquire(timeout=patience):
+                raise Locked(f"{self.where(key)} waits for others of this process that change something else.", path=key)
+            try:
+                with self.database.locked(lock, timeout=timeout):
+                    yield
+            finally:
+                self._room.release()
+        finally:
+            mine.release()
 
     def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
         return postgres_leases.lease(self.database, self._sql, check_key(key), name=holder, clock=self.clock, beat=self._beat)

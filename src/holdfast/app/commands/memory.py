@@ -182,7 +182,7 @@ def history(
     """Show every change: when, by whom, why, from where, and what was there before."""
     with _memory(config) as memory:
         changes = memory.history(agent, fact=fact, last=last)
-        damage = memory.store.history(agent).damage()
+        damage = memory.store.damage(agent)
     value = {"changes": [to_record(change) for change in changes], "damage": damage}
     show(value, lambda console: tables.draw_changes(console, changes, damage, in_full=fact is not None), as_json=as_json)
 

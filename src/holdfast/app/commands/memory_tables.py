@@ -14,7 +14,6 @@ from holdfast.memory.rendering import best_first
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.durable.records import Damage
     from holdfast.memory.document import Document
     from holdfast.memory.facts import Fact
     from holdfast.memory.history import Change, Difference
@@ -64,7 +63,7 @@ def _draw_status(console: Console, status: Status) -> None:
     if status.waiting:
         console.print(f"{status.waiting} conversations wait to be learned from.")
     if status.given_up:
-        console.print(f"{status.given_up} conversations could not be learned from.", style="red")
+        console.print(f"{status.given_up} conversations could not be learned from: holdfast memory retry", style="red")
     if status.held:
         console.print(f"{status.held} candidates are in quarantine: holdfast memory review", style="yellow")
 
@@ -130,7 +129,7 @@ def draw_rendering(console: Console, rendering: Rendering) -> None:
 
 
 def draw_changes(
-    console: Console, changes: Sequence[Change], damage: Sequence[Damage], *, in_full: bool = False, only: str | None = None
+    console: Console, changes: Sequence[Change], damage: Sequence[str], *, in_full: bool = False, only: str | None = None
 ) -> None:
     """Changes, oldest first: a table, or each with its differences."""
     if not changes:
@@ -145,7 +144,7 @@ def draw_changes(
             rows.add_row(*row)
         console.print(rows)
     for one in damage:
-        console.print(f"Damaged: {one.length} bytes at {one.position} ({one.reason}). Everything else can be read.", style="red")
+        console.print(plain(f"Damaged: {one} Everything else can be read.", "red"), soft_wrap=True)
 
 
 def draw_change(console: Console, change: Change, *, only: str | None = None) -> None:
