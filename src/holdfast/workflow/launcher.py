@@ -35,8 +35,7 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
-from holdfast.workflow.agent import StageAgent
-from holdfast.workflow.agent_registry import Agents, find_agents
+from holdfast.workflow.agent import Agents, StageAgent, find_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.long_term_memory import SessionKnowledge
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages

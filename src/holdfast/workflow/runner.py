@@ -15,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import ConfigError, LimitExceeded, OutputInvalid
 from holdfast.session.state import Session, SessionError, Status
 from holdfast.workflow import transitions
-from holdfast.workflow.agent_registry import find_agent
+from holdfast.workflow.agent import find_agent
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.long_term_memory import SessionKnowledge
 from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Verdict, stops_the_run, verdict_on

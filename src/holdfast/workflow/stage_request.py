@@ -15,8 +15,7 @@ from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.workflow import events, transitions
-from holdfast.workflow.agent import RawAccess, StageAgent, StageRequest, StageResult
-from holdfast.workflow.agent_registry import Agents, find_agent
+from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageRequest, StageResult, find_agent
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import Tries
 from holdfast.workflow.scheduling import given_stages
