@@ -17,7 +17,7 @@ from os import PathLike
 from typing import Any
 
 from holdfast.durable.disk import REAL, Disk, closing, open_in, read_whole, write_all
-from holdfast.durable.records import START, Damage, Entry, find_end, line_of, segments
+from holdfast.durable.records import START, Damage, Entry, find_end, line_of, lines_of, place_of, segments, whole_appends
 from holdfast.durable.replace import replace
 from holdfast.errors import Damaged, StorageError, SyncFailed
 
@@ -69,12 +69,13 @@ class AppendLog:
         """Add a record; on return it survives a power cut. Gives its position, for `read_at`."""
         return self.append_many([record])[0]
 
-    def append_many(self, records: Iterable[Mapping[str, Any]]) -> list[int]:
+    def append_many(self, records: Iterable[Mapping[str, Any]], *, as_one: bool = False) -> list[int]:
         """Add records with one sync for all; gives their positions.
 
-        WriteFailed means that none is in the log. After a crash before the return any of them may be there, each whole.
+        WriteFailed means that none is in the log. After a crash before the return any of them may be there, each whole; with `as_one`
+        all of them or none.
         """
-        lines = [line_of(record) for record in records]
+        lines = lines_of(records, as_one=as_one)
         if not lines:
             return []
         with self.locked():
@@ -152,13 +153,20 @@ class AppendLog:
             raise Damaged(f"{self.path} has no sound record at byte {position}.", path=self.path, position=position)
         return found[0]
 
-    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Put these records in place of all there are, in one step: for pruning. Positions given before are void."""
+    @property
+    def last_mark(self) -> str | None:
+        """The mark after the last append of this object; None where it could not be learned. Asks nothing of the disk."""
+        return self._known[1] if self._known is not None else None
+
+    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> str:
+        """Put these records in place of all there are, in one step: for pruning. Gives the new mark; positions given before are void."""
         lines = [line_of(record) for record in records]
         with self.locked():
             self._refuse_if_given_up()
             next(self.scan(), None)  # refuses a log of a newer schema
-            replace(self.path, b"".join([self._header(), *lines]), disk=self._disk)
+            data = b"".join([self._header(), *lines])
+            replace(self.path, data, disk=self._disk)
+        return _mark(len(data), data[:_EDGE], data[-_EDGE:])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -183,6 +191,9 @@ class AppendLog:
             return None
 
     def _scan(self, handle: int, start: int) -> Iterator[Entry | Damage]:
+        return whole_appends(self._pieces(handle, start), start)
+
+    def _pieces(self, handle: int, start: int) -> Iterator[Entry | Damage]:
         bad: Damage | None = None
         for position, segment in segments(self._chunks(handle, start), start):
             found = find_end(segment)
@@ -200,7 +211,7 @@ class AppendLog:
             if position == 0 and "holdfast" in record:
                 self._check_schema(record)
             else:
-                yield Entry(position, end, record)
+                yield Entry(position, end, record, *place_of(segment))
             bad = _joined(None, end, rest[not broken :]) if rest not in (b"\n", b"") else None
         if bad is not None:
             yield Damage(bad.position, bad.length, bad.reason, tail=True)
@@ -210,8 +221,7 @@ class AppendLog:
         if position == 0:
             return None
         head = self._disk.read(handle, 0, min(_EDGE, position))
-        tail = self._disk.read(handle, max(position - _EDGE, 0), min(_EDGE, position)) if position > _EDGE else b""
-        return f"{position}:{blake2b(head + tail, digest_size=10).hexdigest()}"
+        return _mark(position, head, self._disk.read(handle, position - _EDGE, _EDGE) if position > _EDGE else head)
 
     def _position(self, handle: int, mark: str | None) -> int | None:
         """The position that a mark stands for, or None if it stands for none in this log."""
@@ -293,10 +303,11 @@ class AppendLog:
             )
 
     def _ready(self, handle: int) -> int:
-        """Make the end of the file fit for an append, and give its size. The first time the last record is checked as well."""
+        """Make the end of the file fit for an append, and give its size. The end is checked unless this object wrote it."""
         size = self._disk.size(handle)
-        if size == 0 or (self._checked and self._disk.read(handle, size - 1, 1) == b"\n"):
-            return size
+        identity = self._disk.identity(handle) if self._checked and self._known is not None else None
+        if size == 0 or (identity is not None and self._known is not None and self._known[0] == identity.facts):
+            return size  # as this object left it
         if not self._checked:
             self._check_schema(self._first(handle))
         end, broken = _sound_end(self._disk, handle, size)
@@ -345,6 +356,10 @@ class AppendLog:
             yield chunk
 
 
+def _mark(position: int, head: bytes, tail: bytes) -> str:
+    return f"{position}:{blake2b(head + tail, digest_size=10).hexdigest()}"
+
+
 def _joined(bad: Damage | None, position: int, piece: bytes) -> Damage:
     """Neighbouring bad pieces are one damage: what tore them apart may itself be damage."""
     if bad is not None:
@@ -359,18 +374,38 @@ def _joined(bad: Damage | None, position: int, piece: bytes) -> Damage:
 
 
 def _sound_end(disk: Disk, handle: int, size: int) -> tuple[int, bool]:
-    """Where the last sound record ends, and whether its line break is missing. Looks at no more of the file than it must."""
+    """Where the last whole append ends, and whether its line break is missing. Looks at no more of the file than it must."""
     window = _WINDOW
     while True:
         begin = max(size - window, 0)
-        data = disk.read(handle, begin, size - begin)
-        stop, at = size - begin, data.rfind(START)
-        while at >= 0:
-            found = find_end(data[at:stop])
-            if found is not None:
-                end = at + found[1]
-                return (begin + end + 1, False) if data[end : end + 1] == b"\n" else (begin + end, True)
-            stop, at = at, data.rfind(START, 0, at)
+        found = _last_append(disk.read(handle, begin, size - begin))
+        if found is not None:
+            return begin + found[0], found[1]
         if begin == 0:
             return 0, False
         window *= 8
+
+
+def _last_append(data: bytes) -> tuple[int, bool] | None:
+    """The end of the last whole append in a piece of a log, and whether its line break is missing: looked for from the back."""
+    stop, at = len(data), data.rfind(START)
+    ending: tuple[int, bool] | None = None  # of the last append, while its earlier records are still to be seen
+    group: tuple[int, int, int] | None = None  # of the record after this one: number, how many together, where its line begins
+    while at >= 0:
+        found = find_end(data[at:stop])
+        if found is not None:
+            number, together = place_of(data[at:stop])
+            line_end = at + found[1]
+            broken = data[line_end : line_end + 1] != b"\n"
+            here = (line_end, True) if broken else (line_end + 1, False)
+            if group is None:
+                ending = here if number == together else None
+            elif not (together == group[1] and number < group[0]):
+                return here  # of an earlier append: the last one is not whole
+            elif number != group[0] - 1 or here != (group[2], False):
+                ending = None
+            if ending is not None and number == 1:
+                return ending
+            group = (number, together, at)
+        stop, at = at, data.rfind(START, 0, at)
+    return None

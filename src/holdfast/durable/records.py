@@ -4,8 +4,9 @@ A line is a JSON object whose first member is `crc`, the CRC-32 of every byte af
 
     {"crc":"1c291ca3","schema":1,"event":"started"}
 
-The bytes `{"crc":"` begin a record and occur nowhere else (in a nested object the key is written with an escape), so a reader
-that lost its way finds the next record by looking for them, and text inside a record cannot pass itself off as one.
+Records that were appended as one say which of how many they are (`{"crc":"1c291ca3 2/3",...`), so that a reader sees when a crash kept
+only some of them. The bytes `{"crc":"` begin a record and occur nowhere else (in a nested object the key is written with an escape), so a
+reader that lost its way finds the next record by looking for them, and text inside a record cannot pass itself off as one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +22,21 @@ from holdfast.durable import strict_json
 from holdfast.errors import InputError
 
 START = b'{"crc":"'
-_HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})"([,}])')
-_HEAD_SIZE = len(START) + 10  # eight digits, a quote, and the comma or brace after it
+_HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})((?: ([0-9]{1,9})/([0-9]{1,9}))?)"[,}]')
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record that checks out: where its line begins, the byte after its line, and its members without `crc`."""
+    """A record that checks out: where its line begins, the byte after its line, and its members without `crc`.
+
+    `number` of `together` says which it is of the records that were appended with it.
+    """
 
     position: int
     end: int
     record: dict[str, Any]
+    number: int = 1
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,27 @@ class Damage:
     tail: bool = False
 
 
-def line_of(record: Mapping[str, Any]) -> bytes:
+def lines_of(records: Iterable[Mapping[str, Any]], *, as_one: bool = False) -> list[bytes]:
+    """Records as lines. `as_one`: of which a reader shall see all or none."""
+    held = list(records)
+    numbered = as_one and len(held) > 1
+    return [line_of(record, f" {number}/{len(held)}" if numbered else "") for number, record in enumerate(held, 1)]
+
+
+def line_of(record: Mapping[str, Any], place: str = "") -> bytes:
     """The record as a line. InputError if JSON has no form for it, or if it has a member `crc` of its own."""
     if "crc" in record:
         raise InputError("a record may not have a member named `crc`: the log keeps its checksum there.", hint="Use another name.")
     body = strict_json.encode(dict(record), readable=False)[1:-1].replace(START, b'{"cr\\u0063":"')
     rest = (b"," if body != b"}" else b"") + body
-    return b'%s%08x"%s\n' % (START, zlib.crc32(rest), rest)
+    which = place.encode("ascii")
+    return b'%s%08x%s"%s\n' % (START, zlib.crc32(which + rest), which, rest)
+
+
+def place_of(line: bytes) -> tuple[int, int]:
+    """Which of how many records appended together a line is."""
+    head = _HEAD.match(line)
+    return (int(head[3]), int(head[4])) if head is not None and head[3] else (1, 1)
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
@@ -58,8 +77,8 @@ def parse(line: bytes) -> dict[str, Any] | None:
     head = _HEAD.match(line)
     if head is None:
         return None
-    rest = line[_HEAD_SIZE - 1 :]
-    if b"%08x" % zlib.crc32(rest) != head.group(1):
+    rest = line[head.end() - 1 :]
+    if b"%08x" % zlib.crc32(head[2] + rest) != head[1]:
         return None
     try:
         record = json.loads("{" + rest.removeprefix(b",").decode())
@@ -95,3 +114,42 @@ def segments(chunks: Iterable[bytes], position: int = 0) -> Iterator[tuple[int, 
         position, buffer = position + begin, buffer[begin:]
     if buffer:
         yield position, buffer
+
+
+def whole_appends(items: Iterable[Entry | Damage], start: int = 0) -> Iterator[Entry | Damage]:
+    """The same without the last append if not all of its records are there: a crash cut it short, and it is damage as a whole.
+
+    Earlier ones were whole when the next was written, so what can be read of them counts. At a `start` in the middle of an append its first
+    records were read before.
+    """
+    held: list[Entry | Damage] = []  # what there is of an append that is not whole yet
+    last: Entry | None = None
+    for item in items:
+        if isinstance(item, Entry):
+            if last is None or not (item.together == last.together > 1 and item.number > last.number):
+                yield from held
+                held = []
+            held.append(item)
+            last = item
+            if _is_whole(held, start):
+                yield from held
+                held = []
+        elif held:
+            held.append(item)
+        else:
+            yield item
+    if any(isinstance(item, Entry) for item in held):
+        begin, final = held[0].position, held[-1]
+        end = final.end if isinstance(final, Entry) else final.position + final.length
+        yield Damage(begin, end - begin, "an append of which not all records are there", tail=True)
+    else:
+        yield from held
+
+
+def _is_whole(items: Sequence[Entry | Damage], start: int) -> bool:
+    """Whether these are all records of one append, or all from `start` on, without anything in between."""
+    first, last = items[0], items[-1]
+    if not (isinstance(first, Entry) and isinstance(last, Entry) and all(isinstance(item, Entry) for item in items)):
+        return False
+    before = first.number - 1 if first.position == start > 0 else 0
+    return last.number == last.together == before + len(items)

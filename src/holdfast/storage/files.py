@@ -34,6 +34,7 @@ _LOGS = 256  # logs that are kept ready for the next append
 _MARKS = 1024
 _LEFT_BEHIND = 3600.0  # seconds: a replacing takes milliseconds, so an older draft belongs to nobody
 _READINGS = 5
+_UNKNOWN: Mark = "unknown"  # of a log whose end could not be looked at after the append: stands for no position, so all is read anew
 
 
 class FileBackend:
@@ -86,7 +87,8 @@ class FileBackend:
             with suppress(Locked, NotWritable), self.writing([key], 0.5):
                 found = log.read(after, limit)
             if found.damage and found.damage[-1].tail and self._is_busy(key):
-                found = changed(found, damage=found.damage[:-1], torn=found.torn[:-1])
+                lasting = [at for at, one in enumerate(found.damage) if not one.tail]
+                found = changed(found, damage=tuple(found.damage[at] for at in lasting), torn=tuple(found.torn[at] for at in lasting))
         damage = tuple(f"{self.where(key)}, byte {one.position}, {one.length} bytes: {one.reason}" for one in found.damage)
         return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions, found.torn)
 
@@ -123,8 +125,7 @@ class FileBackend:
         with self._alone([key]):
             self._expect(key, expect)
             with self._renewing(key):
-                log.rewrite(records)
-            return log.mark() or ABSENT
+                return log.rewrite(records)
 
     def set_aside(self, key: str) -> str:
         path = self.path(check_key(key))
@@ -300,7 +301,7 @@ class FileBackend:
                 replace(self.path(key), data, disk=self.disk)
             case Append(key, records):
                 with self._renewing(key):
-                    self.log(key).append_many(records)
+                    self.log(key).append_many(records, as_one=True)
             case Delete(key):
                 path = self.disk.resolve(self.path(key))
                 with suppress(FileNotFoundError):
@@ -321,7 +322,7 @@ class FileBackend:
             case Put(_, data):
                 return mark_of(data)
             case Append(key):
-                return self.log(key).mark() or ABSENT
+                return self.log(key).last_mark or _UNKNOWN
             case Delete():
                 return ABSENT
 

@@ -71,7 +71,7 @@ class PendingSteps:
     def __init__(self, folder: str, files: Files) -> None:
         self.folder = folder
         self._files = files
-        self._settled = False
+        self._settled: tuple[int, ...] | None = None  # the identity of the folder when what was removed from it was last on the disk
 
     # Carrying out a step of one's own; called with all of its keys locked
 
@@ -85,7 +85,7 @@ class PendingSteps:
         try:
             for step in steps:
                 if isinstance(step.change, Append):
-                    self._files.log(step.change.key).append_many(step.change.records)
+                    self._files.log(step.change.key).append_many(step.change.records, as_one=True)
             for put in [step.change for step in steps if isinstance(step.change, Put)]:
                 drafts.append(Draft(self._files.path(put.key), put.data, disk=disk))  # noqa: PERF401 - what was made is dropped on an error
         except SyncFailed:  # what is on the disk is not known: it stays to be finished
@@ -148,11 +148,11 @@ class PendingSteps:
     # Finishing what others began
 
     def settle(self) -> None:
-        """Once in the life of a process, before it writes: make sure that notes which were removed stay removed."""
-        if not self._settled:
-            with suppress(FileNotFoundError):
-                self._files.disk.sync_folder(self.folder)
-            self._settled = True
+        """Make sure that notes which were removed, by whomever, stay removed. Done before each write, and cheap if nothing was."""
+        found = self._files.disk.identity(self.folder)
+        if found is not None and found.facts != self._settled:
+            self._files.disk.sync_folder(self.folder)
+            self._settled = found.facts if found.settled else None  # else one more removal might look the same
 
     def are_there(self) -> bool:
         """Whether anything is to be finished at all. Asked before every reading, and cheap."""
@@ -186,6 +186,7 @@ class PendingSteps:
         if not steps:
             return
         disk = self._files.disk
+        disk.sync_folder(self.folder)  # its writer may have died before the name of the note was on the disk
         folders = set()
         for step in sorted(steps, key=lambda one: not isinstance(one.change, Append)):
             match step.change:
@@ -223,7 +224,7 @@ class PendingSteps:
         wanted = [dict(record) for record in records]
         begun = there == wanted[: len(there)]
         if (begun and (not found.whole or before is None) and log.cut_back(before)) or not _contains(there, wanted):
-            log.append_many(wanted)
+            log.append_many(wanted, as_one=True)
 
     def _names(self) -> list[str]:
         try:

@@ -52,6 +52,8 @@ class _Folder:
 
     seen: dict[str, _File | _Folder] = field(default_factory=dict)
     kept: dict[str, _File | _Folder] = field(default_factory=dict)
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+    version: int = 0
 
 
 _Node = _File | _Folder
@@ -179,7 +181,7 @@ class SimulatedDisk:
         if node is None:
             return None
         if isinstance(node, _Folder):
-            return Identity((0,), settled=True)
+            return Identity((node.number, node.version), settled=True)
         return Identity((node.number, len(node.seen), node.version), settled=True)
 
     def touch(self, path: str) -> None:
@@ -254,14 +256,14 @@ class SimulatedDisk:
             raise self._fault(errno.EISDIR, new, "put in place")
         node = source.seen.pop(name)
         target.seen[new_name] = node
+        source.version += 1
+        target.version += 1
         self._changes.append(_Change(node, (source, name), (target, new_name)))
 
     def unlink(self, path: str) -> None:
         self._tick()
         node = self._need_file(path, "remove")
-        folder, name = self._place(path)
-        del folder.seen[name]
-        self._changes.append(_Change(node, (folder, name), None))
+        self._take_away(path, node)
 
     def make_folder(self, path: str, mode: int = 0o700) -> None:
         self._tick()
@@ -295,9 +297,7 @@ class SimulatedDisk:
         self._tick()
         node = self._find(path)
         if isinstance(node, _Folder) and not node.seen:
-            folder, name = self._place(path)
-            del folder.seen[name]
-            self._changes.append(_Change(node, (folder, name), None))
+            self._take_away(path, node)
             self._settled.discard(self.resolve(path))
 
     def lock(self, path: str, timeout: float | None = 10.0) -> AbstractContextManager[object]:
@@ -329,8 +329,15 @@ class SimulatedDisk:
 
     def _add(self, folder: _Folder, name: str, node: _AnyNode) -> _AnyNode:
         folder.seen[name] = node
+        folder.version += 1
         self._changes.append(_Change(node, None, (folder, name)))
         return node
+
+    def _take_away(self, path: str, node: _Node) -> None:
+        folder, name = self._place(path)
+        del folder.seen[name]
+        folder.version += 1
+        self._changes.append(_Change(node, (folder, name), None))
 
     def _opened(self, file: _File, path: str) -> int:
         self._next += 1

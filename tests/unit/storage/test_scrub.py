@@ -94,7 +94,8 @@ def test_what_is_in_use_or_no_text_is_said_and_left(backend: Backend) -> None:
 
 def test_what_killed_writers_left_and_damaged_stretches_go_too(tmp_path: Path) -> None:
     backend = FileBackend(tmp_path)
-    backend.write(Append("a/l.jsonl", [{"n": 1}, {"n": 2}]))
+    backend.write(Append("a/l.jsonl", [{"n": 1}]))
+    backend.write(Append("a/l.jsonl", [{"n": 2}]))
     log = tmp_path / "a/l.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(lines[0] + lines[1] + b"Elm Street 5 torn\n" + b"harmless\n" + lines[2])
