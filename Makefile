@@ -23,7 +23,7 @@ run: $(STAMP)  ## set up if needed, then show what Holdfast does, on something r
 
 test: $(STAMP) debian  ## set up if needed, then run all tests
 	@echo "==> running the tests"
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)  ## style, types and import layers
 	@echo "==> ruff, mypy, import-linter"
