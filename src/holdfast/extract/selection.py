@@ -17,14 +17,12 @@ from holdfast.extract.answer_types import understand
 from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
 from holdfast.extract.sentence_ranking import RelevanceWeights, centrality, positions, relevance, unit_terms
 from holdfast.text.likeness import NEAR, compare
+from holdfast.text.word_lists import alternatives, read_lists
 
 # How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.
 _REDUNDANCY, _REDUNDANCY_ASKED = 0.5, 0.15
-_CUES = re.compile(
-    r"\b(?:decided|decision|agreed|must|should|important|therefore|in summary|in short|conclu\w+|result\w*|because|finally|total"
-    r"|next step\w*|todo|deadline|prefer\w*|remember|always|never|error|failed|fixed|works)\b|决定|重要|因此|总之|结论|必须|結論|決め|必要",
-    re.IGNORECASE,
-)
+_LISTS = {name: alternatives(entry) for name, entry in read_lists("holdfast.extract", "cues").items()}
+_CUES = re.compile(rf"\b(?:{_LISTS['words']})\b|{_LISTS['wide']}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

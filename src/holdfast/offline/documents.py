@@ -21,6 +21,7 @@ from holdfast.memory.instructions import find_instruction
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.html import joined_blocks, read_html
 from holdfast.text.normalise import one_line, strip_invisible
+from holdfast.text.word_lists import alternatives, read_lists
 
 _TITLES = ("title", "name", "heading", "subject", "page", "id")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
@@ -210,16 +211,10 @@ class Library:
 
 
 _STRONG = frozenset(("override", "secrecy", "encoded", "promotion"))
-_TO_AN_ASSISTANT = re.compile(
-    r"\b(?:ai|llm|language model|assistants?|chatbots?|agents? reading"
-    r"|your (?:report|answer|summary|instructions|prompt|system prompt|output|response|task)"
-    r"|previous instructions|system prompt|the task description)\b|(?:助手|アシスタント|인공지능)",
-    re.IGNORECASE,
-)
-
+_ORDERS = {name: f"(?:{alternatives(entry)})" for name, entry in read_lists("holdfast.offline", "orders").items()}
+_TO_AN_ASSISTANT = re.compile(rf"\b{_ORDERS['to_an_assistant']}\b|{_ORDERS['to_an_assistant_wide']}", re.IGNORECASE)
 _OVERRIDE = re.compile(
-    r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+|these\s+)?(?:previous|prior|earlier|above|preceding)\s+"
-    r"(?:instructions?|prompts?|rules|orders|directions)",
+    rf"{_ORDERS['forget']}\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+|these\s+)?{_ORDERS['earlier']}\s+{_ORDERS['instructions']}",
     re.IGNORECASE,
 )
 """However it is glued to what stands before it."""
@@ -245,7 +240,4 @@ def tainted_units(document: SourceDocument) -> frozenset[int]:
 
 
 def _speaks_to_reader(text: str) -> bool:
-    return (
-        re.search(r"\b(?:you|your|ignore|disregard|forget|never|do not|don't|always|must)\b", text, re.IGNORECASE) is not None
-        or not text.isascii()
-    )
+    return re.search(rf"\b{_ORDERS['to_the_reader']}\b", text, re.IGNORECASE) is not None or not text.isascii()

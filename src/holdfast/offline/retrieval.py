@@ -20,7 +20,7 @@ from holdfast.offline.quantities import find_quantities
 from holdfast.search.fulltext import Document as Indexed
 from holdfast.search.fulltext import FullTextIndex, Shape
 from holdfast.text.language import guess_language
-from holdfast.text.word_lists import read_lists
+from holdfast.text.word_lists import alternatives, read_lists
 from holdfast.text.words import terms
 
 GOOD = 0.5  # coverage from which on a sentence counts as an answer
@@ -37,11 +37,7 @@ _WEAK, _TICKET_WORDS, _MEASURES = (
 )
 _BY_FIGURE = 0.75
 _TELLING = 0.3  # of all sentences with such a figure: below, the figure tells too many things to tell this one
-_COMPARES = re.compile(
-    r"\b(?:better|worse|best|than|faster|slower|cheaper|choice|choose|chose|instead|rather|if you|compared|whereas"
-    r"|while|unlike|besser|als|plutôt)\b",
-    re.IGNORECASE,
-)
+_COMPARES = re.compile(rf"\b(?:{alternatives(read_lists('holdfast.offline', 'claim_words')['comparing'])})\b", re.IGNORECASE)
 _SHORT = 7  # words: so little seldom says what it is about
 _SHORTEST = 4  # words: "Fixed." alone answers nothing
 
