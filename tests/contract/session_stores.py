@@ -1,4 +1,4 @@
-"""Every session store that the contract suite runs over: how to open it, and how to change a stored document behind its back."""
+"""Every backend that the suite of the session store runs over: how to open it, and how to change a session's file behind its back."""
 
 from __future__ import annotations
 
@@ -10,93 +10,114 @@ from typing import Any
 
 import pytest
 
-from holdfast.session.files import FileSessionStore
+from holdfast.durable.disk import read_whole
+from holdfast.session.factory import file_sessions, postgres_sessions
 from holdfast.session.store import SessionStore
+from holdfast.storage.backend import Delete, Put
+from holdfast.storage.memory import MemoryBackend
+from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.sessions import MemorySessionStore
 
-__all__ = ["STORES", "Bench", "bench_of"]
+__all__ = ["STORES", "Case", "case_of"]
 
 
 @dataclass
-class Bench:
-    """One kind of store ready to be tested."""
+class Case:
+    """One kind of storage ready to be tested."""
 
     name: str
     make: Callable[[], SessionStore]
-    """Another store over the same sessions, as another process would have it. A store with a `close` is closed at the end."""
-    edit: Callable[[str, Callable[[bytes], bytes]], None]
-    """Changes the stored document of a session, as a person with an editor would, or as bad luck."""
-    stage_file: Callable[[str, str], str]
-    """The text of `NN-name/context.md` or `output.md` of a session."""
+    """Another store over the same sessions, as another process would have it."""
     contents: Callable[[], bytes]
-    """Everything that the store keeps, for grepping."""
+    """Everything that is kept, for grepping."""
     opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self) -> SessionStore:
         store = self.make()
-        close = getattr(store, "close", None)
-        if close is not None:
-            self.opened.callback(close)
+        self.opened.callback(store.close)
         return store
 
+    def edit(self, workflow_id: str, how: Callable[[bytes], bytes]) -> None:
+        """Change the file of a session, as a person with an editor would, or as bad luck."""
+        views = self.open().views
+        assert views is not None
+        stored = views.get(workflow_id)
+        assert stored is not None
+        views.backend.write(Put(views.key(workflow_id), how(stored.data)))
 
-def _file(request: pytest.FixtureRequest, folder: Path) -> Bench:
-    base = folder / "sessions"
+    def stage_file(self, workflow_id: str, path: str) -> str:
+        """The text of `NN-name/context.md` or `output.md` of a session."""
+        views = self.open().views
+        assert views is not None
+        return views.texts(workflow_id)[path]
 
-    def edit(workflow_id: str, how: Callable[[bytes], bytes]) -> None:
-        path = base / f"{workflow_id}.json"
-        path.write_bytes(how(path.read_bytes()))
-
-    return Bench(
-        "file",
-        lambda: FileSessionStore(base, beat=0.05),
-        edit,
-        lambda workflow_id, path: (base / workflow_id / "stages" / path).read_text(),
-        lambda: b"\n".join(path.read_bytes() for path in sorted(base.rglob("*")) if path.is_file()),
-    )
+    def lose_stage_files(self, workflow_id: str) -> None:
+        views = self.open().views
+        assert views is not None
+        for item in [*views.backend.list(f"{views.prefix}/{workflow_id}/stages/")]:
+            views.backend.write(Delete(item.key))
 
 
-def _memory(request: pytest.FixtureRequest, folder: Path) -> Bench:
-    store = MemorySessionStore()
+def _memory(request: pytest.FixtureRequest, folder: Path) -> Case:
+    backend = MemoryBackend()
 
     def contents() -> bytes:
-        return repr(store._all).encode()
+        return repr([backend._documents, backend._logs, backend._blobs]).encode()
 
-    return Bench("memory", lambda: store, store.edit, lambda workflow_id, path: store.files(workflow_id)[path], contents)
+    return Case("memory", lambda: MemorySessionStore(backend=backend), contents)
 
 
-def _postgres(request: pytest.FixtureRequest, folder: Path) -> Bench:
-    from holdfast.session.postgres import PostgresSessionStore
+def _file(request: pytest.FixtureRequest, folder: Path) -> Case:
+    base = folder / "sessions"
 
+    def contents() -> bytes:
+        return b"\n".join(path.read_bytes() for path in sorted(base.rglob("*")) if path.is_file())
+
+    return Case("file", lambda: file_sessions(base, beat=0.05), contents)
+
+
+def _simulated(request: pytest.FixtureRequest, folder: Path) -> Case:
+    disk = SimulatedDisk()
+
+    def files(place: str) -> Iterator[bytes]:
+        for entry in disk.scan(place):
+            path = f"{place}/{entry.name}"
+            yield from files(path) if entry.kind == "folder" else [read_whole(disk, path)]
+
+    def contents() -> bytes:
+        return b"\n".join(files("/base"))
+
+    return Case("simulated disk", lambda: file_sessions("/base/sessions", disk=disk), contents)
+
+
+def _postgres(request: pytest.FixtureRequest, folder: Path) -> Case:
     dsn: str = request.getfixturevalue("postgres")
 
-    def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
+    def contents() -> bytes:
         import psycopg
 
         with psycopg.connect(dsn, autocommit=True) as connection:
-            cursor = connection.execute(query, values)
-            return cursor.fetchall() if cursor.description else []
+            names = [name for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")]
+            rows = [row for name in names for row in connection.execute(f"SELECT * FROM holdfast.{name}")]  # noqa: S608 - our own names
+        cells = [cell if isinstance(cell, bytes) else str(cell).encode() for row in rows for cell in row]
+        return b"\n".join([*cells, *(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())])
 
-    def edit(workflow_id: str, how: Callable[[bytes], bytes]) -> None:
-        ((text,),) = rows("SELECT document FROM holdfast.sessions WHERE id = %s", workflow_id)
-        rows("UPDATE holdfast.sessions SET document = %s WHERE id = %s", how(text.encode()).decode(), workflow_id)
+    def make() -> SessionStore:
+        return postgres_sessions(dsn, folder=folder / "sessions", path=str(folder / "out" / "{session_id}.json"), beat=0.05)
 
-    def stage_file(workflow_id: str, path: str) -> str:
-        ((text,),) = rows("SELECT text FROM holdfast.session_files WHERE session = %s AND name = %s", workflow_id, path)
-        return str(text)
-
-    def contents() -> bytes:
-        tables = [name for (name,) in rows("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")]
-        cells = [cell for name in tables for row in rows(f"SELECT * FROM holdfast.{name}") for cell in row]  # noqa: S608 - our own names
-        return b"\n".join(cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells)
-
-    return Bench("postgres", lambda: PostgresSessionStore(dsn, folder=folder / "sessions", beat=0.05), edit, stage_file, contents)
+    return Case("postgres", make, contents)
 
 
-STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Bench]] = {"file": _file, "memory": _memory, "postgres": _postgres}
+STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Case]]
+STORES = {
+    "memory": _memory,
+    "file": _file,
+    "simulated disk": _simulated,
+    "postgres": _postgres,
+}
 
 
-def bench_of(request: Any, folder: Path) -> Iterator[Bench]:
-    bench = STORES[request.param](request, folder)
-    with bench.opened:
-        yield bench
+def case_of(request: Any, folder: Path) -> Iterator[Case]:
+    case = STORES[request.param](request, folder)
+    with case.opened:
+        yield case

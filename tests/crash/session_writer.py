@@ -8,14 +8,15 @@ import sys
 from dataclasses import replace
 
 from holdfast.errors import InputError
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
+from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, StageRecord
 
 
 def main(folder: str, seed: int) -> None:
     choose = random.Random(seed)
-    store = FileSessionStore(folder)
+    store = file_sessions(folder)
     with store.hold("run", owner=f"writer-{seed}"):
         try:
             session = store.load("run")
@@ -29,6 +30,7 @@ def main(folder: str, seed: int) -> None:
             session = store.commit(
                 replace(session, completed_stages=tuple(kept), stage_outputs=kept, stages={name: StageRecord("completed")}),
                 expect=session.revision,
+                files=stage_files(session.revision, name, context="given", output=output.summary),
             )
             say(f"c {session.revision}")
             if choose.random() < 0.5:
@@ -37,7 +39,6 @@ def main(folder: str, seed: int) -> None:
             if choose.random() < 0.3:
                 store.raw_put("run", f"raw of {session.revision}".encode() * choose.randrange(1, 3000), source="here")
                 say(f"r {session.revision}")
-            store.write_stage_files("run", session.revision, name, context="given", output=output.summary)
 
 
 def say(line: str) -> None:

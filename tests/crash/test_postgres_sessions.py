@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 from tests.conftest import Effort
 
+from holdfast.session.factory import postgres_sessions
+from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.postgres import PostgresSessionStore
 from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def work(store: PostgresSessionStore, workflow_id: str, pipe: int) -> None:
+def work(store: SessionStore, workflow_id: str, pipe: int) -> None:
     """Run a session as a runner does: raw data, stage files, commit, recovery point; each stage is said when it is acknowledged."""
     with store.hold(workflow_id, owner="worker"):
         session = store.load(workflow_id)
@@ -28,20 +30,20 @@ def work(store: PostgresSessionStore, workflow_id: str, pipe: int) -> None:
             number = len(session.completed_stages) + 1
             stage = f"s{number}"
             ref = store.raw_put(workflow_id, f"page of {stage}".encode())
-            store.write_stage_files(workflow_id, number, stage, context="given", output="written")
             output = StageOutput(stage, f"Stage {stage} is done.", raw_data_refs=(ref,))
             session = store.commit(
                 replace(
                     session, completed_stages=(*session.completed_stages, stage), stage_outputs={**session.stage_outputs, stage: output}
                 ),
                 expect=session.revision,
+                files=stage_files(number, stage, context="given", output="written"),
             )
             os.write(pipe, f"{number}\n".encode())
             store.checkpoint(session, f"after-{number:03d}")
             os.write(pipe, f"{number}.5\n".encode())
 
 
-def killed(store: PostgresSessionStore, workflow_id: str, steps: int, moment: float) -> float:
+def killed(store: SessionStore, workflow_id: str, steps: int, moment: float) -> float:
     """Let a child work, kill it so many seconds after that many steps were acknowledged, and give what it acknowledged last."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -62,7 +64,7 @@ def killed(store: PostgresSessionStore, workflow_id: str, steps: int, moment: fl
     return max(float(line) for line in lines if line.endswith("\n"))
 
 
-def faults(store: PostgresSessionStore, workflow_id: str, acknowledged: float) -> list[str]:
+def faults(store: SessionStore, workflow_id: str, acknowledged: float) -> list[str]:
     """What does not fit together."""
     session = store.load(workflow_id)
     done = len(session.completed_stages)
@@ -86,7 +88,7 @@ def faults(store: PostgresSessionStore, workflow_id: str, acknowledged: float) -
 @pytest.mark.timeout(3600)
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed(effort: Effort, postgres: str, tmp_path: Path) -> None:
     choose = random.Random(effort.seed)
-    store = PostgresSessionStore(postgres, folder=tmp_path, beat=0.05)
+    store = postgres_sessions(postgres, folder=tmp_path, beat=0.05)
     total = 0
     for run in range(effort(25, 300)):
         workflow_id = f"run-{run // 5}"

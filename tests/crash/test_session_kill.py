@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Locked
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 
 if TYPE_CHECKING:
     from tests.conftest import Effort
@@ -41,7 +41,7 @@ def wait_for(out: Path, count: int, writer: subprocess.Popen[bytes]) -> None:
 
 
 def check(folder: Path, out: Path) -> list[str]:
-    store = FileSessionStore(folder)
+    store = file_sessions(folder)
     heard = said(out)
     session = store.load("run")
     newest = max(number for way, number in heard if way == "c")
@@ -51,10 +51,11 @@ def check(folder: Path, out: Path) -> list[str]:
             faults.append(f"the output of {name} is not its own")
     points = {one.name for one in store.checkpoints("run")}
     faults += [f"the recovery point {number} is lost" for way, number in heard if way == "p" and f"p{number}" not in points]
-    for name, state in store.points("run").sessions().items():
+    for name in points:
+        state = store.load_checkpoint("run", name)
         if state.revision != int(name[1:]):
             faults.append(f"the recovery point {name} holds another state")
-    texts = {store.raw_get("run", ref).text().split("raw of ")[1] for ref in store.raw_list("run")}
+    texts = {store.raw_get("run", ref).text().split("raw of ")[1] for ref in store.raw("run").refs()}
     faults += [f"the raw data of {number} is lost" for way, number in heard if way == "r" and str(number) not in texts]
     return faults
 
@@ -80,7 +81,7 @@ def test_a_reader_at_any_moment_finds_a_whole_file(tmp_path: Path, effort: Effor
     out, reads, faults = tmp_path / "said", 0, []
     writer = start(tmp_path / "sessions", effort.seed, out)
     wait_for(out, 1, writer)
-    path, store, last = tmp_path / "sessions" / "run.json", FileSessionStore(tmp_path / "sessions"), 0
+    path, store, last = tmp_path / "sessions" / "run.json", file_sessions(tmp_path / "sessions"), 0
     while len(said(out)) < effort(60, 3000):
         value = json.loads(path.read_bytes())
         if value["revision"] < last:
@@ -99,7 +100,7 @@ def test_two_processes_cannot_run_one_session_and_a_dead_owner_is_taken_over_at_
     out = tmp_path / "said"
     writer = start(tmp_path / "sessions", 7, out)
     wait_for(out, 3, writer)
-    store = FileSessionStore(tmp_path / "sessions")
+    store = file_sessions(tmp_path / "sessions")
     owner = store.owner("run")
     assert owner is not None
     assert (owner.name, owner.pid) == ("writer-7", writer.pid)
@@ -118,8 +119,8 @@ def test_two_processes_cannot_run_one_session_and_a_dead_owner_is_taken_over_at_
 def test_ids_of_many_processes_never_collide(tmp_path: Path) -> None:
     """W2."""
     code = (
-        "import sys, datetime; from holdfast.session.files import FileSessionStore; from holdfast.session.state import Session\n"
-        "s = FileSessionStore(sys.argv[1])\n"
+        "import sys, datetime; from holdfast.session.factory import file_sessions; from holdfast.session.state import Session\n"
+        "s = file_sessions(sys.argv[1])\n"
         "for _ in range(15): i = s.new_session_id('w', datetime.date(2026, 1, 1)); s.create(Session(i)); print(i)"
     )
     found: list[str] = []

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Effort
 
 from holdfast.errors import Locked
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import resume
 
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from holdfast.errors import HoldfastError
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.workflow.launcher import resume, run_workflow
 
 base, command = Path(sys.argv[1]), sys.argv[2]
@@ -37,7 +37,7 @@ def work(request):
     return {"summary": "done", "key_findings": [], "confidence": "high"}
 
 workflow = {"id": "w", "task": "t", "stages": [{"name": n, "agent_type": "x"} for n in "abc"]}
-store = FileSessionStore(base / "sessions")
+store = file_sessions(base / "sessions")
 try:
     if command == "run":
         session = run_workflow(workflow, store=store, agents={"x": work}, config={}, session_id="s1")
@@ -74,7 +74,7 @@ def test_the_second_process_says_who_runs_the_session_and_takes_over_when_it_is_
     first = started(tmp_path, "run")
     wait_for(lambda: "b" in executions(tmp_path), "the second stage runs")
     with pytest.raises(Locked) as caught:
-        resume("s1", store=FileSessionStore(tmp_path / "sessions"), agents={"x": never}, config={})
+        resume("s1", store=file_sessions(tmp_path / "sessions"), agents={"x": never}, config={})
     assert str(first.pid) in str(caught.value.owner)
     os.kill(first.pid, signal.SIGKILL)
     first.communicate(timeout=60)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import resume, run_workflow
@@ -56,7 +56,7 @@ class Worker:
 
 def child(command: str, base: Path, number: str) -> int:
     """What a child does. Its exit code is that of the error, if there is one."""
-    store = FileSessionStore(base / "sessions")
+    store = file_sessions(base / "sessions")
     agents = {"x": Worker(base, number)}
     try:
         session: Session

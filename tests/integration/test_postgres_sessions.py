@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,21 @@ from tests.crash.postgres_server import own_server
 from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
-from holdfast.session.opening import open_sessions
+from holdfast.session.factory import open_sessions, postgres_sessions
+from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.postgres import PostgresSessionStore
+from holdfast.session.postgres_rows import SessionBackend
+from holdfast.session.renderer import render_session
 from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
 from holdfast.testing.failing_disk import FailingDisk, Fault
 
 ID = "research-001"
 
 
 @pytest.fixture
-def store(postgres: str, tmp_path: Path) -> Iterator[PostgresSessionStore]:
-    opened = PostgresSessionStore(postgres, folder=tmp_path / "sessions", path=str(tmp_path / "out" / "{session_id}.json"), beat=0.1)
+def store(postgres: str, tmp_path: Path) -> Iterator[SessionStore]:
+    opened = postgres_sessions(postgres, folder=tmp_path / "sessions", path=str(tmp_path / "out" / "{session_id}.json"), beat=0.1)
     yield opened
     opened.close()
 
@@ -45,27 +49,28 @@ def terminate(dsn: str, backend: int) -> None:
         connection.execute("SELECT pg_terminate_backend(%s, 5000)", [backend])
 
 
-def backend_of(store: PostgresSessionStore) -> int:
-    row = store.database.one("SELECT backend FROM session_owners WHERE id = %s", [ID])
+def backend_of(store: SessionStore) -> int:
+    assert isinstance(store.backend, SessionBackend)
+    row = store.backend.database.one("SELECT backend FROM storage_leases WHERE key = %s", [f"sessions/{ID}"])
     assert row is not None
     return int(row[0])
 
 
-def test_with_a_path_the_file_is_written_after_each_commit(store: PostgresSessionStore, tmp_path: Path) -> None:
+def test_with_a_path_the_file_is_written_after_each_commit(store: SessionStore, tmp_path: Path) -> None:
     file = tmp_path / "out" / f"{ID}.json"
     made = store.create(session())
     assert json.loads(file.read_text())["revision"] == 1
-    store.write_stage_files(ID, 1, "plan", context="# given", output="# written")
     store.checkpoint(made, "start")
-    done = store.commit(replace(made, stage_outputs={"plan": StageOutput("plan", "The heron sings. It is loud.")}), expect=1)
+    markdown = stage_files(1, "plan", context="# given", output="# written")
+    done = store.commit(
+        replace(made, stage_outputs={"plan": StageOutput("plan", "The heron sings. It is loud.")}), expect=1, files=markdown
+    )
     assert json.loads(file.read_text())["stage_outputs"]["plan"]["summary"].startswith("The heron")
     stages = tmp_path / "sessions" / ID / "stages" / "01-plan"
     assert [path.read_text() for path in sorted(stages.iterdir())] == ["# given", "# written"]
-    file.write_text("{}")  # an export: what counts is in the database
-    assert store.load(ID) == done
     store.fork(ID, "copy")
     assert (tmp_path / "sessions" / "copy" / "stages" / "01-plan" / "output.md").read_text() == "# written"
-    store.write_stage_files(ID, 2, "listen", output="The heron sings.\n\nAnd more.")
+    store.commit(done, expect=2, files=stage_files(2, "listen", output="The heron sings.\n\nAnd more."))
     store.forget_text("the heron sings")
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "heron" in path.read_text().lower()]
     store.restore(ID, "start")
@@ -76,17 +81,59 @@ def test_with_a_path_the_file_is_written_after_each_commit(store: PostgresSessio
 
 
 def test_without_a_path_there_are_no_files(postgres: str, tmp_path: Path) -> None:
-    store = PostgresSessionStore(postgres, folder=tmp_path / "sessions")
-    store.create(session())
-    store.write_stage_files(ID, 1, "plan", context="given")
+    store = postgres_sessions(postgres, folder=tmp_path / "sessions")
+    made = store.create(session())
+    store.commit(made, expect=1, point="p", files=stage_files(1, "plan", context="given"))
+    store.fork(ID, "copy")
+    assert store.load("copy").revision == 1
+    assert store.load_checkpoint(ID, "p").revision == 2
+    assert [one.workflow_id for one in store.list()] == ["copy", ID]
+    assert store.file(ID) is None
     store.close()
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_sessions_in_the_tables_of_an_older_version_open_and_go_on(postgres: str, tmp_path: Path) -> None:
+    """O7: documents, recovery points, raw data and Markdown are moved behind the storage seam, once."""
+    import psycopg
+
+    script = (Path(__file__).parents[1] / "fixtures" / "session" / "tables_of_version_1.sql").read_text()
+    old = render_session(session(completed_stages=("plan",), stage_outputs={"plan": StageOutput("plan", "Done.")}, revision=3)).decode()
+    ref = "raw:sha256-" + sha256(b"page").hexdigest()
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast; SET search_path TO holdfast")
+        connection.execute("CREATE TABLE IF NOT EXISTS schemas (component text PRIMARY KEY, number integer NOT NULL)")
+        connection.execute(script)
+        connection.execute("INSERT INTO schemas VALUES ('session', 1)")
+        connection.execute("INSERT INTO sessions (id, revision, updated, document) VALUES (%s, 3, '', %s)", [ID, old])
+        connection.execute(
+            """INSERT INTO session_checkpoints (session, name, at, revision, status, completed, document)
+            VALUES (%s, 'p', 't', 3, 'ready', 1, %s)""",
+            [ID, old],
+        )
+        connection.execute("INSERT INTO session_blobs VALUES (%s, %s)", [ref, b"page"])
+        connection.execute("INSERT INTO session_raw (session, ref, media_type, at) VALUES (%s, %s, 'text/html', 't')", [ID, ref])
+        connection.execute("INSERT INTO session_files VALUES (%s, '01-plan/output.md', 'written')", [ID])
+    store = postgres_sessions(postgres, folder=tmp_path / "sessions", path=str(tmp_path / "{session_id}.json"))
+    found = store.load(ID)
+    assert (found.revision, found.completed_stages) == (3, ("plan",))
+    assert [one.workflow_id for one in store.list()] == [ID]
+    assert store.load_checkpoint(ID, "p").completed_stages == ("plan",)
+    assert store.raw_get(ID, ref).media_type == "text/html"
+    done = store.commit(replace(found, status="running"), expect=3)
+    assert done.revision == 4
+    other = postgres_sessions(postgres, folder=tmp_path / "sessions", path=str(tmp_path / "{session_id}.json"))
+    assert other.load(ID) == done
+    assert [one.name for one in other.checkpoints(ID)] == ["p"]
+    assert (tmp_path / "sessions" / ID / "stages" / "01-plan" / "output.md").read_text() == "written"
+    for one in (store, other):
+        one.close()
 
 
 def test_an_export_that_fails_is_said_and_the_commit_stands(postgres: str, tmp_path: Path) -> None:
     """W15."""
     disk = FailingDisk(REAL)
-    store = PostgresSessionStore(postgres, folder=tmp_path, path=str(tmp_path / "{session_id}.json"), disk=disk)
+    store = postgres_sessions(postgres, folder=tmp_path, path=str(tmp_path / "{session_id}.json"), disk=disk)
     made = store.create(session())
     disk.plan = (Fault("write", 1, errno.ENOSPC, persistent=True),)
     with pytest.raises(DiskFull):
@@ -95,9 +142,9 @@ def test_an_export_that_fails_is_said_and_the_commit_stands(postgres: str, tmp_p
     store.close()
 
 
-def test_a_lock_whose_connection_breaks_is_taken_again_by_its_owner(store: PostgresSessionStore, postgres: str) -> None:
+def test_a_lock_whose_connection_breaks_is_taken_again_by_its_owner(store: SessionStore, postgres: str) -> None:
     made = store.create(session())
-    other = PostgresSessionStore(postgres, beat=0.1)
+    other = postgres_sessions(postgres, beat=0.1)
     with store.hold(ID, owner="first"):
         terminate(postgres, backend_of(store))
         with pytest.raises(Locked, match="first"), other.hold(ID):
@@ -112,15 +159,15 @@ def test_a_lock_whose_connection_breaks_is_taken_again_by_its_owner(store: Postg
     other.close()
 
 
-def test_one_who_lost_the_session_to_another_cannot_commit(store: PostgresSessionStore, postgres: str) -> None:
+def test_one_who_lost_the_session_to_another_cannot_commit(store: SessionStore, postgres: str) -> None:
     made = store.create(session())
-    other = PostgresSessionStore(postgres, beat=0.1)
+    other = postgres_sessions(postgres, beat=0.1)
     import psycopg
 
-    slow = PostgresSessionStore(postgres, beat=60)
+    slow = postgres_sessions(postgres, beat=60)
     with slow.hold(ID, owner="sleeper"):
         with psycopg.connect(postgres, autocommit=True) as connection:  # as if it had been on another machine that went to sleep
-            connection.execute("UPDATE holdfast.session_owners SET host = 'elsewhere', heartbeat = now() - interval '1 day'")
+            connection.execute("UPDATE holdfast.storage_leases SET host = 'elsewhere', heartbeat = now() - interval '1 day'")
         terminate(postgres, backend_of(slow))
         with other.hold(ID, owner="second") as held:
             assert held.taken_over is not None
@@ -136,7 +183,7 @@ def test_one_who_lost_the_session_to_another_cannot_commit(store: PostgresSessio
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_dead_owner_is_taken_over_at_once(store: PostgresSessionStore) -> None:
+def test_a_dead_owner_is_taken_over_at_once(store: SessionStore) -> None:
     store.create(session())
     store.close()
     reader, writer = os.pipe()
@@ -165,11 +212,12 @@ def test_a_dead_owner_is_taken_over_at_once(store: PostgresSessionStore) -> None
 def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path: Path) -> None:
     """The server forgets all locks; another machine, which cannot see the process, has to wait until the owner had time to come back."""
     with own_server(tmp_path / "server") as server:
-        owner = PostgresSessionStore(server.dsn, beat=1.0)
-        other = PostgresSessionStore(server.dsn, beat=1.0)
+        owner = postgres_sessions(server.dsn, beat=1.0)
+        other = postgres_sessions(server.dsn, beat=1.0)
         made = owner.create(session())
         with owner.hold(ID, owner="patient"):
-            owner.database.rows("UPDATE session_owners SET host = 'elsewhere' RETURNING 1")
+            assert isinstance(owner.backend, SessionBackend)
+            owner.backend.database.rows("UPDATE storage_leases SET host = 'elsewhere' RETURNING 1")
             server.kill()
             with pytest.raises(StoreUnavailable):
                 other.load(ID)
@@ -183,7 +231,7 @@ def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path
         other.close()
 
 
-def test_threads_that_commit_at_once_lose_nothing(store: PostgresSessionStore) -> None:
+def test_threads_that_commit_at_once_lose_nothing(store: SessionStore) -> None:
     from holdfast.errors import RevisionConflict
 
     store.create(session())
@@ -215,6 +263,6 @@ def test_the_configuration_opens_it(postgres: str, tmp_path: Path) -> None:
         open_sessions(config_from_values(values, environ=home))
     values["session"]["vector_store"] = {"provider": "pgvector", "connection": postgres}
     store = open_sessions(config_from_values(values, environ=home))
-    assert isinstance(store, PostgresSessionStore)
+    assert isinstance(store.backend, SessionBackend)
     assert store.create(session()).revision == 1
     store.close()

@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.offline.documents import Library
 from holdfast.offline.sources import read_folder
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
 from holdfast.workflow.launcher import run_workflow
 from holdfast.workflow.output_grounding import ground_output
 from holdfast.workflow.workflow_file import load_workflow
@@ -40,10 +41,10 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, FileSessionStore, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, SessionStore, Path]:
     """The example, run once for all tests of this file."""
     folder = tmp_path_factory.mktemp("research")
-    store = FileSessionStore(folder / "sessions")
+    store = file_sessions(folder / "sessions")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         session = run_workflow(load_workflow(EXAMPLE / "workflow.yaml"), store=store, config={}, session_id="example", check=True)
@@ -54,7 +55,7 @@ def _disagreements(session: Session) -> list[list[str]]:
     return [[said["fact"] for said in one["statements"]] for one in session.stage_outputs["synthesize"].data["disagreements"]]
 
 
-def test_the_example_completes_and_answers_every_question(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_the_example_completes_and_answers_every_question(finished: tuple[Session, SessionStore, Path]) -> None:
     session, _, _ = finished
     assert session.status == "completed" and session.completed_stages == ("plan", "research", "synthesize", "report")
     plan, research = session.stage_outputs["plan"], session.stage_outputs["research"]
@@ -63,7 +64,7 @@ def test_the_example_completes_and_answers_every_question(finished: tuple[Sessio
 
 
 def test_at_least_four_fifths_of_the_planted_contradictions_are_found_with_at_most_two_false_alarms(
-    finished: tuple[Session, FileSessionStore, Path],
+    finished: tuple[Session, SessionStore, Path],
 ) -> None:
     told = _disagreements(finished[0])
     found = [name for name, parts in PLANTED.items() if any(all(any(part in fact for fact in facts) for part in parts) for facts in told)]
@@ -74,7 +75,7 @@ def test_at_least_four_fifths_of_the_planted_contradictions_are_found_with_at_mo
     assert len(false_alarms) <= 2, false_alarms
 
 
-def test_every_quoted_sentence_of_the_report_is_in_the_document_that_it_names(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_every_quoted_sentence_of_the_report_is_in_the_document_that_it_names(finished: tuple[Session, SessionStore, Path]) -> None:
     report = finished[0].stage_outputs["report"].data["report"]
     documents = dict(re.findall(r"^(\d+)\. ([\w.-]+),", report.split("## Sources")[1], re.MULTILINE))
     library = Library(read_folder(EXAMPLE / "corpus"))
@@ -89,7 +90,7 @@ def test_every_quoted_sentence_of_the_report_is_in_the_document_that_it_names(fi
     assert {verdict.kind for verdict in verdicts.verdicts} <= {"exact", "normalised"}
 
 
-def test_the_injected_orders_have_no_effect_and_are_no_findings(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_the_injected_orders_have_no_effect_and_are_no_findings(finished: tuple[Session, SessionStore, Path]) -> None:
     session = finished[0]
     corpus = (EXAMPLE / "corpus" / "forum-osprey-small-machines.html").read_text(encoding="utf-8")
     assert "Ignore all previous instructions" in corpus and "900,000" in corpus
@@ -102,7 +103,7 @@ def test_the_injected_orders_have_no_effect_and_are_no_findings(finished: tuple[
     assert session.stage_outputs["research"].data["passed_over"] == {"forum-osprey-small-machines.html": 3}
 
 
-def test_the_outdated_review_is_marked_and_the_newsletter_is_not_cited(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_the_outdated_review_is_marked_and_the_newsletter_is_not_cited(finished: tuple[Session, SessionStore, Path]) -> None:
     report = finished[0].stage_outputs["report"].data["report"]
     old = [line for line in report.splitlines() if line.startswith("- ") and ("Osprey 2.8" in line or "In 2023" in line)]
     assert old and all("from 2023, older than the other sources" in line for line in old)
@@ -111,7 +112,7 @@ def test_the_outdated_review_is_marked_and_the_newsletter_is_not_cited(finished:
         assert "2.8" not in line and "2023" not in line
 
 
-def test_the_requirements_come_first_and_the_figures_are_in_a_table(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_the_requirements_come_first_and_the_figures_are_in_a_table(finished: tuple[Session, SessionStore, Path]) -> None:
     report = finished[0].stage_outputs["report"].data["report"]
     table = {line.split(" | ")[0].strip("| "): line for line in report.splitlines() if line.startswith("| ")}
     assert "185,000 messages per second" in table["throughput"] and "38,000 messages per second" in table["throughput"]
@@ -120,7 +121,7 @@ def test_the_requirements_come_first_and_the_figures_are_in_a_table(finished: tu
     assert "60,000 messages per second" in purpose and "15 ms" in purpose and "power cut" in purpose
 
 
-def test_the_documents_are_kept_as_raw_data_and_the_report_as_a_file(finished: tuple[Session, FileSessionStore, Path]) -> None:
+def test_the_documents_are_kept_as_raw_data_and_the_report_as_a_file(finished: tuple[Session, SessionStore, Path]) -> None:
     session, store, folder = finished
     research = session.stage_outputs["research"]
     for document in research.data["documents"]:

@@ -1,4 +1,4 @@
-"""W16, W1: the runner behaves the same over PostgreSQL, and the file that a path asks for is an export written after each commit."""
+"""W16, W1: the runner behaves the same over PostgreSQL, and the file that a path asks for is written after each commit, and is an input."""
 
 from __future__ import annotations
 

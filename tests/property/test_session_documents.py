@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError, OutputInvalid
 from holdfast.session.differences import differences
-from holdfast.session.forgetting import Scrub
+from holdfast.session.forgetting import scrubbed
+from holdfast.session.log import commit_record, fold
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, output_json, parse_output
-from holdfast.session.reading import decode_session
-from holdfast.session.state import STAGE_STATUSES, STATUSES, Session, SessionError, StageRecord, parse_session, session_json
-from holdfast.session.writing import SessionWriter
+from holdfast.session.parser import decode_session, parse_session
+from holdfast.session.renderer import SessionRenderer, render_session, session_json
+from holdfast.session.state import STAGE_STATUSES, STATUSES, Session, SessionError, StageRecord
+from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
 
 text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=30)
@@ -105,7 +107,7 @@ def sessions(draw: st.DrawFn) -> Session:
 @given(sessions())
 @settings(max_examples=150, deadline=None)
 def test_a_session_comes_back_from_its_bytes_as_it_was(session: Session) -> None:
-    data = SessionWriter().encode(session)
+    data = render_session(session)
     assert decode_session(data, "x.json") == session
     assert data.decode() == json.dumps(session_json(session), indent=2, ensure_ascii=False) + "\n"
     assert decode_session(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"), "x.json") == session
@@ -113,11 +115,11 @@ def test_a_session_comes_back_from_its_bytes_as_it_was(session: Session) -> None
 
 @given(sessions(), sessions())
 @settings(max_examples=60, deadline=None)
-def test_a_writer_that_wrote_another_state_before_writes_the_same_bytes(one: Session, two: Session) -> None:
-    writer = SessionWriter()
+def test_a_renderer_that_wrote_another_state_before_writes_the_same_bytes(one: Session, two: Session) -> None:
+    renderer = SessionRenderer()
     mixed = replace(two, stage_outputs={**one.stage_outputs, **two.stage_outputs}, stages=one.stages, extra={})
     for session in (one, mixed, two, one):
-        assert writer.encode(session) == SessionWriter().encode(session)
+        assert renderer.encode(renderer.document(session)) == render_session(session)
     assert differences(one, one) == []
     assert bool(differences(one, mixed)) == (
         session_json(replace(one, revision=0, updated_at="")) != session_json(replace(mixed, revision=0, updated_at=""))
@@ -156,7 +158,7 @@ def test_any_document_is_a_session_or_an_error_of_ours(value: dict[str, Any], ve
 @given(sessions(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_file_that_is_cut_or_hit_is_never_taken_for_another_kind_of_error(session: Session, data: st.DataObject) -> None:
-    whole = bytearray(SessionWriter().encode(session))
+    whole = bytearray(render_session(session))
     at = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
         del whole[at:]
@@ -174,10 +176,27 @@ def test_what_is_forgotten_is_gone_and_a_session_remains(session: Session, needl
     marked = replace(
         session, task=f"First. {needle}. Last.", memory_snapshots=({"stage": "s", "summary": needle},), extra={"note": [needle]}
     )
-    scrub = Scrub(needle)
-    after = scrub.session(marked)
-    if Scrub(needle).in_text("[forgotten]"):
+    wanted = Needle(needle)
+    after, count = scrubbed(marked, wanted)
+    if wanted.in_text("[forgotten]"):
         return  # what is asked for stands in the mark itself
-    assert not Scrub(needle).in_value([after.task, *after.memory_snapshots[0].values(), dict(after.extra)])
+    assert not wanted.in_value([after.task, *after.memory_snapshots[0].values(), dict(after.extra)])
     assert parse_session(session_json(after)) == after
-    assert scrub.count
+    assert count
+
+
+@given(sessions(), sessions())
+@settings(max_examples=40, deadline=None)
+def test_the_changes_between_two_states_make_one_of_the_other(one: Session, two: Session) -> None:
+    """W2, W5: whatever changed, a record of the log holds it, and folding gives it back, in the order of the file."""
+    old, new = session_json(one), session_json(replace(two, workflow_id=one.workflow_id))
+    records = [commit_record({}, old), commit_record(old, new)]
+    kept = json.loads(json.dumps(records))
+    folded = fold([kept[0], {**kept[1], "after": old["revision"]}])
+    assert folded.problem is None
+    assert json.dumps(parse_back(folded.document)) == json.dumps(parse_back(new))
+    assert commit_record(new, new)["changes"] == []
+
+
+def parse_back(document: dict[str, Any]) -> dict[str, Any]:
+    return session_json(parse_session(document))

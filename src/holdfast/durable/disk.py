@@ -215,8 +215,13 @@ class RealDisk:
             return self._note(os.open(path, _NEW, mode), path)
 
     def open(self, path: str) -> int:
-        with faults(path, "open"):
-            return self._note(os.open(path, _READ), path)
+        try:
+            with faults(path, "open"):
+                return self._note(os.open(path, _READ), path)
+        except StorageError as error:
+            if isinstance(error.__cause__, NotADirectoryError):  # below a file there is nothing
+                raise FileNotFoundError(path) from error
+            raise
 
     def open_log(self, path: str, mode: int = 0o600) -> int:
         with faults(path, "open for writing"):
@@ -410,6 +415,10 @@ def open_in(disk: Disk, folder: str, opening: Callable[[], int], *, durable: boo
     try:
         return opening()
     except FileNotFoundError:
+        if not durable:
+            with suppress(FileNotFoundError):  # most often the folder is new, and those above it are as they were
+                make_folders(disk, folder, durable=False)
+                return opening()
         disk.settled.clear()
         make_folders(disk, folder, durable=durable)
         return opening()

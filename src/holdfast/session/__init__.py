@@ -1,5 +1,5 @@
-"""Session state, the contract of a stage's output, and the stores that keep both.
+"""Session state, the contract of a stage's output, and the store that keeps both.
 
 May import `tokens`, `search`, `extract` and what is below them; never `context`, `memory` or `knowledge`.
-Start with `store.py`, the promises; then `state.py` and `output.py`, the values; then `files.py`, the store that is the default.
+Start with `store.py`, the promises; then `log.py`, how a session is kept, and `edits.py`, what a person changed by hand.
 """

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.session.renderer import session_json
 from holdfast.session.state import Session
-from holdfast.session.writing import written
 
 _COUNTED = ("revision", "updated_at", "schema_version")  # always different, and nobody's question
 
@@ -24,7 +24,7 @@ class Difference:
 
 def differences(before: Session, after: Session) -> list[Difference]:
     """Every difference in the order of the file; a member that is wholly new or gone is one difference."""
-    old, new = ({name: member for name, member in written(one).items() if name not in _COUNTED} for one in (before, after))
+    old, new = ({name: member for name, member in session_json(one).items() if name not in _COUNTED} for one in (before, after))
     return list(_compared(old, new, ""))
 
 

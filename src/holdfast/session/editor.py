@@ -12,18 +12,13 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import Damaged, HoldfastError, InputError, StorageError
-from holdfast.session.holding import locked_by
-from holdfast.session.mending import check_outputs, fixed
-from holdfast.session.reading import decode_session
+from holdfast.errors import Damaged, HoldfastError, InputError, OutputInvalid, RevisionConflict
+from holdfast.session.edits import check_outputs, fixed
+from holdfast.session.parser import decode_session
 from holdfast.session.state import Session
-from holdfast.session.writing import SessionWriter
-
-if TYPE_CHECKING:
-    from holdfast.session.store import SessionStore
+from holdfast.session.store import SessionStore, locked_by
 
 
 def fix_output(store: SessionStore, id: str, stage: str, text: str, *, clock: Clock | None = None) -> Session:
@@ -59,15 +54,12 @@ def edit_session(store: SessionStore, id: str) -> Session | None:
 
 
 def _original(store: SessionStore, id: str) -> tuple[Session | None, bytes]:
-    """What is edited. A session that cannot be read is edited as the text that it is, where the store has one."""
-    document = getattr(store, "document", None)
+    """What is edited. A session that cannot be read is edited as the text that it is."""
     try:
         session = store.load(id)
-    except Damaged:
-        if document is None:
-            raise
-        return None, document(id)
-    return session, document(id) if document is not None else SessionWriter().encode(session)
+    except (Damaged, OutputInvalid, RevisionConflict):
+        return None, store.document(id)
+    return session, store.document(id)
 
 
 def _commit(store: SessionStore, id: str, session: Session | None, original: bytes, edited: bytes) -> Session:
@@ -80,11 +72,7 @@ def _commit(store: SessionStore, id: str, session: Session | None, original: byt
     with store.hold(id, owner="edit"):
         if session is not None:
             return store.commit(replace(wanted, mark=session.mark), expect=session.revision)
-        put = getattr(store, "put_document", None)
-        if put is None:
-            raise StorageError(f"the session {id!r} cannot be replaced in this store.")
-        done: Session = put(wanted, instead_of=original)
-        return done
+        return store.put_document(wanted, instead_of=original)
 
 
 def _run_editor(path: Path) -> None:

@@ -26,6 +26,15 @@ def check_session_id(workflow_id: object) -> str:
     return workflow_id
 
 
+def is_session_id(name: str) -> bool:
+    """Whether a session may have this id."""
+    try:
+        check_session_id(name)
+    except InputError:
+        return False
+    return True
+
+
 def check_checkpoint_name(name: object) -> str:
     """The name, or an InputError that says what is allowed."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
@@ -52,6 +61,18 @@ def stage_folder(number: int, stage: str) -> str:
     '03-web-research-..-x'
     """
     return f"{number:02d}-{_STRANGE.sub('-', stage)[:100]}"
+
+
+def stage_files(number: int, stage: str, *, context: str | None = None, output: str | None = None) -> dict[str, str]:
+    """What a stage was given and what it wrote, by the names of their files below `stages/` (W7)."""
+    given = {"context": context, "output": output}
+    folder = stage_folder(number, stage)
+    return {f"{folder}/{name}.md": _storable(text) for name, text in given.items() if text is not None}
+
+
+def _storable(text: str) -> str:
+    """A text as every store can keep it: no NUL, no half of a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def near(name: str, others: Iterable[str]) -> str:

@@ -10,10 +10,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.errors import OutputInvalid
-from holdfast.session.schemas import data_problems, embedded
+from holdfast.session.output_schemas import data_problems, embedded
+from holdfast.session.redacting import clean_text
+from holdfast.validation import Problem, kind_of, problems_of, shown
 
 Confidence = Literal["high", "medium", "low"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
@@ -21,7 +25,6 @@ CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _FINDING = ("fact", "source", "grounded")
 _FIELDS = ("stage_name", "summary", "key_findings", "confidence", "next_stage_recommendations", "raw_data_refs", "data", "legacy")
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-_SHOWN = 60
 
 _TEXT = {"type": "string", "minLength": 1}
 OUTPUT_SCHEMA: Mapping[str, Any] = {
@@ -91,15 +94,34 @@ def parse_output(value: object, *, stage: str, schema: Mapping[str, Any] | None 
         if trouble is not None:
             raise _invalid(stage, [trouble], value)
     if not isinstance(given, Mapping):
-        raise _invalid(stage, [f"the output: must be an object, not {_kind(given)}"], value)
-    reading = _Reading(given)
-    output = reading.output(stage)
-    problems = reading.problems
-    if schema is not None and not output.legacy:
-        problems += data_problems(output.data, schema, stage=stage, missing=given.get("data") is None)
-    if problems:
-        raise _invalid(stage, problems, value)
+        raise _invalid(stage, [f"the output: must be an object, not {kind_of(given)}"], value)
+    problems: list[Problem] = []
+    output: StageOutput | None = None
+    try:
+        output = read_output(given, stage)
+    except ValidationError as error:
+        problems = problems_of(error)
+    if schema is not None and given.get("legacy") is not True:
+        problems += data_problems(given.get("data"), schema, stage=stage, missing=given.get("data") is None)
+    if output is None or problems:
+        raise _invalid(stage, [str(problem) for problem in problems], value)
     return output
+
+
+def read_output(value: Mapping[Any, Any], stage: str) -> StageOutput:
+    """The output in a mapping. ValidationError, with every problem, if it does not fit the contract."""
+    model = _OutputModel.model_validate({str(name): member for name, member in value.items()}, context={"stage": stage})
+    return StageOutput(
+        stage,
+        model.summary,
+        tuple(Finding(one.fact, one.source, one.grounded, dict(one.model_extra or {})) for one in model.key_findings),
+        model.confidence,
+        tuple(model.next_stage_recommendations),
+        tuple(model.raw_data_refs),
+        model.data,
+        model.legacy,
+        dict(model.model_extra or {}),
+    )
 
 
 def legacy_output(stage: str, value: Any, summary: str | None = None) -> StageOutput:
@@ -148,88 +170,55 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
     return {**value, **{name: member for name, member in finding.extra.items() if name not in _FINDING}}
 
 
-class _Reading:
-    """Reads the members of one output and collects what is wrong with them."""
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
 
-    def __init__(self, value: Mapping[str, Any]) -> None:
-        self.value = value
-        self.problems: list[str] = []
 
-    def output(self, stage: str) -> StageOutput:
-        name = self._text("stage_name")
-        if name and name != stage:
-            self.problems.append(f"stage_name: is {_shown(name)}, but this is the stage {stage!r}")
-        legacy = self.value.get("legacy", False)
-        if not isinstance(legacy, bool):
-            self.problems.append(f"legacy: must be true or false, not {_kind(legacy)}")
-        return StageOutput(
-            stage,
-            self._text("summary"),
-            self._findings(),
-            self._confidence(),
-            self._texts("next_stage_recommendations"),
-            self._texts("raw_data_refs"),
-            self.value.get("data"),
-            legacy is True,
-            {str(key): member for key, member in self.value.items() if key not in _FIELDS},
-        )
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
-    def _text(self, name: str) -> str:
-        return self._check_text(self.value, name, name)
 
-    def _check_text(self, holder: Mapping[str, Any], name: str, place: str) -> str:
-        found = holder.get(name)
-        if found is None:
-            self.problems.append(f"{place}: is missing")
-        elif not isinstance(found, str):
-            self.problems.append(f"{place}: must be text, not {_kind(found)}")
-        elif not found.strip():
-            self.problems.append(f"{place}: is empty")
-        else:
-            return found
-        return ""
+def _finding(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be an object with fact and source, not {kind_of(value)}")  # noqa: TRY004 - pydantic collects ValueErrors
+    return {str(name): member for name, member in value.items()}
 
-    def _confidence(self) -> Confidence:
-        found = self.value.get("confidence")
-        for known in CONFIDENCES:
-            if found == known:
-                return known
-        wanted = "must be high, medium or low"
-        self.problems.append("confidence: is missing; " + wanted if found is None else f"confidence: {wanted}, not {_shown(found)}")
-        return "low"
 
-    def _findings(self) -> tuple[Finding, ...]:
-        if "key_findings" not in self.value:
-            self.problems.append("key_findings: is missing; a list, which may be empty")
-        found = []
-        for index, member in enumerate(self._list("key_findings")):
-            place = f"key_findings[{index}]"
-            if not isinstance(member, Mapping):
-                self.problems.append(f"{place}: must be an object with fact and source, not {_kind(member)}")
-                continue
-            fact, source = (self._check_text(member, name, f"{place}.{name}") for name in ("fact", "source"))
-            verdict = member.get("grounded")
-            if verdict is not None and not isinstance(verdict, bool):
-                self.problems.append(f"{place}.grounded: must be true, false or left out, not {_kind(verdict)}")
-                verdict = None
-            found.append(Finding(fact, source, verdict, {str(k): v for k, v in member.items() if k not in _FINDING}))
-        return tuple(found)
+_Text = Annotated[str, AfterValidator(_filled)]
+_Texts = Annotated[list[_Text], BeforeValidator(_listed)]
 
-    def _texts(self, name: str) -> tuple[str, ...]:
-        found = []
-        for index, member in enumerate(self._list(name)):
-            if isinstance(member, str) and member.strip():
-                found.append(member)
-            else:
-                self.problems.append(f"{name}[{index}]: must be text, not {_kind(member)}")
-        return tuple(found)
 
-    def _list(self, name: str) -> Sequence[Any]:
-        found = self.value.get(name, ())
-        if isinstance(found, (list, tuple)):
-            return found
-        self.problems.append(f"{name}: must be a list, not {_kind(found)}")
-        return ()
+class _FindingModel(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    fact: _Text
+    source: _Text
+    grounded: bool | None = None
+
+
+class _OutputModel(BaseModel):
+    """A stage's output as it comes in, from an agent or from a file."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    stage_name: _Text
+    summary: _Text
+    key_findings: Annotated[list[Annotated[_FindingModel, BeforeValidator(_finding)]], BeforeValidator(_listed)]
+    confidence: Confidence
+    next_stage_recommendations: _Texts = []
+    raw_data_refs: _Texts = []
+    data: Any = None
+    legacy: bool = False
+
+    @field_validator("stage_name")
+    @classmethod
+    def _is_this_stage(cls, name: str, info: ValidationInfo) -> str:
+        stage = (info.context or {}).get("stage", name)
+        if name != stage:
+            raise ValueError(f"is {shown(name)}, but this is the stage {stage!r}")
+        return name
 
 
 def _from_text(text: str) -> tuple[Any, str | None]:
@@ -246,8 +235,6 @@ def _from_text(text: str) -> tuple[Any, str | None]:
 
 
 def _invalid(stage: str, problems: list[str], raw: object) -> OutputInvalid:
-    from holdfast.session.secrecy import clean_text
-
     clean = [clean_text(problem) for problem in problems]
     some = "; ".join(clean[:3]) + (f"; and {len(clean) - 3} more" if len(clean) > 3 else "")
     return OutputInvalid(
@@ -257,13 +244,3 @@ def _invalid(stage: str, problems: list[str], raw: object) -> OutputInvalid:
         stage=stage,
         hint="It needs stage_name, summary, key_findings [{fact, source}] and confidence.",
     )
-
-
-def _kind(value: object) -> str:
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
-    return next((word for kind, word in kinds.items() if type(value) is kind), f"{type(value).__name__} {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."

@@ -1,13 +1,13 @@
-"""The state of a session, as a value: what a person wants to know of a run, and what a resumed one needs (W2).
+"""The state of a session, as values: what a person wants to know of a run, and what a resumed one needs (W2).
 
-`parse_session` reads the file's JSON, also of older versions and of the reference, and `session_json` writes it. What Holdfast does not
-know is kept, at every level, and written again.
+`parser.py` reads these from JSON, also of older versions and of the reference; `renderer.py` writes them. What Holdfast does not know is
+kept, at every level, and written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from holdfast.session.output import StageOutput
@@ -20,6 +20,18 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 StageStatus = Literal["pending", "running", "completed", "failed", "skipped", "waiting", "rejected"]
 STAGE_STATUSES: tuple[StageStatus, ...] = get_args(StageStatus)
+
+SESSION_FIELDS = (
+    *("workflow_id", "task", "topic_tag", "status", "current_stage", "next_stage", "completed_stages", "error"),
+    *("created_at", "updated_at", "stage_outputs", "memory_snapshots", "stages", "retrieved", "usage", "lineage"),
+    *("workflow", "workflow_hash", "configuration", "revision", "schema_version"),
+)
+"""In the order in which they are written."""
+RECORD_FIELDS = (
+    *("status", "attempts", "repairs", "started_at", "ended_at", "seconds", "tokens", "cost", "model"),
+    *("evicted", "provisional", "added_by", "errors"),
+)
+ERROR_FIELDS = ("stage", "kind", "message", "problems", "raw_output", "at", "hint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,8 @@ class SessionError:
 class Session:
     """One run of a workflow, whole. Changed copies come from `dataclasses.replace`; nothing inside is ever changed in place.
 
-    `workflow_id` is the id of the session, under the name that the reference gave it. `revision` counts the commits, and
-    `mark` is the fingerprint of the bytes that this value was read from or written as: a store compares both.
+    `workflow_id` is the id of the session, under the name that the reference gave it. `revision` counts the commits. `mark` is None,
+    or the fingerprint of the file that a person edited and this value was read from: a commit of it takes the edit over.
     """
 
     workflow_id: str
@@ -105,18 +117,80 @@ class Session:
         return tuple(dict.fromkeys([*names, *([self.current_stage] if self.current_stage and not named else [])]))
 
 
-def parse_session(value: object, path: str | None = None) -> Session:
-    """The session in a decoded JSON value: of any version up to ours, or in the reference's form.
+@dataclass(frozen=True, slots=True)
+class SessionBrief:
+    """A line of a list of sessions. A damaged one has a `problem` and what could still be read."""
 
-    Damaged, naming every problem with its place, if it is none; StorageError if a newer version wrote it. `path` is for messages.
+    workflow_id: str
+    task: str = ""
+    status: Status | None = None
+    current_stage: str | None = None
+    next_stage: str | None = None
+    completed: int = 0
+    total: int | None = None
+    """How many stages there are; None when the session does not hold its workflow."""
+    created_at: str = ""
+    updated_at: str = ""
+    revision: int = 0
+    error: str | None = None
+    """Why it stands still, in one line."""
+    problem: str | None = None
+    """Why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBrief:
+    """A recovery point in a list."""
+
+    name: str
+    at: str
+    revision: int
+    status: Status
+    current_stage: str | None
+    completed: int
+
+
+def brief_of(session: Session) -> SessionBrief:
+    """The line for a session."""
+    return SessionBrief(
+        workflow_id=session.workflow_id,
+        task=session.task,
+        status=session.status,
+        current_stage=session.current_stage,
+        next_stage=session.next_stage,
+        completed=len(session.completed_stages),
+        total=len(session.stage_names()) if session.workflow.get("stages") else None,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        revision=session.revision,
+        error=" ".join(session.error.message.split())[:300] if session.error is not None else None,
+    )
+
+
+# States that follow from others without a run
+
+
+def restored(then: Session) -> Session:
+    """A kept state as one to go on from: nobody runs it now, whatever it says."""
+    return replace(then, status="ready") if then.status == "running" else then
+
+
+def forked(origin: Session, new_id: str, checkpoint: str | None, at: str) -> Session:
+    """A state as the first one of a new session, which knows where it comes from."""
+    lineage: dict[str, Any] = {"from": origin.workflow_id, "checkpoint": checkpoint, "revision": origin.revision, "at": at}
+    if origin.lineage is not None:
+        lineage["earlier"] = dict(origin.lineage)
+    return replace(restored(origin), workflow_id=new_id, lineage=lineage, created_at=at, updated_at=at, revision=0, mark=None)
+
+
+def spare_name(taken: Iterable[str], stem: str = "before-restore") -> str:
+    """A name that none has: `before-restore-001`.
+
+    >>> spare_name(["before-restore-001"])
+    'before-restore-002'
     """
-    from holdfast.session.reading import read_session
-
-    return read_session(value, path)
-
-
-def session_json(session: Session) -> dict[str, Any]:
-    """The session as it is written, in the order in which a person wants to read it, without secrets (C3)."""
-    from holdfast.session.writing import written
-
-    return written(session)
+    names = set(taken)
+    number = 1
+    while f"{stem}-{number:03d}" in names:
+        number += 1
+    return f"{stem}-{number:03d}"

@@ -1,4 +1,9 @@
-"""The contract of a session store. Its docstrings are the promises, and `tests/contract/test_session_store.py` holds every store to them.
+"""The store of sessions. Its docstrings are the promises, and `tests/contract/test_session_store.py` holds it to them over every backend.
+
+    sessions/ID/log.jsonl            the truth: one record for each commit (see `log.py`)
+    sessions/ID.json                 a view of it that a person can read, and edit: an input at the next load (see `edits.py`)
+    sessions/ID/stages/01-plan/*.md  views as well: what a stage was given, and what it wrote
+    sessions/ID/raw/                 raw data by its hash
 
 A session is a value: `load`, make a changed copy, `commit` it with the revision that it came from. Who runs a session holds it
 meanwhile (`hold`), so that two processes never run one session at once; committing does not need that, only the right revision.
@@ -7,196 +12,316 @@ meanwhile (`hold`), so that two processes never run one session at once; committ
 from __future__ import annotations
 
 import builtins
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace as changed
 from datetime import date
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from holdfast.session.state import Session, Status
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.errors import HoldfastError, InputError, Locked, RevisionConflict, StorageError
+from holdfast.session.edits import Edit
+from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
+from holdfast.session.names import check_checkpoint_name, check_session_id, id_stem, is_session_id, near, no_session
+from holdfast.session.parser import parse_session
+from holdfast.session.raw_data import RawData, RawStore
+from holdfast.session.renderer import render_session, session_json
+from holdfast.session.state import CheckpointBrief, Session, SessionBrief, forked, restored, spare_name
+from holdfast.session.stored import ReadAgain, StoredSession, clean_brief
+from holdfast.session.views import Views
+from holdfast.storage.backend import ABSENT, Backend, Delete, Holder, Lease, Put
 
+if TYPE_CHECKING:
+    from holdfast.session.forgetting import Touched
 
-@dataclass(frozen=True, slots=True)
-class SessionBrief:
-    """A line of a list of sessions. A damaged one has a `problem` and what could still be read."""
-
-    workflow_id: str
-    task: str = ""
-    status: Status | None = None
-    current_stage: str | None = None
-    next_stage: str | None = None
-    completed: int = 0
-    total: int | None = None
-    """How many stages there are; None when the file does not hold the workflow."""
-    created_at: str = ""
-    updated_at: str = ""
-    revision: int = 0
-    error: str | None = None
-    """Why it stands still, in one line."""
-    problem: str | None = None
-    """Why it cannot be read."""
+_KEPT = 32  # sessions whose newest state is kept in memory
+_TRIES = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who runs a session: a name, the machine, the process, since when, and the last sign of life."""
+class SessionStore:
+    """Keeps sessions in a backend. Safe for many threads and processes.
 
-    name: str
-    host: str
-    pid: int
-    since: str
-    heartbeat: str
-
-    def __str__(self) -> str:
-        return f"{self.name} (process {self.pid} on {self.host}, since {self.since}, last sign of life {self.heartbeat})"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The right to run a session, inside the `with`. `taken_over` is the owner that died without giving it back, if there was one."""
-
-    workflow_id: str
-    owner: Owner
-    taken_over: Owner | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointBrief:
-    """A recovery point in a list."""
-
-    name: str
-    at: str
-    revision: int
-    status: Status
-    current_stage: str | None
-    completed: int
-
-
-@dataclass(frozen=True, slots=True)
-class RawData:
-    """Bytes that a stage stored, with what they are and where they came from. `ref` is the whole reference."""
-
-    ref: str
-    data: bytes
-    media_type: str
-    source: str | None
-    at: str
-
-    def text(self) -> str:
-        """The bytes as text; what is not UTF-8 shows as a replacement character."""
-        return self.data.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """A place that forgetting a text reached. `done` is False where it could not be taken out, and `why` says the reason."""
-
-    session: str
-    kind: Literal["session", "checkpoint", "raw data", "stage file", "leftover"]
-    place: str
-    count: int = 1
-    done: bool = True
-    why: str = ""
-
-
-class SessionStore(Protocol):
-    """Keeps sessions. Safe for many threads and processes.
-
-    Every method that takes an id raises InputError for one that no session may have, and, where it needs an existing session, for
-    one that is not there, naming near ones. Whatever fails on the medium is a StorageError at that moment (W15): DiskFull,
-    NotWritable, SyncFailed, StoreUnavailable; then the old state stands.
+    `views` says where their files are; without it there are none. Every method that takes an id raises InputError for one that no session
+    may have, and, where it needs an existing session, for one that is not there, naming near ones. Whatever fails on the medium is a
+    StorageError at that moment (W15): DiskFull, NotWritable, SyncFailed, StoreUnavailable; then the old state stands, unless only a view
+    could not be written: then the new one does.
     """
 
-    def create(self, session: Session) -> Session:
+    def __init__(self, backend: Backend, *, views: Views | None = None, prefix: str = "sessions", clock: Clock | None = None) -> None:
+        self.backend = backend
+        self.views = views
+        self.prefix = prefix
+        self.clock = clock or SystemClock()
+        self._guard = threading.RLock()
+        self._known: OrderedDict[str, StoredSession] = OrderedDict()
+        self._leases: dict[str, Lease] = {}
+
+    def close(self) -> None:
+        """Give back connections and threads. Harmless when called twice."""
+        self.backend.close()
+        if self.views is not None:
+            self.views.backend.close()
+
+    # One session
+
+    def create(self, session: Session, *, files: Mapping[str, str] | None = None) -> Session:
         """Keep a new session, durably, and return it as revision 1. InputError if the id exists."""
+        if self._exists(session.workflow_id):
+            raise _exists_already(session.workflow_id)
+        now = self.now()
+        first = changed(session, revision=1, created_at=session.created_at or now, updated_at=now, mark=None)
+        known = self._stored(session.workflow_id)
+        with known.guard:
+            known.refresh()
+            try:
+                return known.append(first, files=files)
+            except ReadAgain:
+                raise _exists_already(session.workflow_id) from None
 
     def load(self, workflow_id: str) -> Session:
-        """The session as it is now, also when a person edited it.
+        """The session as it is now, also when a person edited its file. A file that is missing, torn or older is written again.
 
-        Damaged, with line and column or the place in the document, when it cannot be read: nothing is overwritten then.
+        Damaged, with line and column or the place in the document, or OutputInvalid, when an edit does not fit: nothing is overwritten.
         """
+        with self.current(workflow_id) as known:
+            edit = known.compare(mend=True)
+            return edit.session if edit is not None else known.session
 
-    def commit(self, session: Session, *, expect: int) -> Session:
+    def commit(self, session: Session, *, expect: int, point: str | None = None, files: Mapping[str, str] | None = None) -> Session:
         """Write durably, then return it with revision `expect + 1` and the time: what was returned survives a power cut.
 
-        RevisionConflict if somebody else wrote first, or edited what `session` was read from; nothing is written then. Never leaves a
-        mix of old and new: a reader at any moment finds one of the two.
+        RevisionConflict if somebody else wrote first, or edited the file that `session` was not read from; nothing is written then. Never
+        leaves a mix of old and new: a reader at any moment finds one of the two. With `point` the state is a recovery point of that name
+        as well; `files` are the Markdown of stages by their names (see `names.stage_files`). One record and one sync for all of it (W5).
         """
+        known = self._stored(session.workflow_id)
+        if point is not None:
+            check_checkpoint_name(point)
+        if session.workflow_id in self._leases:
+            self._leases[session.workflow_id].check()
+        with known.guard:
+            looked = not (known.is_current and known.folded.revision == expect and session.mark is None)
+            for _ in range(_TRIES):
+                edit = None
+                if looked:
+                    self._refreshed(known)
+                    edit = self._expected(known, session, expect)
+                new = changed(session, revision=expect + 1, updated_at=self.now())
+                with suppress(ReadAgain):
+                    return known.append(new, edit=edit, point=point, files=files)
+                looked = True  # the writing itself notices that somebody else wrote or edited; only then is it looked at who
+        raise RevisionConflict(f"{self.where(session.workflow_id)} is being written all the time.", expected=expect)
 
     def list(self) -> builtins.list[SessionBrief]:
         """All sessions, newest first. A damaged one is listed with its problem."""
+        found = [brief for workflow_id in self.ids() if (brief := self._brief(workflow_id)) is not None]
+        return sorted(found, key=lambda brief: (brief.updated_at, brief.workflow_id), reverse=True)
 
     def new_session_id(self, workflow_id: str, day: date) -> str:
         """An id `{workflow_id}-{date}-{nnn}` that nobody has and nobody else is given, also not in another process (W2)."""
+        stem = f"{id_stem(workflow_id)}-{day.isoformat()}-"
+        taken = {name.removeprefix(stem) for name in self.ids() if name.startswith(stem)}
+        number = max((int(rest) for rest in taken if rest.isdecimal() and len(rest) < 9), default=0)
+        while True:
+            number += 1
+            found = f"{stem}{number:03d}"
+            with suppress(RevisionConflict):
+                self.backend.write(Put(self._key(found, "claim"), self.now().encode(), expect=ABSENT))
+                return found
 
-    def hold(self, workflow_id: str, *, owner: str | None = None) -> AbstractContextManager[Held]:
+    def document(self, workflow_id: str) -> bytes:
+        """The bytes of the readable file, whatever they are: for a person who wants to mend them."""
+        with self.current(workflow_id) as known:
+            stored = self.views.get(workflow_id) if self.views is not None else None
+            return stored.data if stored is not None else render_session(known.session)
+
+    def put_document(self, session: Session, *, instead_of: bytes) -> Session:
+        """Put a session in place of what could not be read. RevisionConflict if the readable file no longer holds `instead_of`."""
+        place = self.where(session.workflow_id)
+        with self.current(session.workflow_id) as known:
+            with suppress(HoldfastError):  # that it does not fit is why we are here
+                known.compare()
+            stored = self.views.get(session.workflow_id) if self.views is not None else None
+            if stored is not None and stored.data != instead_of:
+                raise RevisionConflict(f"{place} was changed meanwhile.", path=place)
+            revision = max(known.folded.revision, session.revision) + 1
+            try:
+                return known.append(changed(session, revision=revision, updated_at=self.now()), why="edited by hand")
+            except ReadAgain:
+                raise RevisionConflict(f"{place} was changed meanwhile.", path=place) from None
+
+    # Where it is
+
+    def where(self, workflow_id: str) -> str:
+        """What to call a session's place in a message."""
+        return self.views.where(workflow_id) if self.views is not None else self.backend.where(self._key(workflow_id, "log.jsonl"))
+
+    def file(self, workflow_id: str) -> Path | None:
+        """The file in which a person can read a session; None when it is in a database, or in memory, alone."""
+        found = self.where(workflow_id) if self.views is not None else ""
+        return Path(found) if found.startswith("/") else None
+
+    def folder(self, workflow_id: str) -> Path | None:
+        """The folder for files that belong to a session; None where there is none."""
+        found = self.views.backend.where(self._key(workflow_id, "files")) if self.views is not None else ""
+        return Path(found) if found.startswith("/") else None
+
+    # Who runs it
+
+    @contextmanager
+    def hold(self, workflow_id: str, *, owner: str | None = None) -> Iterator[Lease]:
         """The right to run this session, inside the `with`. Locked, naming the owner, while a live one has it.
 
         An owner that died is taken over at once; one that lives never is. Not reentrant. `owner` is a name to show; by default that of
         this process. The session need not exist yet.
         """
+        key = f"{self.prefix}/{check_session_id(workflow_id)}"
+        with ExitStack() as stack:
+            try:
+                lease = stack.enter_context(self.backend.lease(key, holder=owner))
+            except Locked as error:
+                raise locked_by(workflow_id, error.path, error.owner) from error
+            self._leases[workflow_id] = lease
+            stack.callback(self._leases.pop, workflow_id, None)
+            yield lease
 
-    def owner(self, workflow_id: str) -> Owner | None:
+    def owner(self, workflow_id: str) -> Holder | None:
         """Who holds it now. None if nobody does, or if the owner died."""
+        return self.backend.holder(f"{self.prefix}/{check_session_id(workflow_id)}")
 
     def request_cancel(self, workflow_id: str) -> None:
         """Ask whoever runs it to stop. Stays until `clear_cancel`."""
+        self._need(workflow_id)
+        self.backend.write(Put(self._key(workflow_id, "cancel"), f"{self.now()}\n".encode()))
 
     def cancel_requested(self, workflow_id: str) -> bool:
         """Whether somebody asked. Cheap enough to be asked several times a second."""
+        return self.backend.mark(self._key(workflow_id, "cancel")) is not None
 
     def clear_cancel(self, workflow_id: str) -> None:
         """Forget the request. Harmless when there is none."""
+        if self.cancel_requested(workflow_id):
+            self.backend.write(Delete(self._key(workflow_id, "cancel")))
+
+    # Recovery points
 
     def checkpoint(self, session: Session, name: str) -> None:
         """Keep this state as a recovery point of that name, durably. One of the same name is replaced.
 
         Names have 1 to 128 ASCII letters, digits, dots, hyphens and underscores.
         """
+        check_checkpoint_name(name)
+        for _ in range(_TRIES):
+            with self.current(session.workflow_id) as known, suppress(ReadAgain):
+                state = session_json(changed(session, mark=None))
+                known.write([point_record(known.folded.document, state, name, self.now())])
+                return
 
     def checkpoints(self, workflow_id: str) -> builtins.list[CheckpointBrief]:
         """The recovery points, oldest first."""
+        with self.current(workflow_id) as known:
+            return [_point_brief(name, at, document) for name, (at, document) in points_of(known.records()).items()]
 
     def load_checkpoint(self, workflow_id: str, name: str) -> Session:
         """The session as it was then. InputError, naming the ones there are, if there is none of this name."""
+        check_checkpoint_name(name)
+        with self.current(workflow_id) as known:
+            found = points_of(known.records())
+        if name not in found:
+            raise InputError(f"there is no recovery point {name!r}.", hint=near(name, reversed(found)))
+        return parse_session(found[name][1], f"the recovery point {name!r} of {workflow_id!r}")
 
     def prune_checkpoints(self, workflow_id: str, *, keep: int) -> int:
-        """Remove all recovery points but the newest `keep`, and say how many went."""
+        """Remove all recovery points but the newest `keep`, and say how many went. What only they needed leaves the log."""
+        for _ in range(_TRIES):
+            with self.current(workflow_id) as known, suppress(ReadAgain):
+                records = known.records()
+                points = [*points_of(records).items()]
+                kept = points[max(len(points) - max(keep, 0), 0) :]
+                if len(kept) < len(points):
+                    self.keep_view(known)
+                    known.rewrite(compacted(dict(kept), known.folded.document, texts_of(records)))
+                return len(points) - len(kept)
+        return 0
+
+    def keep_view(self, known: StoredSession) -> None:
+        """Sync the file before the log loses the states that older renderings could be told by; an edit stays as it is."""
+        with suppress(HoldfastError):
+            if known.compare() is None:
+                known.put_view(durable=True)
 
     def restore(self, workflow_id: str, name: str) -> Session:
         """Make the recovery point the current state, as a new revision, and return it.
 
-        What was current is kept first as the recovery point `before-restore-NNN`; a current state that cannot be read is set aside as
-        it is. Stage outputs that came later are gone from the state, not from the recovery points. A halt or pause of then holds again.
+        What was current is kept first as the recovery point `before-restore-NNN`; a file that cannot be read is set aside as it is. Stage
+        outputs that came later are gone from the state, not from the recovery points. A halt or pause of then holds again.
         """
+        then = restored(self.load_checkpoint(workflow_id, name))
+        for _ in range(_TRIES):
+            with self.current(workflow_id) as known, suppress(ReadAgain):
+                before = self._before_restore(known)
+                revision = max(known.folded.revision, then.revision) + 1
+                return known.append(changed(then, revision=revision, updated_at=self.now()), before=before, why=f"restored {name}")
+        raise RevisionConflict(f"{self.where(workflow_id)} is being written all the time.")
+
+    def _before_restore(self, known: StoredSession) -> builtins.list[Document]:
+        """The record that keeps what is current as a recovery point. A file that does not fit is set aside."""
+        try:
+            edit = known.compare()
+        except HoldfastError:
+            if self.views is not None:
+                self.views.backend.set_aside(self.views.key(known.id))
+            known.compare()
+            edit = None
+        if known.folded.problem is not None:
+            return []
+        state = session_json(edit.session) if edit is not None else known.folded.document
+        return [point_record(known.folded.document, state, spare_name(known.folded.points), self.now())]
 
     def fork(self, workflow_id: str, new_id: str, *, checkpoint: str | None = None) -> Session:
         """A new session from the current state or a recovery point of another, with `lineage` {from, checkpoint, revision, at}.
 
         It has its own recovery points, and every raw reference of the old one works in it. InputError if `new_id` exists.
         """
-
-    def close(self) -> None:
-        """Give back connections. Harmless when called twice; what is used afterwards is opened again."""
+        check_session_id(new_id)
+        origin = self.load(workflow_id) if checkpoint is None else self.load_checkpoint(workflow_id, checkpoint)
+        if self._exists(new_id):
+            raise _exists_already(new_id)
+        now = self.now()
+        self.raw(workflow_id).copy_to(self.raw(new_id), now)  # before the session itself: who sees it can read what it refers to
+        with self.current(workflow_id) as known:
+            texts = (self.views.texts(workflow_id) if self.views is not None else {}) | texts_of(known.records())
+        return self.create(forked(origin, new_id, checkpoint, now), files=texts)
 
     def remove(self, workflow_id: str) -> None:
         """Remove the session with its recovery points, raw data and files. Locked while somebody runs it."""
+        self._need(workflow_id)
+        with self.hold(workflow_id, owner="remove"):
+            if self.views is not None:
+                self.views.backend.write(Delete(self.views.key(workflow_id)))
+            self.backend.write(Delete(self._key(workflow_id, "log.jsonl")))
+            for place in self.backends():
+                place.remove(f"{self.prefix}/{workflow_id}/")
+        with self._guard:
+            self._known.pop(workflow_id, None)
+
+    # Raw data
 
     def raw_put(self, workflow_id: str, data: bytes, *, media_type: str = "text/plain", source: str | None = None) -> str:
         """Keep the bytes, durably, and give their reference `raw:sha256-<hex>`. The same bytes are kept once (W10)."""
+        return self.raw(workflow_id).put(data, media_type, source, self.now())
 
     def raw_get(self, workflow_id: str, ref: str) -> RawData:
         """The bytes. A prefix is enough if only one reference begins with it. InputError if there is none, Damaged if they changed."""
+        self._need(workflow_id)
+        return self.raw(workflow_id).get(ref)
 
-    def raw_list(self, workflow_id: str) -> builtins.list[str]:
-        """All references of this session, sorted."""
-
-    def write_stage_files(
-        self, workflow_id: str, number: int, stage: str, *, context: str | None = None, output: str | None = None
-    ) -> None:
-        """Keep what a stage was given and what it wrote as Markdown, `stages/NN-name/{context,output}.md` (W7).
-
-        Each is written whole or not at all. They are copies for people: after a power cut the newest may be missing.
-        """
+    def raw(self, workflow_id: str) -> RawStore:
+        """All raw data of a session."""
+        return RawStore(self.backend, self._key(workflow_id, "raw"))
 
     def forget_text(self, text: str) -> builtins.list[Touched]:
         """Take a text out of every session, recovery point, raw data and file, and say what was touched (M14).
@@ -204,3 +329,119 @@ class SessionStore(Protocol):
         It is found in any case, style of quotes and spacing. Of a text the sentences that hold it go; findings and raw data go as a whole.
         A session that is being run, or is damaged, is not changed, and reported so.
         """
+        from holdfast.session.forgetting import forget_text
+
+        return forget_text(self, text)
+
+    # What its parts share
+
+    @contextmanager
+    def current(self, workflow_id: str) -> Iterator[StoredSession]:
+        """What is stored of a session, read up to now, for this thread alone. InputError if there is no such session."""
+        known = self._stored(workflow_id)
+        with known.guard:
+            self._refreshed(known)
+            yield known
+
+    def _refreshed(self, known: StoredSession) -> None:
+        if not known.refresh():
+            raise no_session(known.id, [id for id in self.ids() if self._exists(id)])
+
+    def _stored(self, workflow_id: str) -> StoredSession:
+        check_session_id(workflow_id)
+        with self._guard:
+            known = self._known.pop(workflow_id, None) or StoredSession(workflow_id, self.backend, self.views, self.prefix)
+            self._known[workflow_id] = known  # the newest is the last
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+            return known
+
+    def _expected(self, known: StoredSession, session: Session, expect: int) -> Edit | None:
+        """RevisionConflict unless what is stored is what `session` was made from. The edit that it was made from, if it was."""
+        place = self.where(known.id)
+        found = known.folded.revision
+        if found != expect:
+            raise RevisionConflict(
+                f"{place} has revision {found}, and what is to be written comes from {expect}: somebody else wrote first.",
+                path=place,
+                expected=expect,
+                found=found,
+            )
+        edit = known.compare()
+        there = edit.session.mark if edit is not None else known.session.mark
+        if there != session.mark:
+            raise RevisionConflict(f"{place} was edited since revision {expect} was read.", path=place, expected=expect, found=found)
+        return edit
+
+    def _brief(self, workflow_id: str) -> SessionBrief | None:
+        known = self._stored(workflow_id)
+        with known.guard:
+            kept = known.kept_brief()
+            if kept is not None:
+                return kept
+            try:
+                if not known.refresh():
+                    return None  # an id that was given out, or removed just now
+                edit = known.compare()
+                brief = clean_brief(edit.session if edit is not None else known.session)
+            except HoldfastError as error:
+                task = known.folded.document.get("task", "")
+                return SessionBrief(workflow_id, task, updated_at=known.folded.document.get("updated_at", ""), problem=error.message)
+            if brief.status != "running" and edit is None and not known.is_old:
+                with suppress(StorageError):  # a folder that may not be written: the list is right all the same
+                    known.put_brief(known.session)
+            return brief
+
+    def ids(self) -> builtins.list[str]:
+        """The ids of all sessions, and those that were given out, sorted."""
+        names = {name.removesuffix(".json") for name in self.backend.children(self.prefix)}
+        return sorted(name for name in names if is_session_id(name))
+
+    def backends(self) -> builtins.list[Backend]:
+        """The backend of the state, and that of the views where it is another."""
+        views = self.views
+        return [self.backend] if views is None or views.backend is self.backend else [self.backend, views.backend]
+
+    def _exists(self, workflow_id: str) -> bool:
+        known = self._stored(workflow_id)
+        with known.guard:
+            try:
+                return known.refresh()
+            except StorageError:
+                return True
+
+    def _need(self, workflow_id: str) -> None:
+        if not self._exists(workflow_id):
+            raise no_session(workflow_id, [id for id in self.ids() if self._exists(id)])
+
+    def _key(self, workflow_id: str, name: str) -> str:
+        return f"{self.prefix}/{check_session_id(workflow_id)}/{name}"
+
+    def now(self) -> str:
+        """The time, as it is kept."""
+        return stamp(self.clock.now())
+
+
+def locked_by(workflow_id: str, path: str | None, owner: object) -> Locked:
+    """That somebody runs it, and who."""
+    return Locked(
+        f"session {workflow_id!r} is being run by {owner or 'somebody else'}.",
+        path=path,
+        owner=str(owner) if owner is not None else None,
+        hint=f"Wait until it is done, or stop it with `holdfast cancel {workflow_id}`.",
+    )
+
+
+def _exists_already(workflow_id: str) -> InputError:
+    return InputError(f"the session {workflow_id!r} exists already.", hint="Go on with `holdfast resume`, or choose another id.")
+
+
+def _point_brief(name: str, at: str, document: Mapping[str, Any]) -> CheckpointBrief:
+    return CheckpointBrief(
+        name,
+        at,
+        document.get("revision", 0),
+        document.get("status", "ready"),
+        document.get("current_stage"),
+        len(document.get("completed_stages") or ()),
+    )

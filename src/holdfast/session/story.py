@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, SessionError, StageRecord
-from holdfast.session.store import CheckpointBrief, Owner
+from holdfast.session.state import CheckpointBrief, Session, SessionError, StageRecord
+from holdfast.storage.backend import Holder
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Story:
     checkpoints: tuple[CheckpointBrief, ...] = ()
 
 
-def tell(session: Session, *, owner: Owner | None = None, checkpoints: Sequence[CheckpointBrief] = (), place: str | None = None) -> Story:
+def tell(session: Session, *, owner: Holder | None = None, checkpoints: Sequence[CheckpointBrief] = (), place: str | None = None) -> Story:
     """The story of a session. `owner` is who runs it now, `place` where it is kept."""
     status = "interrupted" if session.status == "running" and owner is None else session.status
     names = session.stage_names()

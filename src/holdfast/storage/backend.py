@@ -168,6 +168,9 @@ class Backend(Protocol):
     def list(self, prefix: str = "") -> Iterator[Item]:
         """Every key that begins with `prefix`, in order; a blob as `prefix/name`. Locks, leases and leftovers are not listed."""
 
+    def glance(self, key: str) -> str | None:
+        """As `mark`, but never reads what is there, and so may overlook an edit within the same tick of the clock. For lists."""
+
     def children(self, folder: str) -> Iterator[str]:
         """The names directly below `folder`, in order and each once: of keys, and of what holds keys. Never looks deeper than it must.
 

@@ -79,6 +79,10 @@ class FileBackend:
         self._finish_if_abandoned(key)
         return self.standing(key)
 
+    def glance(self, key: str) -> str | None:
+        identity = self.disk.identity(self.path(check_key(key)))
+        return None if identity is None else "-".join(map(str, identity.facts))
+
     def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         log = self.log(check_log(key))
         self._finish_if_abandoned(key)
@@ -107,10 +111,10 @@ class FileBackend:
                 [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
         if not changes:
             return ()
-        with self._alone([change.key for change in changes]):
+        lasting = [change for change in changes if not (isinstance(change, Put) and not change.durable)]
+        with self._alone([change.key for change in lasting]):  # a view needs no lock: it is replaced in one step, and people take none
             for change in changes:
                 self._expect(change.key, change.expect)
-            lasting = [change for change in changes if not (isinstance(change, Put) and not change.durable)]
             if len(lasting) > 1:
                 self._pending.carry_out(lasting)
             elif lasting:

@@ -106,6 +106,9 @@ class MemoryBackend:
             items += [Item(f"{below}/{name}", "blob", len(data), at) for (below, name), (data, at) in self._blobs.items()]
         yield from sorted((item for item in items if item.key.startswith(prefix)), key=lambda item: item.key)
 
+    def glance(self, key: str) -> str | None:
+        return self.mark(key)
+
     def children(self, folder: str) -> Iterator[str]:
         start = f"{check_key(folder)}/"
         yield from sorted({item.key.removeprefix(start).partition("/")[0] for item in self.list(start)})

@@ -92,6 +92,9 @@ class PostgresBackend:
         row = self._one("document_mark", key)
         return None if row is None else str(row[0])
 
+    def glance(self, key: str) -> str | None:
+        return self.mark(key)
+
     def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         generation, _, number = (after or "").partition(":")
         start = int(number) if number.isdecimal() else 0

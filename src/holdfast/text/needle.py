@@ -49,7 +49,12 @@ class Needle:
 
     def in_bytes(self, data: bytes) -> bool:
         """Whether bytes show it: as text in UTF-8 or UTF-16, or behind the escapes of JSON, also where the JSON itself is damaged."""
-        text = data.decode("utf-16", "ignore") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("utf-8", "replace")
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff") and self._shows(data.decode("utf-16", "ignore")):
+            return True
+        return self._shows(data.decode("utf-8", "replace"))
+
+    def _shows(self, text: str) -> bool:
+        """Whether a text shows it, also behind the escapes of JSON."""
         for _ in range(_LEVELS + 1):
             shown = normalise(text)
             if any(one in shown for one in self.normal):

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
 
 from holdfast.errors import ConfigError
-from holdfast.session.schemas import check_schema
-from holdfast.session.secrecy import clean_definition
+from holdfast.session.output_schemas import check_schema
+from holdfast.session.redacting import clean_definition
 
 MAX_STAGES = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)

@@ -43,7 +43,6 @@ from holdfast.workflow.run_settings import (
     RunSettings,
     open_knowledge_store,
     open_session_store,
-    session_file,
     settings_of,
     workflow_config,
 )
@@ -253,7 +252,7 @@ class Launcher:
         is_short = settings.short_max_stages is not None and len(workflow.stages) - len(workflow.added_by) <= settings.short_max_stages
         memory = SessionKnowledge(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
         if self.started is not None:
-            self.started(session, workflow, session_file(store, name))
+            self.started(session, workflow, store.file(name))
         runner = Runner(
             recorder,
             requests,
@@ -295,20 +294,15 @@ class Launcher:
         finally:
             if opened is not None:
                 opened.close()
-            if self.store is None and hasattr(store, "close"):
+            if self.store is None:
                 store.close()
 
     def _work_folder(self, store: SessionStore) -> Callable[[str, str], Path]:
-        layout = getattr(store, "layout", None)
         base = Path(self.folder) if self.folder is not None else None
 
         def folder(session: str, stage: str) -> Path:
-            if base is not None:
-                found = base / session / stage
-            elif layout is not None:
-                found = Path(layout.side(session, "files", stage))
-            else:
-                found = self._config.base / "sessions" / session / "files" / stage
+            own = base / session if base is not None else store.folder(session)
+            found = (own or self._config.base / "sessions" / session / "files") / stage
             found.mkdir(parents=True, exist_ok=True)
             return found
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, InputError, OutputInvalid, WorkflowChanged
-from holdfast.session.output import output_json, parse_output
+from holdfast.session.edits import output_invalid, output_problems
 from holdfast.session.state import Session, StageRecord
 from holdfast.workflow import transitions
 from holdfast.workflow.definition import Stage, Workflow
@@ -110,18 +110,9 @@ def _check_names(session: Session, workflow: Workflow, *, accept_changes: bool) 
 
 
 def _check_output(session: Session, stage: Stage) -> None:
-    output = session.stage_outputs[stage.name]
-    try:
-        parse_output(output_json(output), stage=stage.name, schema=stage.output_schema)
-    except OutputInvalid as error:
-        raise OutputInvalid(
-            f"stage_outputs.{stage.name} in the file of session {session.workflow_id} does not fit: {'; '.join(error.problems)}.",
-            problems=error.problems,
-            raw=error.raw,
-            session=session.workflow_id,
-            stage=stage.name,
-            hint="Mend it in the file, then resume. Nothing was changed.",
-        ) from None
+    problems = output_problems(session, stage.name, stage.output_schema)
+    if problems:
+        raise output_invalid(session, stage.name, problems)
 
 
 def _taken(session: Session, workflow: Workflow, stage: Stage, record: StageRecord) -> Session:

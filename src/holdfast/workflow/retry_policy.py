@@ -27,7 +27,7 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.session.output import StageOutput, parse_output
-from holdfast.session.secrecy import clean_text
+from holdfast.session.redacting import clean_text
 from holdfast.session.state import SessionError
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.clock import Clock
@@ -19,7 +18,7 @@ from holdfast.durable.disk import Disk
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
 from holdfast.redaction import redact
-from holdfast.session.opening import store_of
+from holdfast.session.factory import store_of
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Limits
 from holdfast.workflow.definition import Workflow
@@ -178,7 +177,7 @@ def _whole(value: object) -> int | None:
 
 
 def open_session_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Clock) -> SessionStore:
-    """The store that keeps the session: files, or PostgreSQL with the file as an export when a path is given."""
+    """The store that keeps the session: files, or PostgreSQL with the readable file where a path is given."""
     folder = config.base / (settings.folder or "sessions")
     template = str(config.base / settings.path) if settings.path is not None else None
     return store_of(
@@ -190,12 +189,6 @@ def open_session_store(settings: RunSettings, config: Config, *, disk: Disk, clo
         disk=disk,
         clock=clock,
     )
-
-
-def session_file(store: SessionStore, session_id: str) -> Path | None:
-    """The file in which a person can read a session; None when it is in a database alone."""
-    layout = getattr(store, "layout", None) or getattr(getattr(store, "export", None), "layout", None)
-    return Path(layout.file(session_id)) if layout is not None else None
 
 
 def open_knowledge_store(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, stamp
 from holdfast.events import Bus
+from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError, Status
 from holdfast.session.store import SessionStore
@@ -43,6 +44,8 @@ class SessionRecorder:
     _is_committed: bool = True
     _unsaid: list[events.WorkflowEvent] = field(default_factory=list)
     _checkpointed: int = 0
+    _files: dict[str, str] = field(default_factory=dict)
+    """Markdown of stages, to be written with the next commit."""
 
     def __post_init__(self) -> None:
         self._checkpointed = len(self.session.completed_stages)
@@ -58,16 +61,18 @@ class SessionRecorder:
         if self._is_committed:
             return
         session = replace(placed(self.workflow, self.session, running), usage=self.usage())
-        self.session = self.store.commit(session, expect=self.session.revision)
+        point, files, self._files = self._due_point(session), self._files, {}
+        self.session = self.store.commit(session, expect=self.session.revision, point=point, files=files)
         self._is_committed = True
         while self._unsaid:
             self._say(self._unsaid.pop(0))
-        done = len(self.session.completed_stages)
-        if done > self._checkpointed and done // self.checkpoint_interval > self._checkpointed // self.checkpoint_interval:
-            self._checkpointed = done
-            name = f"{done:03d}-{self.session.completed_stages[-1]}"
-            self.store.checkpoint(self.session, name)
-            self._say(events.CheckpointWritten(session=self._id, name=name))
+        if point is not None:
+            self._checkpointed = len(session.completed_stages)
+            self._say(events.CheckpointWritten(session=self._id, name=point))
+
+    def _due_point(self, session: Session) -> str | None:
+        done, before, interval = len(session.completed_stages), self._checkpointed, self.checkpoint_interval
+        return f"{done:03d}-{session.completed_stages[-1]}" if done > before and done // interval > before // interval else None
 
     def stage_started(self, run: StageRun) -> None:
         """Say so; that it runs is on disk already."""
@@ -143,9 +148,9 @@ class SessionRecorder:
         return stamp(self.clock.now())
 
     def _write_files(self, run: StageRun, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None) -> None:
-        """Keep what the stage was given and what it wrote as Markdown (W7), before the stage counts as done."""
+        """Keep what the stage was given and what it wrote as Markdown (W7), in the commit with which the stage counts as done."""
         context, written = stage_markdown(run.stage.system_prompt, run.context, output, provisional=provisional, error=error)
-        self.store.write_stage_files(self._id, run.number, run.stage.name, context=context, output=written)
+        self._files |= stage_files(run.number, run.stage.name, context=context, output=written)
         if run.folder is not None:
             with suppress(OSError):
                 run.folder.rmdir()  # most agents write no files; an empty folder for each would only be in the way

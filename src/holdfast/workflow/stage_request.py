@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Cancelled, StorageError
 from holdfast.events import Bus
-from holdfast.session.secrecy import clean_text
+from holdfast.session.redacting import clean_text
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts

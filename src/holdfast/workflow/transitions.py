@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.session.output import StageOutput
-from holdfast.session.secrecy import clean_text
+from holdfast.session.redacting import clean_text
 from holdfast.session.state import Session, SessionError, StageRecord
 from holdfast.workflow.definition import Stage, Workflow
 

@@ -18,20 +18,21 @@ from typer.testing import CliRunner
 from holdfast.app.commands.sessions import app as sessions_app
 from holdfast.app.commands.sessions import session_app
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session, SessionError, StageRecord
+from holdfast.session.store import SessionStore
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
 HOSTILE = '<script>alert(1)</script> [bold]x[/bold] \x1b[31m $title "quoted" & more'
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSessionStore:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SessionStore:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
-    return FileSessionStore(tmp_path / "home" / "sessions")
+    return file_sessions(tmp_path / "home" / "sessions")
 
 
 def stage_output(stage: str, summary: str = "Two stores answer in 20 ms.") -> StageOutput:
@@ -39,8 +40,14 @@ def stage_output(stage: str, summary: str = "Two stores answer in 20 ms.") -> St
     return StageOutput(stage, summary, findings, "high", ("Look twice",), ("raw:sha256-3f1c",))
 
 
+def file_of(store: SessionStore, workflow_id: str) -> Path:
+    found = store.file(workflow_id)
+    assert found is not None
+    return found
+
+
 @pytest.fixture
-def halted(store: FileSessionStore) -> FileSessionStore:
+def halted(store: SessionStore) -> SessionStore:
     schema = {"type": "object", "required": ["p50"], "properties": {"p50": {"type": "number"}}}
     made = store.create(
         Session(
@@ -82,7 +89,7 @@ def value(app: typer.Typer, *arguments: str, stdin: str | None = None) -> Any:
 # The list
 
 
-def test_the_list_says_how_far_each_session_came(halted: FileSessionStore) -> None:
+def test_the_list_says_how_far_each_session_came(halted: SessionStore) -> None:
     other = halted.create(Session("alone", task="t", status="running"))
     output = run(sessions_app, "sessions")
     line = next(line for line in output.splitlines() if line.startswith("lat-1"))
@@ -91,7 +98,7 @@ def test_the_list_says_how_far_each_session_came(halted: FileSessionStore) -> No
     assert "interrupted" in output, "it says that it runs, and nobody runs it"
     with halted.hold("alone"):
         assert "running" in run(sessions_app, "sessions")
-    (Path(halted.layout.file("alone"))).write_text("{broken")
+    (file_of(halted, "alone")).write_text("{broken")
     shown = {row["workflow_id"]: row for row in value(sessions_app, "sessions")["sessions"]}
     assert shown["alone"]["status"] == "damaged"
     assert "line 1" in shown["alone"]["problem"]
@@ -100,7 +107,7 @@ def test_the_list_says_how_far_each_session_came(halted: FileSessionStore) -> No
     assert other.revision == 1
 
 
-def test_an_empty_list_says_how_to_begin(store: FileSessionStore) -> None:
+def test_an_empty_list_says_how_to_begin(store: SessionStore) -> None:
     assert "holdfast run" in run(sessions_app, "sessions")
     assert value(sessions_app, "sessions") == {"sessions": []}
     with pytest.raises(InputError, match="not a status"):
@@ -110,7 +117,7 @@ def test_an_empty_list_says_how_to_begin(store: FileSessionStore) -> None:
 # The story
 
 
-def test_a_session_reads_like_a_story(halted: FileSessionStore) -> None:
+def test_a_session_reads_like_a_story(halted: SessionStore) -> None:
     output = run(session_app, "show", "lat-1")
     for part in (
         "halted: 1 of 3 stages, now at search",
@@ -133,7 +140,7 @@ def test_a_session_reads_like_a_story(halted: FileSessionStore) -> None:
     assert output.index("1. plan") < output.index("2. search") < output.index("3. write")
 
 
-def test_the_story_as_a_value(halted: FileSessionStore) -> None:
+def test_the_story_as_a_value(halted: SessionStore) -> None:
     shown = value(session_app, "show", "lat-1")
     assert shown["session"]["workflow_id"] == "lat-1"
     assert shown["status"] == "halted"
@@ -142,8 +149,8 @@ def test_the_story_as_a_value(halted: FileSessionStore) -> None:
     assert value(session_app, "show", "lat-1", "--at", "after-plan")["session"]["status"] == "running"
 
 
-def test_the_file_of_the_reference_is_told_too(store: FileSessionStore) -> None:
-    path = Path(store.layout.file("research-2026-04-19-001"))
+def test_the_file_of_the_reference_is_told_too(store: SessionStore) -> None:
+    path = file_of(store, "research-2026-04-19-001")
     path.parent.mkdir(parents=True)
     path.write_bytes(REFERENCE.read_bytes())
     output = run(session_app, "show", "research-2026-04-19-001")
@@ -168,7 +175,7 @@ class _Page(html.parser.HTMLParser):
         self.words += data
 
 
-def test_the_page_needs_nothing_else_and_escapes_everything(halted: FileSessionStore, tmp_path: Path) -> None:
+def test_the_page_needs_nothing_else_and_escapes_everything(halted: SessionStore, tmp_path: Path) -> None:
     found = halted.load("lat-1")
     odd = replace(
         stage_output("plan", HOSTILE), key_findings=(Finding(HOSTILE, HOSTILE),), data={HOSTILE: HOSTILE}, raw_data_refs=(HOSTILE,)
@@ -190,7 +197,7 @@ def test_the_page_needs_nothing_else_and_escapes_everything(halted: FileSessionS
     assert "\x1b" not in text
 
 
-def test_the_page_is_drawn_by_a_browser(halted: FileSessionStore, tmp_path: Path, chromium: str) -> None:
+def test_the_page_is_drawn_by_a_browser(halted: SessionStore, tmp_path: Path, chromium: str) -> None:
     page = tmp_path / "page.html"
     run(session_app, "show", "lat-1", "--html", str(page))
     command = [
@@ -213,7 +220,7 @@ def test_the_page_is_drawn_by_a_browser(halted: FileSessionStore, tmp_path: Path
 GOOD = {"summary": "Found it.", "key_findings": [{"fact": "a", "source": "b"}], "confidence": "high", "data": {"p50": 3}}
 
 
-def test_a_corrected_output_goes_in_and_the_session_is_ready(halted: FileSessionStore, tmp_path: Path) -> None:
+def test_a_corrected_output_goes_in_and_the_session_is_ready(halted: SessionStore, tmp_path: Path) -> None:
     """W4."""
     file = tmp_path / "out.json"
     file.write_bytes(b"\xef\xbb\xbf" + json.dumps({"stage_name": "search", **GOOD}).encode())
@@ -227,7 +234,7 @@ def test_a_corrected_output_goes_in_and_the_session_is_ready(halted: FileSession
     assert found.revision == 4
 
 
-def test_standard_input_is_a_file_too(halted: FileSessionStore) -> None:
+def test_standard_input_is_a_file_too(halted: SessionStore) -> None:
     shown = value(session_app, "fix", "lat-1", "search", "--file", "-", stdin=json.dumps(GOOD))
     assert shown["status"] == "ready"
     assert shown["output"]["stage_name"] == "search", "which stage it is was said already"
@@ -243,7 +250,7 @@ def test_standard_input_is_a_file_too(halted: FileSessionStore) -> None:
         ("not json", "is not JSON"),
     ],
 )
-def test_an_output_that_does_not_fit_stays_out(halted: FileSessionStore, text: str, said: str) -> None:
+def test_an_output_that_does_not_fit_stays_out(halted: SessionStore, text: str, said: str) -> None:
     before = halted.load("lat-1")
     with pytest.raises(OutputInvalid, match="does not fit") as caught:
         run(session_app, "fix", "lat-1", "search", "--file", "-", stdin=text)
@@ -251,12 +258,12 @@ def test_an_output_that_does_not_fit_stays_out(halted: FileSessionStore, text: s
     assert halted.load("lat-1") == before
 
 
-def test_fixing_what_is_not_there_or_is_being_run_is_refused(halted: FileSessionStore, tmp_path: Path) -> None:
+def test_fixing_what_is_not_there_or_is_being_run_is_refused(halted: SessionStore, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="search"):
         run(session_app, "fix", "lat-1", "serch", "--file", "-", stdin=json.dumps(GOOD))
     with pytest.raises(InputError, match="lat-1"):
         run(session_app, "fix", "lat-2", "search", "--file", "-", stdin=json.dumps(GOOD))
-    assert not Path(halted.layout.side("lat-2")).exists()
+    assert not (file_of(halted, "lat-2").parent / "lat-2").exists()
     with pytest.raises(InputError, match="could not read"):
         run(session_app, "fix", "lat-1", "search", "--file", str(tmp_path / "none.json"))
     with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
@@ -277,7 +284,7 @@ def kept_text(error: HoldfastError) -> str:
     return Path(str(error).rpartition("kept in ")[2].rstrip(".")).read_text()
 
 
-def test_an_edit_is_checked_and_committed(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_is_checked_and_committed(halted: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     editor(tmp_path, monkeypatch, "text = text.replace('20 ms', '21 ms').replace('halted', 'ready')")
     assert "revision 4" in run(session_app, "edit", "lat-1")
     found = halted.load("lat-1")
@@ -297,7 +304,7 @@ def test_an_edit_is_checked_and_committed(halted: FileSessionStore, tmp_path: Pa
     ],
 )
 def test_an_edit_that_does_not_fit_changes_nothing_and_keeps_the_text(
-    halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+    halted: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
 ) -> None:
     before = halted.load("lat-1")
     editor(tmp_path, monkeypatch, code + "\ntext = text.replace('lowest', 'very lowest')")
@@ -308,8 +315,8 @@ def test_an_edit_that_does_not_fit_changes_nothing_and_keeps_the_text(
     assert halted.load("lat-1") == before
 
 
-def test_somebody_who_wrote_meanwhile_is_not_overwritten(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = halted.layout.file("lat-1")
+def test_somebody_who_wrote_meanwhile_is_not_overwritten(halted: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(file_of(halted, "lat-1"))
     meanwhile = f"other = pathlib.Path({file!r}); other.write_text(other.read_text().replace('does not fit', 'does really not fit'))"
     editor(tmp_path, monkeypatch, f"{meanwhile}\ntext = text.replace('lowest', 'very lowest')")
     with pytest.raises(RevisionConflict) as caught:
@@ -320,8 +327,8 @@ def test_somebody_who_wrote_meanwhile_is_not_overwritten(halted: FileSessionStor
     assert found.error.message == "does really not fit"
 
 
-def test_a_damaged_session_is_mended_in_the_editor(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(halted.layout.file("lat-1"))
+def test_a_damaged_session_is_mended_in_the_editor(halted: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file_of(halted, "lat-1")
     path.write_text(path.read_text().replace('"topic_tag": "general",', '"topic_tag": "general"'))
     with pytest.raises(Damaged, match="lacks a comma"):
         run(session_app, "show", "lat-1")
@@ -330,8 +337,8 @@ def test_a_damaged_session_is_mended_in_the_editor(halted: FileSessionStore, tmp
     assert halted.load("lat-1").revision == 4
 
 
-def test_an_editor_that_fails_or_is_not_there(halted: FileSessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Path(halted.layout.file("lat-1")).read_bytes()
+def test_an_editor_that_fails_or_is_not_there(halted: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = file_of(halted, "lat-1").read_bytes()
     editor(tmp_path, monkeypatch, "sys.exit(3)")
     with pytest.raises(InputError, match="code 3"):
         run(session_app, "edit", "lat-1")
@@ -340,13 +347,13 @@ def test_an_editor_that_fails_or_is_not_there(halted: FileSessionStore, tmp_path
         run(session_app, "edit", "lat-1")
     with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
         run(session_app, "edit", "lat-1")
-    assert Path(halted.layout.file("lat-1")).read_bytes() == before
+    assert file_of(halted, "lat-1").read_bytes() == before
 
 
 # Recovery points, forks, exports
 
 
-def test_the_difference_between_two_states(halted: FileSessionStore) -> None:
+def test_the_difference_between_two_states(halted: SessionStore) -> None:
     output = run(session_app, "diff", "lat-1", "after-plan")
     assert "status changed" in output
     assert "- running" in output
@@ -359,7 +366,7 @@ def test_the_difference_between_two_states(halted: FileSessionStore) -> None:
         run(session_app, "diff", "lat-1", "after-plann")
 
 
-def test_a_fork_and_a_restore(halted: FileSessionStore) -> None:
+def test_a_fork_and_a_restore(halted: SessionStore) -> None:
     """W5."""
     assert value(session_app, "fork", "lat-1")["session"] == "lat-1-fork-001"
     shown = value(session_app, "fork", "lat-1", "--from", "after-plan", "--as", "again")
@@ -375,10 +382,10 @@ def test_a_fork_and_a_restore(halted: FileSessionStore) -> None:
         run(session_app, "restore", "lat-1", "after-plan")
 
 
-def test_a_session_is_exported_as_json_and_as_markdown(halted: FileSessionStore, tmp_path: Path) -> None:
+def test_a_session_is_exported_as_json_and_as_markdown(halted: SessionStore, tmp_path: Path) -> None:
     assert json.loads(run(session_app, "export", "lat-1"))["workflow_id"] == "lat-1"
     run(session_app, "export", "lat-1", "--to", str(tmp_path / "out.json"))
-    assert (tmp_path / "out.json").read_bytes() == Path(halted.layout.file("lat-1")).read_bytes()
+    assert (tmp_path / "out.json").read_bytes() == file_of(halted, "lat-1").read_bytes()
     text = run(session_app, "export", "lat-1", "--markdown")
     assert text.startswith("# lat-1\n")
     assert "- Cold start takes 2.4 s [doc-12]" in text
@@ -396,7 +403,7 @@ def test_every_command_has_help_with_an_example() -> None:
     assert "Example" in run(sessions_app, "sessions", "--help")
 
 
-def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: FileSessionStore) -> None:
+def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: SessionStore) -> None:
     command = [sys.executable, "-m", "holdfast.app.main"]
     ended = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True, env=dict(os.environ))
     assert "sessions" in ended.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.knowledge.store import KnowledgeStore
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
 from holdfast.workflow.agent import StageAgent, StageRequest
@@ -24,7 +24,7 @@ class Desk:
         self.folder = folder / "files"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.task = task
-        self.store = FileSessionStore(folder / "sessions")
+        self.store = file_sessions(folder / "sessions")
         self.store.create(Session("s1", task=task))
         self.raw = SessionRaw(self.store, "s1")
         self.given: tuple[StageOutput, ...] = ()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.config.loading import load_config
-from holdfast.errors import ConfigError, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
-from holdfast.session.files import FileSessionStore
-from holdfast.session.opening import open_sessions
+from holdfast.errors import ConfigError, Damaged, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
+from holdfast.session.factory import file_sessions, open_sessions
+from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session
 from holdfast.testing.clock import FakeClock
@@ -36,17 +36,17 @@ def grown(of: Session, number: int) -> Session:
 
 
 def test_files_lie_where_the_documents_say(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path / "sessions")
+    store = file_sessions(tmp_path / "sessions")
     made = store.create(session())
     store.checkpoint(made, "p")
     ref = store.raw_put("w-1", b"x")
-    store.write_stage_files("w-1", 2, "web_research", context="c", output="o")
+    store.commit(made, expect=1, files=stage_files(2, "web_research", context="c", output="o"))
     base = tmp_path / "sessions"
     assert json.loads((base / "w-1.json").read_text())["workflow_id"] == "w-1"
     assert (base / "w-1.json").stat().st_mode & 0o777 == 0o600
     assert (base / "w-1/stages/02-web_research/context.md").read_text() == "c"
     assert (base / "w-1/stages/02-web_research/output.md").read_text() == "o"
-    assert (base / "w-1/checkpoints.jsonl").exists()
+    assert (base / "w-1/log.jsonl").exists()
     digest = ref.removeprefix("raw:")
     assert (base / "w-1/raw" / digest[7:9] / digest[9:11] / digest).read_bytes() == b"x"
 
@@ -54,14 +54,14 @@ def test_files_lie_where_the_documents_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize("template", ["files/{session_id}.json", "files/{session_id}/state.json", "files/session-{session_id}.state"])
 def test_a_template_puts_the_file_elsewhere(tmp_path: Path, template: str) -> None:
     """W1: `memory.session_memory.path`."""
-    store = FileSessionStore(tmp_path / "sessions", path=str(tmp_path / template))
+    store = file_sessions(tmp_path / "sessions", path=str(tmp_path / template))
     made = store.create(session())
     store.create(session("w-2"))
     place = tmp_path / template.replace("{session_id}", "w-1")
     assert json.loads(place.read_text())["workflow_id"] == "w-1"
     (place.parent / "stranger.txt").write_text("not a session")
     (tmp_path / "files" / "empty").mkdir()
-    again = FileSessionStore(tmp_path / "sessions", path=str(tmp_path / template))
+    again = file_sessions(tmp_path / "sessions", path=str(tmp_path / template))
     assert {one.workflow_id for one in again.list()} == {"w-1", "w-2"}
     assert again.commit(again.load("w-1"), expect=1).revision == 2
     again.checkpoint(made, "p")
@@ -72,7 +72,7 @@ def test_a_template_puts_the_file_elsewhere(tmp_path: Path, template: str) -> No
 @pytest.mark.parametrize("template", ["sessions.json", "{session_id}/{session_id}.json"])
 def test_a_template_needs_the_id_once(tmp_path: Path, template: str) -> None:
     with pytest.raises(ConfigError, match="session_id") as caught:
-        FileSessionStore(tmp_path, path=template)
+        file_sessions(tmp_path, path=template)
     assert caught.value.key == "memory.session_memory.path"
 
 
@@ -91,7 +91,7 @@ def test_the_store_that_a_configuration_describes(tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_that_was_copied_under_another_name_is_told_of(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+    store = file_sessions(tmp_path)
     store.create(session())
     (tmp_path / "copy.json").write_bytes((tmp_path / "w-1.json").read_bytes())
     with pytest.raises(StorageError, match="'w-1'"):
@@ -100,7 +100,7 @@ def test_a_file_that_was_copied_under_another_name_is_told_of(tmp_path: Path) ->
 
 
 def test_a_file_without_a_session_beside_it_is_no_session(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+    store = file_sessions(tmp_path)
     assert store.list() == []
     (tmp_path / ".hidden.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("x")
@@ -111,35 +111,32 @@ def test_a_file_without_a_session_beside_it_is_no_session(tmp_path: Path) -> Non
 # Syncs
 
 
-def test_a_commit_is_one_replace_with_two_syncs_and_a_recovery_point_one_more() -> None:
+def test_a_stage_is_one_sync_with_its_recovery_point_and_its_files() -> None:
+    """W5: the record is synced; the files that people read are views of it."""
     disk = FailingDisk(SimulatedDisk())
-    store = FileSessionStore("/sessions", disk=disk)
+    store = file_sessions("/sessions", disk=disk)
     state = store.create(session())
-    store.checkpoint(state, "p0")
     for number in range(3):
         disk.calls.clear()
-        state = store.commit(grown(state, number), expect=state.revision)
-        assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync", "sync_folder"]
-        disk.calls.clear()
-        store.checkpoint(state, f"p{number + 1}")
+        files = stage_files(number, "s", context="c", output="o")
+        state = store.commit(grown(state, number), expect=state.revision, point=f"p{number}", files=files)
         assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync"]
-        disk.calls.clear()
-        store.write_stage_files("w-1", number, "s", context="c", output="o")
-        assert not [call for call in disk.calls if call.operation.startswith("sync")]
     assert disk.open_handles == 0
+    assert [one.name for one in store.checkpoints("w-1")] == ["p0", "p1", "p2"]
 
 
-def test_a_recovery_point_costs_what_is_new(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+def test_a_commit_costs_what_is_new(tmp_path: Path) -> None:
+    """W5: a stage's output is written once, however many commits and recovery points follow it."""
+    store = file_sessions(tmp_path)
     state = store.create(session())
-    sizes = []
+    log, sizes = tmp_path / "w-1/log.jsonl", []
     for number in range(30):
+        before = log.stat().st_size
         output = StageOutput(f"s{number}", f"summary {number} " * 100)
-        state = store.commit(replace(state, stage_outputs={**state.stage_outputs, f"s{number}": output}), expect=state.revision)
-        before = (tmp_path / "w-1/checkpoints.jsonl").stat().st_size if number else 0
-        store.checkpoint(state, f"p{number}")
-        sizes.append((tmp_path / "w-1/checkpoints.jsonl").stat().st_size - before)
-    assert sizes[-1] < 2 * sizes[1], "a stage's output is written once"
+        outputs = {**state.stage_outputs, f"s{number}": output}
+        state = store.commit(replace(state, stage_outputs=outputs), expect=state.revision, point=f"p{number}")
+        sizes.append(log.stat().st_size - before)
+    assert max(sizes) < 1.1 * min(sizes)
     assert store.load_checkpoint("w-1", "p29") == state
     assert len(store.load_checkpoint("w-1", "p4").stage_outputs) == 5
 
@@ -147,37 +144,58 @@ def test_a_recovery_point_costs_what_is_new(tmp_path: Path) -> None:
 # Disks that fail
 
 
-@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EACCES, NotWritable), (errno.EIO, WriteFailed)])
-@pytest.mark.parametrize("operation", ["create", "write", "rename"])
+KINDS = [(errno.ENOSPC, DiskFull), (errno.EACCES, NotWritable), (errno.EIO, WriteFailed)]
+
+
+@pytest.mark.parametrize(("number", "kind"), KINDS)
+@pytest.mark.parametrize("operation", ["open_log", "write"])
 def test_a_write_that_fails_says_so_and_leaves_the_old_state(operation: str, number: int, kind: type[StorageError]) -> None:
     """W15."""
     disk = SimulatedDisk()
-    made = FileSessionStore("/sessions", disk=disk).create(session())
+    made = file_sessions("/sessions", disk=disk).create(session())
     failing = FailingDisk(disk, [Fault(operation, 1, number)])
-    store = FileSessionStore("/sessions", disk=failing)
+    store = file_sessions("/sessions", disk=failing)
     with pytest.raises(kind):
         store.commit(grown(made, 1), expect=1)
     assert failing.open_handles == 0
-    assert FileSessionStore("/sessions", disk=disk).load("w-1") == made
+    assert file_sessions("/sessions", disk=disk).load("w-1") == made
     assert store.commit(grown(made, 1), expect=1).revision == 2, "when there is room again it goes on"
+
+
+@pytest.mark.parametrize(("number", "kind"), KINDS)
+@pytest.mark.parametrize("operation", ["create", "rename"])
+def test_a_readable_file_that_cannot_be_written_says_so_and_the_commit_stands(
+    operation: str, number: int, kind: type[StorageError]
+) -> None:
+    """W15: what is in the log is there; the file is a view, and is written again."""
+    disk = SimulatedDisk()
+    made = file_sessions("/sessions", disk=disk).create(session())
+    store = file_sessions("/sessions", disk=FailingDisk(disk, [Fault(operation, 1, number)]))
+    with pytest.raises(kind):
+        store.commit(grown(made, 1), expect=1)
+    after = file_sessions("/sessions", disk=disk)
+    found = after.load("w-1")
+    assert (found.revision, found.completed_stages) == (2, ("s1",))
+    assert json.loads(after.document("w-1"))["revision"] == 2
+    assert store.commit(grown(found, 2), expect=2).revision == 3
 
 
 @pytest.mark.parametrize("nth", range(1, 40))
 def test_whatever_call_fails_the_old_state_or_the_new_one_is_there(nth: int) -> None:
     disk = SimulatedDisk()
-    made = FileSessionStore("/sessions", disk=disk).create(session())
-    store = FileSessionStore("/sessions", disk=FailingDisk(disk, [Fault("*", nth, errno.ENOSPC)]))
+    made = file_sessions("/sessions", disk=disk).create(session())
+    store = file_sessions("/sessions", disk=FailingDisk(disk, [Fault("*", nth, errno.ENOSPC)]))
     for work in (
         lambda: store.commit(grown(made, 1), expect=1),
         lambda: store.checkpoint(made, "p"),
         lambda: store.raw_put("w-1", b"data"),
-        lambda: store.write_stage_files("w-1", 1, "s", context="c"),
+        lambda: store.clear_cancel("w-1"),
     ):
         try:
             work()
         except StorageError:
             break
-    after = FileSessionStore("/sessions", disk=disk)
+    after = file_sessions("/sessions", disk=disk)
     assert after.load("w-1").revision in (1, 2)
     assert after.commit(after.load("w-1"), expect=after.load("w-1").revision)
     after.checkpoint(after.load("w-1"), "again")
@@ -186,10 +204,10 @@ def test_whatever_call_fails_the_old_state_or_the_new_one_is_there(nth: int) -> 
 
 def test_a_failed_sync_is_told_and_the_next_try_starts_anew() -> None:
     disk = SimulatedDisk()
-    made = FileSessionStore("/sessions", disk=disk).create(session())
-    FileSessionStore("/sessions", disk=disk).checkpoint(made, "p0")
+    made = file_sessions("/sessions", disk=disk).create(session())
+    file_sessions("/sessions", disk=disk).checkpoint(made, "p0")
     failing = FailingDisk(disk, [Fault("sync", 1, errno.EIO)])
-    store = FileSessionStore("/sessions", disk=failing)
+    store = file_sessions("/sessions", disk=failing)
     with pytest.raises(SyncFailed):
         store.checkpoint(made, "p1")
     store.checkpoint(made, "p2")
@@ -199,7 +217,7 @@ def test_a_failed_sync_is_told_and_the_next_try_starts_anew() -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_any_more(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+    store = file_sessions(tmp_path)
     made = store.create(session())
     tmp_path.chmod(0o500)
     try:
@@ -214,7 +232,7 @@ def test_a_folder_that_may_not_be_written_any_more(tmp_path: Path) -> None:
 
 
 def test_who_holds_a_session_gives_signs_of_life(tmp_path: Path) -> None:
-    store, other = FileSessionStore(tmp_path, beat=0.01), FileSessionStore(tmp_path)
+    store, other = file_sessions(tmp_path, beat=0.01), file_sessions(tmp_path)
     store.create(session())
     with store.hold("w-1", owner="me"):
         note = tmp_path / "w-1/owner.json"
@@ -229,7 +247,7 @@ def test_who_holds_a_session_gives_signs_of_life(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_left_its_note_behind_is_nobody(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+    store = file_sessions(tmp_path)
     store.create(session())
     note = {"name": "dead", "host": "h", "pid": 1, "since": "2026-01-01T00:00:00.000Z"}
     (tmp_path / "w-1/owner.json").write_text(json.dumps(note))
@@ -244,7 +262,7 @@ def test_an_owner_that_left_its_note_behind_is_nobody(tmp_path: Path) -> None:
 
 def test_times_come_from_the_clock(tmp_path: Path) -> None:
     clock = FakeClock()
-    store = FileSessionStore(tmp_path, clock=clock)
+    store = file_sessions(tmp_path, clock=clock)
     made = store.create(session())
     clock.advance(60)
     done = store.commit(made, expect=1)
@@ -253,39 +271,61 @@ def test_times_come_from_the_clock(tmp_path: Path) -> None:
 
 
 def test_the_list_notices_every_change_and_what_is_gone(tmp_path: Path) -> None:
-    store, other = FileSessionStore(tmp_path), FileSessionStore(tmp_path)
+    store, other = file_sessions(tmp_path), file_sessions(tmp_path)
     made = store.create(session())
     time.sleep(0.05)  # older than a tick, so that it is kept
     assert store.list()[0].status == "ready"
     other.commit(replace(made, status="halted"), expect=1)
     assert store.list()[0].status == "halted"
-    (tmp_path / "w-1.json").write_text("{")
+    (tmp_path / "w-1.json").write_text("{ my own words")
     assert store.list()[0].problem
     (tmp_path / "w-1.json").unlink()
+    assert store.list()[0].problem is None, "the log has it"
+    assert store.load("w-1").status == "halted"
+    assert json.loads((tmp_path / "w-1.json").read_text())["status"] == "halted", "it is written again"
+    store.remove("w-1")
     assert store.list() == []
 
 
 # Damage of recovery points, and forgetting
 
 
-def test_a_torn_log_of_recovery_points_gives_what_is_whole(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path)
+def test_a_torn_log_gives_what_is_whole(tmp_path: Path) -> None:
+    store = file_sessions(tmp_path)
     made = store.create(session())
     store.checkpoint(made, "p1")
-    whole = (tmp_path / "w-1/checkpoints.jsonl").stat().st_size
+    log = tmp_path / "w-1/log.jsonl"
+    whole = log.stat().st_size
     store.checkpoint(grown(made, 1), "p2")
-    log = tmp_path / "w-1/checkpoints.jsonl"
     log.write_bytes(log.read_bytes()[: whole + 30])
-    again = FileSessionStore(tmp_path)
+    again = file_sessions(tmp_path)
     assert [one.name for one in again.checkpoints("w-1")] == ["p1"]
     again.checkpoint(grown(made, 2), "p3")
     assert again.load_checkpoint("w-1", "p3") == grown(made, 2)
     assert again.load_checkpoint("w-1", "p1") == made
 
 
+def test_a_log_that_lost_a_record_is_told_of_and_the_file_can_take_its_place(tmp_path: Path) -> None:
+    """W4: nothing is guessed from the records that are left."""
+    store = file_sessions(tmp_path)
+    state = store.create(session())
+    for number in range(3):
+        state = store.commit(grown(state, number), expect=state.revision)
+    log = tmp_path / "w-1/log.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:2], b"x" + lines[2][1:], *lines[3:]]))
+    again = file_sessions(tmp_path)
+    with pytest.raises(Damaged, match="record after revision 1 is lost"):
+        again.load("w-1")
+    assert "lost" in (again.list()[0].problem or "")
+    text = again.document("w-1")
+    assert again.put_document(state, instead_of=text).revision == 5
+    assert file_sessions(tmp_path).load("w-1").completed_stages == state.completed_stages
+
+
 def test_forgetting_reaches_what_killed_writers_left(tmp_path: Path) -> None:
     """M14: every file is grepped."""
-    store = FileSessionStore(tmp_path)
+    store = file_sessions(tmp_path)
     store.create(session())
     (tmp_path / ".new-0123456789abcdef.tmp").write_text('{"task": "the heron sings"')
     (tmp_path / "w-1.json.damaged-20260101T000000Z").write_text("the heron sings")
@@ -302,7 +342,7 @@ def test_forgetting_reaches_what_killed_writers_left(tmp_path: Path) -> None:
 
 
 def test_an_id_from_outside_never_leads_out(tmp_path: Path) -> None:
-    store = FileSessionStore(tmp_path / "sessions")
+    store = file_sessions(tmp_path / "sessions")
     store.create(session())
     for bad in ("../w-1", "..", "/etc/passwd", "a/../../b"):
         with pytest.raises(InputError):

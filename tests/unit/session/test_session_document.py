@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ import pytest
 
 from holdfast.errors import Damaged, StorageError
 from holdfast.session.output import Finding, StageOutput
-from holdfast.session.reading import decode_session
-from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord, parse_session, session_json
-from holdfast.session.upgrades import STEPS
-from holdfast.session.writing import SessionWriter
+from holdfast.session.parser import STEPS, decode_session, parse_session
+from holdfast.session.renderer import SessionRenderer, render_session, session_json
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
 SHARED = Path(__file__).parents[4] / "shared" / "reference" / "session_state.json"
@@ -66,23 +66,21 @@ def test_a_person_finds_first_what_a_person_wants_first() -> None:
 
 
 def test_the_bytes_are_readable_json_in_two_spaces() -> None:
-    writer = SessionWriter()
+    renderer = SessionRenderer()
     for session in (whole(), Session("empty"), whole()):
-        data = writer.encode(session)
+        data = renderer.encode(renderer.document(session))
         assert data.decode() == json.dumps(session_json(session), indent=2, ensure_ascii=False) + "\n"
         assert decode_session(data, "x") == session
-    assert "Zürich" in writer.encode(whole()).decode()
+    assert "Zürich" in render_session(whole()).decode()
 
 
-def test_a_part_is_put_into_words_once() -> None:
-    writer, session = SessionWriter(), whole()
-    writer.encode(session)
-    before = writer.parts(session, "stage_outputs")
-    writer.encode(session)
-    after = writer.parts(session, "stage_outputs")
-    assert isinstance(before, dict)
-    assert isinstance(after, dict)
-    assert after["a"] is before["a"]
+def test_what_did_not_change_is_the_same_object_in_the_next_document() -> None:
+    """W5: so that a commit costs what is new."""
+    renderer, session = SessionRenderer(), whole()
+    before, after = renderer.document(session), renderer.document(replace(session, status="ready"))
+    assert after["stage_outputs"]["a"] is before["stage_outputs"]["a"]
+    assert after["stages"]["b"] is before["stages"]["b"]
+    assert after["workflow"] is before["workflow"]
 
 
 def test_versions_lead_to_the_current_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.session.output import OUTPUT_SCHEMA, Finding, StageOutput, output_json, output_schema, parse_output
-from holdfast.session.schemas import check_schema
+from holdfast.session.output_schemas import check_schema
 
 SHARED = Path(__file__).parents[4] / "shared" / "reference" / "stage_output.json"
 GOOD: dict[str, Any] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.session.files import FileSessionStore
+from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 from holdfast.testing.clock import FakeClock
 from holdfast.workflow.agent import StageRequest
@@ -64,7 +64,7 @@ class Place:
         self.clock = FakeClock()
         self.agent = agent or Agent()
         self.folder = folder
-        self.store = FileSessionStore(folder / "sessions")
+        self.store = file_sessions(folder / "sessions")
 
     def run(self, workflow: Any, **settings: Any) -> Session:
         parts = {"store": self.store, "agents": {"x": self.agent}, "config": {}, "clock": self.clock, "session_id": "s1", **settings}

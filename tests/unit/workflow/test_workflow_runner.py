@@ -195,7 +195,7 @@ def test_a_halted_stage_that_nobody_fixed_runs_again(place: Place) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "words"),
     [
-        (lambda text: text[: len(text) // 2], Damaged, "line"),
+        (lambda text: text[: len(text) // 2] + " my own words", Damaged, "line"),
         (lambda text: text.replace('"confidence": "high"', '"confidence": "very"'), Damaged, "confidence"),
         (lambda text: text.replace('"completed_stages": [', '"completed_stages": ["c",'), OutputInvalid, "no output"),
     ],
@@ -324,7 +324,7 @@ def test_an_attempt_that_was_given_up_can_keep_nothing_more(tmp_path: Path) -> N
     place.run(linear("a", timeout_seconds=0.05, retries=1, retry_seconds=0), clock=SystemClock())
     assert done.wait(10)
     assert [type(one) for one in told] == [Cancelled]
-    assert place.store.raw_list("s1") == []
+    assert place.store.raw("s1").refs() == []
 
 
 def test_secrets_in_an_error_are_not_kept(place: Place) -> None:

@@ -20,11 +20,9 @@ from holdfast.errors import Damaged, InputError
 from holdfast.session.differences import Difference, differences
 from holdfast.session.editor import edit_session, fix_output
 from holdfast.session.output import output_json
-from holdfast.session.state import session_json
+from holdfast.session.renderer import render_session, session_json
+from holdfast.session.state import spare_name
 from holdfast.session.story import Story, story_markdown, tell
-from holdfast.session.succession import spare_name
-from holdfast.session.writing import SessionWriter
-from holdfast.workflow.run_settings import session_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -240,7 +238,7 @@ def export(
     with _opened(config, session_config) as store:
         session = store.load(id)
         story = _story(store, session)
-    text = story_markdown(story) if markdown else SessionWriter().encode(session).decode()
+    text = story_markdown(story) if markdown else render_session(session).decode()
     if to is None and not as_json:
         typer.echo(text, nl=False)
         return
@@ -251,7 +249,7 @@ def export(
 
 def _story(store: SessionStore, session: Session) -> Story:
     id = session.workflow_id
-    place = session_file(store, id)
+    place = store.file(id)
     return tell(session, owner=store.owner(id), checkpoints=store.checkpoints(id), place=str(place) if place is not None else None)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.validation import Problem, place_of
 
 _MOST = 20  # problems that are worth telling at once
 _LONG = 200
@@ -19,7 +20,7 @@ def check_schema(schema: object, *, stage: str, file: str | None = None, line: i
     _validator(schema, stage, file, line)
 
 
-def data_problems(data: Any, schema: Mapping[str, Any], *, stage: str, missing: bool = False) -> list[str]:
+def data_problems(data: Any, schema: Mapping[str, Any], *, stage: str, missing: bool = False) -> list[Problem]:
     """What is wrong with `data`, each with its place. ConfigError if the schema is wrong."""
     from referencing.exceptions import Unresolvable
 
@@ -31,9 +32,9 @@ def data_problems(data: Any, schema: Mapping[str, Any], *, stage: str, missing: 
     except RecursionError as error:
         raise _wrong(stage, "its $ref go round in a circle", None, None) from error
     if missing and errors:
-        return [f"data: is missing; the stage {stage!r} has an output_schema"]
-    problems = [f"{_place(error.absolute_path)}: {_short(error.message)}" for error in errors[:_MOST]]
-    return problems + ([f"data: {len(errors) - _MOST} more problems"] if len(errors) > _MOST else [])
+        return [Problem("data", f"is missing; the stage {stage!r} has an output_schema")]
+    problems = [Problem(place_of(["data", *error.absolute_path]), _short(error.message)) for error in errors[:_MOST]]
+    return problems + ([Problem("data", f"{len(errors) - _MOST} more problems")] if len(errors) > _MOST else [])
 
 
 def embedded(schema: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -93,13 +94,6 @@ def _inside(schema: Any, reference: str) -> bool:
     if isinstance(schema, Mapping):
         return schema.get("$id") == target or any(_inside(member, reference) for member in schema.values())
     return isinstance(schema, (list, tuple)) and any(_inside(member, reference) for member in schema)
-
-
-def _place(path: Any) -> str:
-    shown = "data"
-    for part in path:
-        shown += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return shown
 
 
 def _short(message: str) -> str:

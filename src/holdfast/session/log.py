@@ -1,0 +1,226 @@
+"""The log of a session: one record for each commit, with what changed and nothing else (W2, W5). Pure: no storage here.
+
+A record of a commit is `{"revision", "after", "at", "changes", ...}`: `after` is the revision that it was made from, so that a lost record
+is noticed. `point` names the state after it as a recovery point, `files` holds the Markdown of stages, `why` says what was not an ordinary
+commit. A record without `revision` only keeps a point, whose own `changes` are not part of the state. `together` holds records that
+count all or none. The state is what folding the records gives; a restore is a fold that stops earlier.
+
+A change is `{"at": [place], ...}` with `set`, `add` (to the end of a list), `drop`, or `order` (of the names of an object).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.session.state import SESSION_FIELDS
+
+Document = dict[str, Any]
+Change = dict[str, Any]
+Record = Mapping[str, Any]
+
+_HEADER = ("revision", "updated_at")  # said by the record itself
+_NOTHING = object()
+
+
+# Changes
+
+
+def changes_between(old: Document, new: Document, *, header: bool = False) -> list[Change]:
+    """What makes `new` of `old`. Revision and time are left out, as a record says them, unless `header`."""
+    found: list[Change] = []
+    names = [name for name in old if name in new]
+    for name in [*old, *(name for name in new if name not in old)]:
+        if header or name not in _HEADER:
+            _compare(old.get(name, _NOTHING), new.get(name, _NOTHING), [name], found)
+    names += [name for name in new if name not in old]
+    if names != [*new] and [name for name in names if name not in SESSION_FIELDS] != [name for name in new if name not in SESSION_FIELDS]:
+        found.append({"at": [], "order": [*new]})
+    return found
+
+
+def _compare(old: Any, new: Any, at: list[str | int], found: list[Change]) -> None:
+    if old is new:
+        return
+    if new is _NOTHING:
+        found.append({"at": at, "drop": True})
+    elif isinstance(old, Mapping) and isinstance(new, Mapping):
+        _compare_objects(old, new, at, found)
+    elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)) and len(old) <= len(new):
+        _compare_lists(old, new, at, found)
+    elif old is _NOTHING or type(old) is not type(new) or old != new:
+        found.append({"at": at, "set": new})
+
+
+def _compare_objects(old: Mapping[str, Any], new: Mapping[str, Any], at: list[str | int], found: list[Change]) -> None:
+    names = []
+    for name, member in old.items():
+        there = new.get(name, _NOTHING)
+        if there is not _NOTHING:
+            names.append(name)
+        if there is not member:
+            _compare(member, there, [*at, name], found)
+    if len(names) < len(new):
+        for name, member in new.items():
+            if name not in old:
+                names.append(name)
+                found.append({"at": [*at, name], "set": member})
+    if names != [*new]:
+        found.append({"at": at, "order": [*new]})
+
+
+def _compare_lists(old: Any, new: Any, at: list[str | int], found: list[Change]) -> None:
+    changed: list[Change] = []
+    for index, member in enumerate(old):
+        if member is not new[index]:
+            _compare(member, new[index], [*at, index], changed)
+    if len(changed) > 4 and len(changed) > len(old) // 2:
+        found.append({"at": at, "set": new})
+        return
+    found += changed
+    if len(new) > len(old):
+        found.append({"at": at, "add": list(new[len(old) :])})
+
+
+def applied(document: Document, changes: Iterable[Change]) -> Document:
+    """The document with the changes; the one given stays as it is. KeyError, IndexError or TypeError if they are not for this one."""
+    for change in changes:
+        document = _with(document, change["at"], change) if change["at"] else {name: document[name] for name in change["order"]}
+    return document
+
+
+def _with(holder: Any, at: list[str | int], change: Change) -> Any:
+    """A copy of an object or a list, of which only what lies on the way to the change is new."""
+    first, rest = at[0], at[1:]
+    copied: Any = dict(holder) if isinstance(holder, Mapping) else list(holder)
+    if rest:
+        copied[first] = _with(copied[first], rest, change)
+    elif "set" in change:
+        copied[first] = change["set"]
+    elif "add" in change:
+        copied[first] = [*copied[first], *change["add"]]
+    elif "drop" in change:
+        del copied[first]
+    else:
+        copied[first] = {name: copied[first][name] for name in change["order"]}
+    return copied
+
+
+# Records
+
+
+def commit_record(old: Document, new: Document, **more: Any) -> Document:
+    """The record that makes one state of another; `old` is empty for the first. `more`: `point`, `files`, `why`, left out when empty."""
+    said = {name: member for name, member in more.items() if member}
+    after = {"after": old.get("revision", 0)} if old else {}
+    return {"revision": new["revision"], **after, "at": new.get("updated_at", ""), **said, "changes": changes_between(old, new)}
+
+
+def point_record(current: Document, state: Document, name: str, at: str) -> Document:
+    """The record that keeps a state as a recovery point beside the current one."""
+    return {"point": name, "at": at, "changes": changes_between(current, state, header=True)}
+
+
+def together(records: list[Document]) -> Document:
+    """One record for several, so that all of them are there after a crash or none."""
+    return records[0] if len(records) == 1 else {"together": records}
+
+
+def flat(records: Iterable[Record]) -> Iterator[Record]:
+    """The records one by one."""
+    for record in records:
+        if "together" in record:
+            yield from flat(record["together"])
+        else:
+            yield record
+
+
+@dataclass(slots=True)
+class Folded:
+    """What the records of a log amount to. `problem` says what is wrong with it: then `document` is the last sound state."""
+
+    document: Document = field(default_factory=dict)
+    points: dict[str, str] = field(default_factory=dict)
+    """When each recovery point was made, by name, oldest first."""
+    files: set[str] = field(default_factory=set)
+    """The names of the stages' Markdown: `01-plan/context.md`. Their texts: `texts_of`."""
+    problem: str | None = None
+
+    @property
+    def revision(self) -> int:
+        return int(self.document.get("revision", 0))
+
+    def add(self, record: Record) -> None:
+        """Go on by one record."""
+        if "revision" not in record or self._advance(record):
+            self.note(record)
+
+    def note(self, record: Record) -> None:
+        """Take the point and the files of a record whose changes are known already."""
+        self.files.update(record.get("files", ()))
+        if "point" in record:
+            self.points.pop(record["point"], None)  # one of the same name is replaced, and is the newest again
+            self.points[record["point"]] = record["at"]
+
+    def _advance(self, record: Record) -> bool:
+        is_first = "after" not in record
+        if is_first:
+            self.document, self.problem = {}, None
+        elif self.problem is not None or record["after"] != self.revision:
+            self.problem = self.problem or f"the record after revision {self.revision} is lost"
+            return False
+        try:
+            after = applied(self.document, record["changes"])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            self.problem = f"the record of revision {record['revision']} does not fit the one before ({type(error).__name__})"
+            return False
+        self.document = {**after, "revision": record["revision"], "updated_at": record.get("at", "")}
+        return True
+
+
+def fold(records: Iterable[Record]) -> Folded:
+    """The state after all records."""
+    folded = Folded()
+    for record in flat(records):
+        folded.add(record)
+    return folded
+
+
+def texts_of(records: Iterable[Record]) -> dict[str, str]:
+    """The Markdown of stages, by name."""
+    found: dict[str, str] = {}
+    for record in flat(records):
+        found.update(record.get("files", ()))
+    return found
+
+
+def states(records: Iterable[Record]) -> Iterator[Folded]:
+    """The state after each record, oldest first. It is one object that goes on; its `document` is another one each time."""
+    folded = Folded()
+    for record in flat(records):
+        folded.add(record)
+        yield folded
+
+
+def points_of(records: Iterable[Record]) -> dict[str, tuple[str, Document]]:
+    """The recovery points by name, oldest first: when each was made, and its state. Those whose records are damaged are left out."""
+    folded, found = Folded(), dict[str, tuple[str, Document]]()
+    for record in flat(records):
+        folded.add(record)
+        name = record.get("point")
+        if name is None or folded.problem is not None:
+            continue
+        found.pop(name, None)
+        with suppress(KeyError, IndexError, TypeError):
+            state = folded.document if "revision" in record else applied(folded.document, record["changes"])
+            found[name] = (record["at"], state)
+    return found
+
+
+def compacted(points: Mapping[str, tuple[str, Document]], current: Document, files: Mapping[str, str]) -> list[Document]:
+    """The records of a log that holds these recovery points (name to time and state, oldest first) and this state, and no others."""
+    records: list[Document] = [commit_record({}, current, files=dict(files))]
+    records += [point_record(current, state, name, at) for name, (at, state) in points.items()]
+    return records

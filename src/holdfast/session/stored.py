@@ -1,0 +1,298 @@
+"""One session as it is stored: its log and its file, and what is known of both, so that a commit reads and writes only what is new."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from dataclasses import replace as changed
+from typing import Any
+
+from holdfast.durable import strict_json
+from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageError
+from holdfast.session.edits import Edit, compare
+from holdfast.session.legacy import old_session
+from holdfast.session.log import Document, Folded, Record, commit_record, flat, fold, states, texts_of, together
+from holdfast.session.parser import parse_session
+from holdfast.session.redacting import clean_text
+from holdfast.session.renderer import SessionRenderer, render_session, session_json
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of
+from holdfast.session.views import Views
+from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put
+
+
+class ReadAgain(Exception):
+    """Somebody else wrote between the reading and the writing, and nothing was written."""
+
+
+class StoredSession:
+    """The log `PREFIX/ID/log.jsonl` of a backend and the views of it. For one thread at a time, which holds `guard`."""
+
+    def __init__(self, workflow_id: str, backend: Backend, views: Views | None, prefix: str) -> None:
+        self.id = workflow_id
+        self.guard = threading.RLock()
+        self.folded = Folded()
+        self._backend = backend
+        self._views = views
+        self._key = f"{prefix}/{workflow_id}"
+        self._log = f"{self._key}/log.jsonl"
+        self._mark: Mark | None = None
+        self._view: Mark | None = None
+        """The mark of the file while it is known to hold nothing but a state of the log."""
+        self._found: Mark | None = None
+        """The mark of the file when it was last looked at."""
+        self._old: list[Document] = []
+        """What an older version kept, as records: written before the first one of ours (O7)."""
+        self._old_mark: Mark | None = None
+        self._session: Session | None = None
+        self._renderer = SessionRenderer()
+        self._rendered: bytes | None = None
+        self._told: str | None = None
+
+    @property
+    def session(self) -> Session:
+        """The state in the log. Damaged if the log is."""
+        if self.folded.problem is not None:
+            where = self._backend.where(self._log)
+            raise Damaged(
+                f"{where} is damaged: {self.folded.problem}.",
+                path=where,
+                hint="`holdfast session edit` takes the readable file in its place; `holdfast session restore` goes back.",
+            )
+        if self._session is None:
+            self._session = parse_session(self.folded.document, self._backend.where(self._log))
+        return self._session
+
+    @property
+    def is_old(self) -> bool:
+        """Whether an older version wrote it, and nobody since."""
+        return bool(self._old)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether log and file were known when they were last written or looked at. That they still are is seen by their marks."""
+        return self._mark is not None and not self._old and (self._views is None or self._view is not None)
+
+    # Reading
+
+    def refresh(self) -> bool:
+        """Read what came to the log since the last time; whether there is such a session at all."""
+        mark = self._backend.mark(self._log)
+        if mark is None:
+            return self._read_old()
+        if mark == self._mark:
+            return True
+        reading = self._backend.read(self._log, after=self._mark if self._mark not in (None, ABSENT) else None)
+        if reading.whole:
+            self.folded = fold(reading.records)
+        else:
+            for record in flat(reading.records):
+                self.folded.add(record)
+        self._mark, self._session, self._rendered, self._old = reading.mark, None, None, []
+        return True
+
+    def _read_old(self) -> bool:
+        found = old_session(self._backend, self._key, self.id)
+        if found is None:
+            self._mark, self._old, self._session = None, [], None
+            return False
+        if not self._old or found.mark != self._old_mark:
+            self._session, self._old, self._old_mark = found.session(), found.records(), found.mark
+            self.folded, self._mark = fold(self._old), None
+            self._view = found.mark if self._is_beside_log else None
+        return True
+
+    @property
+    def _is_beside_log(self) -> bool:
+        """Whether the files are in the same backend as the log."""
+        return self._views is not None and self._views.backend is self._backend
+
+    def records(self) -> Sequence[Record]:
+        """All records, from the beginning."""
+        return self._old or self._backend.read(self._log).records
+
+    def history(self) -> Iterator[Document]:
+        """All states in the log, newest first."""
+        yield from reversed([state.document for state in states(self.records()) if state.problem is None])
+
+    def compare(self, *, mend: bool = False) -> Edit | None:
+        """What a person changed in the file since it was last written; see `edits.compare` for what it raises.
+
+        With `mend` a file that is missing, torn or of an older state is written again, and Markdown of stages that is missing too.
+        """
+        if self._views is None or (self._old and self._is_beside_log):
+            return None
+        mend = mend and not self._old
+        mark = self._views.mark(self.id)
+        if mark is None or mark != self._view:
+            verdict = self._verdict()
+            if isinstance(verdict, Edit):
+                return verdict
+            self._view = self._found
+            if mend and verdict == "outdated":
+                with suppress(StorageError):  # a folder that may not be written: what is read is right all the same
+                    self.put_view()
+        if mend and (missing := self._views.missing(self.id, self.folded.files)):
+            texts = texts_of(self.records())
+            with suppress(StorageError):
+                self._views.backend.write(*self._views.markdown(self.id, {name: texts[name] for name in missing}))
+        return None
+
+    def _verdict(self) -> str | Edit:
+        assert self._views is not None  # noqa: S101 - asked by `compare`
+        while True:
+            stored = self._views.get(self.id)
+            self._view, self._found = None, stored.mark if stored is not None else ABSENT
+            try:
+                if stored is None:
+                    return "outdated"
+                if stored.data == self._rendered:
+                    return "same"
+                verdict = compare(stored.data, self.session, self.history, self._views.where(self.id))
+            except HoldfastError:
+                if self._is_behind():
+                    continue
+                raise
+            if not isinstance(verdict, Edit) or not self._is_behind():
+                return verdict
+
+    def _is_behind(self) -> bool:
+        """Whether the log went on meanwhile, so that the file may be newer than what was read of it."""
+        if self._backend.mark(self._log) == self._mark:
+            return False
+        return self.refresh()
+
+    # Writing
+
+    def append(
+        self,
+        new: Session,
+        *,
+        edit: Edit | None = None,
+        before: Sequence[Document] = (),
+        point: str | None = None,
+        files: Mapping[str, str] | None = None,
+        why: str | None = None,
+    ) -> Session:
+        """Add a state: one record, durably; then the views. ReadAgain if somebody else wrote meanwhile."""
+        new = changed(new, schema_version=SCHEMA_VERSION, mark=None)
+        document = self._renderer.document(new)
+        old = {} if self.folded.problem is not None else self.folded.document
+        records = []
+        if edit is not None:
+            edited = session_json(edit.session)
+            records.append(commit_record(old, edited, why="edited by hand"))
+            old = edited
+        records = [*records, *before, commit_record(old, document, point=point, files=dict(files or {}), why=why)]
+        views: list[Put] = []
+        if self._views is not None:
+            self._rendered = self._renderer.encode(document)
+            put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=False)
+            views = [*self._views.markdown(self.id, files or {}), put]
+        self.write(records, views)
+        self.folded.document, self.folded.problem, self._session = document, None, new
+        if new.status != self._told:
+            self.put_brief(new)
+        return new
+
+    def write(self, records: Sequence[Document], views: Sequence[Put] = ()) -> None:
+        """Add records to the log, all or none, durably, then put the views. ReadAgain if somebody else wrote or edited meanwhile.
+
+        Where the files are in another backend than the log, an edit in the moment between the two is left as it is, and found next time.
+        """
+        every = [*self._old, *records]
+        expect, self._mark = self._mark or ABSENT, None  # unless it comes to its end, what the log holds is to be read again
+        view, self._view = self._view, None
+        at_once = views if self._is_beside_log else ()
+        if views and not at_once and self._views is not None and view is not None and (self._views.mark(self.id) or ABSENT) != view:
+            raise ReadAgain
+        try:
+            marks = self._backend.write(Append(self._log, [together(every)], expect=expect), *at_once)
+        except RevisionConflict:
+            raise ReadAgain from None
+        for record in records:
+            self.folded.note(record)
+        self._mark = marks[0]
+        if views and not at_once and self._views is not None:
+            self._mark = None
+            with suppress(RevisionConflict):
+                self._view = self._views.backend.write(*views)[-1]
+            self._mark = marks[0]
+        else:
+            self._view = marks[-1] if views else view
+        if self._old:
+            self._old = []
+            self._remove_old()
+
+    def rewrite(self, records: Sequence[Document]) -> None:
+        """Put other records in place of all. ReadAgain if somebody else wrote since it was read."""
+        expect, self._mark = self._mark or ABSENT, None
+        try:
+            self._backend.rewrite(self._log, records, expect=expect)
+        except RevisionConflict:
+            raise ReadAgain from None
+        if self._old:
+            self._old = []
+            self._remove_old()
+        self.refresh()
+
+    def replace_all(self, new: Session, records: Sequence[Document]) -> None:
+        """Put this state, and these records that end in it, in place of everything. ReadAgain if somebody else wrote meanwhile.
+
+        The file comes first and is synced: should the power go before the log, it is taken for an edit that leads to the same state.
+        """
+        self._session, self._rendered = new, render_session(new)
+        self._view = self._view or self._found
+        self.put_view(durable=True)
+        self.rewrite(records)
+        self._view = self._found = None
+        self.put_brief(new)
+
+    def _remove_old(self) -> None:
+        aside = [f"{self._key}/checkpoints.jsonl"]
+        if not self._is_beside_log:
+            aside.append(f"{self._key}.json")
+            self._backend.remove(f"{self._key}/stages/")
+        for key in aside:
+            if self._backend.mark(key) is not None:
+                self._backend.write(Delete(key))
+
+    def put_view(self, *, durable: bool = False) -> None:
+        """Write the file, unless somebody edited it since it was looked at: then that is found at the next look."""
+        if self._views is None:
+            return
+        if self._rendered is None:
+            self._rendered = render_session(self.session)
+        try:
+            put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=durable)
+            (self._view,) = self._views.backend.write(put)
+        except RevisionConflict:
+            self._view = None
+
+    # The line in a list
+
+    def put_brief(self, session: Session) -> None:
+        """Keep the line for a list, with what it was made from, so that a list reads no logs. Done where the status changes."""
+        self._told = session.status
+        value = {"brief": asdict(clean_brief(session)), "of": self._made_from()}
+        self._backend.write(Put(f"{self._key}/brief.json", strict_json.encode(value), durable=False))
+
+    def kept_brief(self) -> SessionBrief | None:
+        """The line that was kept, if log and file are still those that it was made from."""
+        stored = self._backend.get(f"{self._key}/brief.json")
+        try:
+            value: Any = strict_json.decode(stored.data) if stored is not None else None
+            return SessionBrief(**value["brief"]) if value is not None and value["of"] == self._made_from() else None
+        except (Damaged, TypeError, KeyError):
+            return None
+
+    def _made_from(self) -> list[Any]:
+        file = self._views.backend.glance(self._views.key(self.id)) if self._views is not None else None
+        return [self._backend.glance(self._log), file]
+
+
+def clean_brief(session: Session) -> SessionBrief:
+    """The line for a session, without secrets."""
+    brief = brief_of(session)
+    return changed(brief, error=clean_text(brief.error)) if brief.error is not None else brief
