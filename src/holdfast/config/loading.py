@@ -120,7 +120,7 @@ def _build(reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathL
         _come_from(config, reading, migrated.reading, environ, cwd)
         if not errors and not check.errors:
             errors.extend(checks.contradictions(config))
-    raise_all([*check.errors, *(error for error in errors if not _is_explained(error, check.errors))])
+    raise_all([*check.errors, *(error for error in errors if not is_explained(error, check.errors))])
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
     config._warnings = tuple(sorted(_notices(config, check, values, migrated), key=lambda notice: notice.line or 0))
     return config
@@ -138,12 +138,15 @@ def _validated(values: dict[str, Any], reading: Reading) -> tuple[Config | None,
     try:
         return Config.model_validate(values), []
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-    return None, [_error(detail, values, reading) for detail in found]
+        return None, errors_of(error, values, reading)
 
 
-def _error(detail: Any, values: dict[str, Any], reading: Reading) -> ConfigError:
-    """What pydantic found, as an error with file, line, key and what would fit."""
+def errors_of(error: ValidationError, values: Any, reading: Reading) -> list[ConfigError]:
+    """What pydantic found in the values of a file: each with file, line, key and what would fit."""
+    return [_error(detail, values, reading) for detail in error.errors(include_url=False, include_input=False)]
+
+
+def _error(detail: Any, values: Any, reading: Reading) -> ConfigError:
     misfit = detail.get("ctx", {}).get("error")
     path: KeyPath = (*detail["loc"], *(misfit.at if isinstance(misfit, Misfit) else ()))
     value = MISSING if any(is_secret_key(part) for part in path) else _found(values, path)
@@ -163,7 +166,7 @@ def _error(detail: Any, values: dict[str, Any], reading: Reading) -> ConfigError
     )
 
 
-def _is_explained(error: ConfigError, misspelt: list[ConfigError]) -> bool:
+def is_explained(error: ConfigError, misspelt: list[ConfigError]) -> bool:
     """Whether a key is missing only because it is misspelt, which has been said already."""
     above, _, name = (error.key or "").rpartition(".")
     return error.message == "is missing." and any(

@@ -53,6 +53,7 @@ _WANTED = {
     "tuple": "must be a list",
     "dict": "must be a mapping of keys to values",
     "model": "must be a mapping of keys to values",
+    "dataclass": "must be a mapping of keys to values",
     "finite": "must be a finite number",
 }
 _BOUNDS = {

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
 
+from holdfast.config.problems import Misfit
 from holdfast.errors import ConfigError
 from holdfast.session.output_schemas import check_schema
 from holdfast.session.redacting import clean_definition
@@ -27,38 +28,38 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
 def _name(value: object) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or _NAME.fullmatch(text) is None:
-        raise ValueError("must be 1 to 64 ASCII letters, digits, hyphens or underscores")
+        raise Misfit("must be 1 to 64 ASCII letters, digits, hyphens or underscores", found=value)
     return text
 
 
 def _word(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError("must be a word")
+        raise Misfit("must be a word", found=value)
     return str(value).strip()
 
 
 def _names(value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise ValueError("must be a list of names")
+        raise Misfit("must be a list of names", found=value)
     return tuple(dict.fromkeys(items))
 
 
 def _schema(value: object) -> object:
     if not isinstance(value, dict):
-        raise ValueError("must be a JSON Schema, which is a mapping")  # noqa: TRY004 - pydantic collects ValueErrors
+        raise Misfit("must be a JSON Schema, which is a mapping", found=value)
     try:
         check_schema(value, stage="")
     except ConfigError as error:
-        raise ValueError(f"must be a JSON Schema: {error.message.rstrip('.')}") from None
+        raise Misfit(f"must be a JSON Schema: {error.message.rstrip('.')}") from None
     return value
 
 
 def _listed(value: object) -> object:
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError("must be a list of at least one stage")
+        raise Misfit("must be a list of at least one stage")
     if len(value) > MAX_STAGES:
-        raise ValueError(f"has {len(value)} stages; at most {MAX_STAGES} are allowed")
+        raise Misfit(f"has {len(value)} stages; at most {MAX_STAGES} are allowed")
     return value
 
 

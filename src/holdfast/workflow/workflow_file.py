@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.config.known_keys import near_miss, nearest
-from holdfast.config.problems import all_errors, raise_all
+from holdfast.config.loading import errors_of, is_explained
+from holdfast.config.problems import all_errors, described, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.errors import ConfigError, OutputInvalid
-from holdfast.validation import kind_of, problems_of
 from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
 
 SECTIONS = ("session", "memory", "knowledge", "limits")
@@ -84,7 +84,7 @@ class _Reader:
     def workflow(self) -> Workflow:
         values = self.reading.values
         if not isinstance(values, dict):
-            found = "empty" if values is None else kind_of(values)
+            found = "empty" if values is None else described(values)
             message = f"a workflow file must be a mapping with `id` and `stages`; this one is {found}."
             raise ConfigError(message, file=self.reading.file, line=1)
         known = (*_TOP_KEYS, *SECTIONS)
@@ -127,13 +127,8 @@ class _Reader:
         try:
             return form.validate_python(values)
         except ValidationError as error:
-            misspelt = {(other.key or "").rpartition(".")[0] + "." + (other.nearest or "") for other in self.errors}
-            for problem in problems_of(error, line_of=lambda loc: self.reading.line(tuple(loc))):
-                above, _, name = problem.place.rpartition(".")
-                if problem.what != "is missing" or f"{above}.{name}" not in misspelt:  # else that has been said already
-                    hint = _HINTS.get(name) if problem.what == "is missing" or name == "stages" else None
-                    key = problem.place or None
-                    self.errors.append(ConfigError(f"{problem.what}.", file=self.reading.file, line=problem.line, key=key, hint=hint))
+            found = errors_of(error, values, self.reading)
+            self.errors += [_with_hint(one) for one in found if not is_explained(one, self.errors)]
             return None
 
     def _check_repeated(self, stages: Sequence[Stage]) -> None:
@@ -180,6 +175,11 @@ class _Reader:
     def _error(self, message: str, path: KeyPath, *, nearest: str | None = None, hint: str | None = None, of_key: bool = False) -> None:
         line = self.reading.line(path, of_key=of_key)
         self.errors.append(ConfigError(message, file=self.reading.file, line=line, key=dotted(path) or None, nearest=nearest, hint=hint))
+
+
+def _with_hint(error: ConfigError) -> ConfigError:
+    hint = _HINTS.get((error.key or "").rpartition(".")[2])
+    return error if hint is None else ConfigError(error.message, file=error.file, line=error.line, key=error.key, hint=hint)
 
 
 def with_stages_added(
