@@ -1,7 +1,7 @@
 """Identifiers as a parameter, and the names that people may give.
 
 Ids are made by an `IdSource` so that tests get the same ones in every run. Names from outside (agents, threads, sessions)
-become parts of paths, so `check_name` is the only gate through which they come in.
+become parts of paths, so `check_name` and `check_thread` are the only gates through which they come in.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 from holdfast.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_THREAD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}", re.ASCII)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u to misread
 
 
@@ -60,3 +61,18 @@ def check_name(name: str, what: str = "name") -> str:
             hint="Use 1 to 64 ASCII letters, digits, hyphens or underscores.",
         )
     return name.lower()
+
+
+def is_thread(name: str) -> bool:
+    """Whether this may be the name of a thread."""
+    return _THREAD.fullmatch(name) is not None
+
+
+def check_thread(thread: str) -> str:
+    """The name of a thread as it is used in paths, or an InputError that says what is allowed."""
+    if not isinstance(thread, str) or not is_thread(thread):
+        raise InputError(
+            f"{thread!r} is not a usable thread.",
+            hint="Use 1 to 128 ASCII letters, digits, hyphens, underscores, dots or colons; the first is no dot or colon.",
+        )
+    return thread

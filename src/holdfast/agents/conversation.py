@@ -35,9 +35,9 @@ from holdfast.agents.middleware.approval import answer_of, approval_of
 from holdfast.agents.middleware.thread_data import RunContext
 from holdfast.agents.transcripts import branch, transcript
 from holdfast.agents.turn import TurnReader, TurnRunner, Work
-from holdfast.context.archive import check_thread
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
+from holdfast.ids import check_thread
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
 
@@ -330,6 +330,7 @@ class Conversation:
         if not title:
             return
         self._parts.threads.entitle(self.thread, title, "extract")
+        self._has_title = True
         first = next((message.text for message in self.messages if isinstance(message, HumanMessage)), "")
         if self._parts.titles.model is not None:
             self._titling = self._parts.loop.submit(self._better_title(first, answer))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.context.archive import check_thread
 from holdfast.errors import InputError, OutsideRoot
+from holdfast.ids import check_thread
 from holdfast.talk import ThreadInfo
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from langgraph.types import Overwrite
 
 from holdfast.agents.message_factory import LangChainMessages
 from holdfast.context import recall
-from holdfast.context.archive import Archive, check_thread
+from holdfast.context.archive import Archive
 from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
 from holdfast.errors import InputError
+from holdfast.ids import check_thread
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent

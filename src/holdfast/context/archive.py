@@ -24,6 +24,7 @@ from holdfast.context.records import MessageRecord, Record, SummaryRecord
 from holdfast.context.thread_log import Doomed, RecordIndex, ThreadLog, log_key
 from holdfast.durable.disk import REAL, Disk, RealDisk
 from holdfast.errors import InputError, OutsideRoot
+from holdfast.ids import check_thread, is_thread
 from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
 from holdfast.storage.backend import Backend
@@ -90,7 +91,6 @@ def _why(matched: Mapping[str, float], said: Mapping[str, str]) -> tuple[str, ..
     return tuple(dict.fromkeys(said.get(term, f"{term} (in context)") for term in ordered))
 
 
-_THREAD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z?)?", re.ASCII)
 _OPEN_THREADS = 32
 Moment = datetime | str | None
@@ -189,16 +189,6 @@ class Archive(Protocol):
         """Take out what was archived before this moment."""
 
 
-def check_thread(thread: str) -> str:
-    """The name as it is used in paths, or an InputError that says what is allowed."""
-    if not isinstance(thread, str) or _THREAD.fullmatch(thread) is None:
-        raise InputError(
-            f"{thread!r} is not a usable thread.",
-            hint="Use 1 to 128 ASCII letters, digits, hyphens, underscores, dots or colons; the first is no dot or colon.",
-        )
-    return thread
-
-
 def moment_text(moment: Moment) -> str | None:
     """A moment as the archive writes it, so that two of them compare as text."""
     if moment is None:
@@ -270,7 +260,7 @@ class StoredArchive:
         return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
 
     def threads(self) -> list[str]:
-        names = [name for name in self.backend.children("threads") if _THREAD.fullmatch(name)]
+        names = [name for name in self.backend.children("threads") if is_thread(name)]
         return [name for name in names if self.backend.mark(log_key(name)) is not None]
 
     def stats(self, thread: str) -> Stats:

@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.context.archive import check_thread
 from holdfast.durable.disk import REAL, make_folders
 from holdfast.durable.folder import Folder
+from holdfast.ids import check_thread
 
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _FOLDER = "moved"

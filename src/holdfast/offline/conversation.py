@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.context.archive import FileArchive, check_thread
+from holdfast.context.archive import FileArchive
 from holdfast.context.records import MessageRecord, records_of
 from holdfast.context.view import PlainMessage
 from holdfast.errors import HoldfastError, InputError
@@ -22,7 +22,7 @@ from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
-from holdfast.ids import IdSource, RandomIds
+from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.knowledge.opening import open_knowledge
 from holdfast.memory.filtering import turns_of
 from holdfast.memory.service import MemoryService

@@ -23,11 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from holdfast.context.archive import check_thread
 from holdfast.durable.beneath import check_path
 from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.errors import InputError, NotWritable, OutsideRoot
+from holdfast.ids import check_thread
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"

@@ -28,11 +28,11 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
-from holdfast.context.archive import check_thread
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError
+from holdfast.ids import check_thread
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
