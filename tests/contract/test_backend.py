@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from holdfast.durable.disk import RealDisk
 from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
+from holdfast.events import Bus
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put
 from holdfast.storage.files import FileBackend
 from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.pending import KeptBeside
+from holdfast.storage.postgres import PostgresBackend
 from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.failing_disk import FailingDisk
 
 Opener = Callable[[], Backend]
 
@@ -36,8 +44,6 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opener]:
         disk = SimulatedDisk()
         yield lambda: keep(FileBackend("/base", disk=disk))
     else:
-        from holdfast.storage.postgres import PostgresBackend
-
         dsn = request.getfixturevalue("postgres")
         yield lambda: keep(PostgresBackend(dsn))
     for backend in opened:
@@ -409,3 +415,144 @@ def test_damaged_blobs_are_not_given_out(tmp_path: Path) -> None:
     next(tmp_path.rglob(name)).write_bytes(b"wrong")
     with pytest.raises(Damaged):
         backend.get_blob("raw", name)
+
+
+# A person with an editor, or with SQL
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_an_edit_by_hand_changes_the_mark_and_is_never_overwritten(tmp_path: Path, pause: float) -> None:
+    """W2, M6, M7: also one of the same length, in place, within the same tick of the file system's clock, with the old time put back."""
+    backend = FileBackend(tmp_path)
+    path = tmp_path / "a.json"
+    for old, new in ((b"111", b"222"), (b"222", b"3333"), (b"3333", b"4444")):
+        (mark,) = backend.write(Put("a.json", old))
+        assert backend.mark("a.json") == mark
+        time.sleep(pause)
+        assert backend.mark("a.json") == mark
+        times = path.stat()
+        path.write_bytes(new)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert backend.mark("a.json") != mark
+        with pytest.raises(RevisionConflict):
+            backend.write(Put("a.json", b"mine", expect=mark))
+        stored = backend.get("a.json")
+        assert stored is not None and stored.data == new
+        backend.write(Put("a.json", old, expect=stored.mark))
+
+
+def test_an_edit_that_changes_nothing_is_no_change(tmp_path: Path) -> None:
+    backend = FileBackend(tmp_path)
+    (mark,) = backend.write(Put("a.json", b"{}"))
+    (tmp_path / "a.json").write_bytes(b"{}")
+    assert backend.mark("a.json") == mark
+    backend.write(Put("a.json", b"2", expect=mark))
+
+
+def test_a_log_edited_by_hand_says_what_cannot_be_read(tmp_path: Path) -> None:
+    """M6: the rest is given all the same, and what is unreadable is kept when the log goes on."""
+    backend = FileBackend(tmp_path)
+    for number in range(3):
+        backend.write(Append("l.jsonl", [{"n": number, "word": "tea"}]))
+    path = tmp_path / "l.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"n":1,"word":"tea"', b'"n":1,"word":"tee"'))
+    reading = FileBackend(tmp_path).read("l.jsonl")
+    assert [record["n"] for record in reading.records] == [0, 2]
+    assert len(reading.damage) == len(reading.torn) == 1 and b"tee" in reading.torn[0] and "l.jsonl" in reading.damage[0]
+    backend.write(Append("l.jsonl", [{"n": 3}]))
+    assert [record["n"] for record in backend.read("l.jsonl").records] == [0, 2, 3]
+
+
+def test_an_append_that_is_cut_short_is_not_there_and_is_kept_aside(tmp_path: Path) -> None:
+    """W5, M6: of records that were given as one, all are there or none."""
+    backend = FileBackend(tmp_path)
+    (first,) = backend.write(Append("l.jsonl", [{"n": 0}]))
+    backend.write(Append("l.jsonl", [{"n": 1}, {"n": 2}, {"n": 3}]))
+    path = tmp_path / "l.jsonl"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for torn in (b"".join(lines[:4]), b"".join(lines[:3]), whole[:-3], b"".join((*lines[:2], b"\0" * len(lines[2]), *lines[3:]))):
+        path.write_bytes(torn)
+        fresh = FileBackend(tmp_path)
+        assert [record["n"] for record in fresh.read("l.jsonl").records] == [0]
+        assert fresh.read("l.jsonl").damage
+        assert fresh.mark("l.jsonl") == fresh.read("l.jsonl").mark == first
+        fresh.write(Append("l.jsonl", [{"n": 9}], expect=first))
+        assert [record["n"] for record in backend.read("l.jsonl").records] == [0, 9]
+        assert fresh.read("l.jsonl").damage == ()
+    assert len([*tmp_path.glob("l.jsonl.damaged-*")]) == 4
+
+
+def test_what_a_person_wrote_before_a_step_was_finished_is_kept_beside(tmp_path: Path) -> None:
+    """M6: after a crash in the middle of a step, an edit by hand is neither overwritten nor does it tear the step apart."""
+    backend = FileBackend(tmp_path, bus=(bus := Bus()))
+    backend.write(Put("a", b"old"), Append("l.jsonl", [{"n": 1}]))
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.storage.pending.PendingSteps._put_in_place", crash)
+        with pytest.raises(Crash):
+            backend.write(Put("a", b"new"), Append("l.jsonl", [{"n": 2}]))
+    (tmp_path / "a").write_bytes(b"by hand")
+    with bus.collect() as events:
+        assert backend.get("a").data == b"new"  # type: ignore[union-attr]  # finished
+    assert [type(event) for event in events] == [KeptBeside]
+    assert [record["n"] for record in backend.read("l.jsonl").records] == [1, 2]
+    (kept,) = [item.key for item in backend.list() if ".edited-" in item.key]
+    assert backend.get(kept).data == b"by hand"  # type: ignore[union-attr]  # listed
+
+
+def test_a_change_with_sql_is_noticed(postgres: str) -> None:
+    """W2, M7: who edits a row changes its mark; who edits or removes a record of a log makes everybody read it anew."""
+    backend = PostgresBackend(postgres)
+    (document, log) = backend.write(Put("a.json", b'{"n": 1}'), Append("l.jsonl", [{"n": 1}, {"n": 2}]))
+    with psycopg.connect(postgres, autocommit=True) as person:
+        person.execute("UPDATE holdfast.storage_documents SET text = replace(text, '1', '5') WHERE key = 'a.json'")
+        assert backend.mark("a.json") != document
+        with pytest.raises(RevisionConflict):
+            backend.write(Put("a.json", b"2", expect=document))
+        assert backend.get("a.json").data == b'{"n": 5}'  # type: ignore[union-attr]  # put above
+        person.execute("UPDATE holdfast.storage_records SET record = '{torn' WHERE key = 'l.jsonl' AND number = 1")
+        reading = backend.read("l.jsonl", after=log)
+        assert reading.whole and [dict(record) for record in reading.records] == [{"n": 2}]
+        assert reading.torn == (b"{torn",)
+        person.execute("DELETE FROM holdfast.storage_records WHERE key = 'l.jsonl' AND number = 2")
+        assert backend.read("l.jsonl", after=reading.mark).whole
+        person.execute("INSERT INTO holdfast.storage_documents (key, text) VALUES ('b', 'x')")
+        with pytest.raises(RevisionConflict):
+            backend.write(Put("b", b"y", expect=ABSENT))
+    backend.close()
+
+
+def test_files_and_folders_are_for_their_owner_alone_and_keep_the_mode_that_he_gave_them(tmp_path: Path) -> None:
+    backend = FileBackend(tmp_path / "base")
+    backend.write(Put("a/b.json", b"1"), Append("a/l.jsonl", [{}]))
+    backend.put_blob("raw", b"x")
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "base").rglob("*")}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    (tmp_path / "base/a/b.json").chmod(0o640)
+    backend.write(Put("a/b.json", b"2"))
+    assert (tmp_path / "base/a/b.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_one_append_is_one_sync_and_one_put_two(tmp_path: Path) -> None:
+    """W5: what a commit costs, whatever the size of the log; with a view beside it no more."""
+    disk = FailingDisk(RealDisk())
+    backend = FileBackend(tmp_path, disk=disk)
+    backend.write(Append("s/l.jsonl", [{"n": 0}]), Put("s.json", b"0", durable=False))
+    reads = []
+    for number in range(1, 60):
+        disk.calls.clear()
+        backend.write(Append("s/l.jsonl", [{"n": number, "text": "x" * 2000}]), Put("s.json", b"%d" % number, durable=False))
+        assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync"]
+        reads.append(len(disk.calls))
+    assert len(set(reads)) == 1
+    disk.calls.clear()
+    backend.write(Put("s.json", b"x"))
+    assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync", "sync_folder"]

@@ -22,13 +22,17 @@ CREATE TABLE storage_records (
 );
 
 -- Who follows a log reads it anew once a record in it was changed or removed, by whomever.
-CREATE FUNCTION storage_another_log() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION storage_another_log() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    UPDATE storage_logs SET generation = md5(random()::text || clock_timestamp()::text), modified = clock_timestamp() WHERE key = OLD.key;
+    UPDATE storage_logs SET generation = md5(random()::text || clock_timestamp()::text), modified = clock_timestamp()
+    WHERE key IN (SELECT key FROM gone);
     RETURN NULL;
 END
 $$;
-CREATE TRIGGER storage_records_changed AFTER UPDATE OR DELETE ON storage_records FOR EACH ROW EXECUTE FUNCTION storage_another_log();
+CREATE TRIGGER storage_records_changed AFTER UPDATE ON storage_records REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION storage_another_log();
+CREATE TRIGGER storage_records_removed AFTER DELETE ON storage_records REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION storage_another_log();
 
 CREATE TABLE storage_blobs (
     prefix   text COLLATE "C" NOT NULL,
