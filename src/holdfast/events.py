@@ -299,6 +299,35 @@ class TaskCompleted(_Subagent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskFailed(_Subagent):
+    """A sub-agent failed."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Task failed after {turns} turns: {reason}"
+    turns: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimedOut(_Subagent):
+    """A sub-agent took too long."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Task timed out after {seconds}s, {turns} turns"
+    turns: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCancelled(_Subagent):
+    """A sub-agent was cancelled."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Task cancelled after {turns} turns"
+    turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskOutput(_Subagent):
     """What a sub-agent returned."""
 

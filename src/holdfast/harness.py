@@ -331,7 +331,7 @@ class Harness:
 
     def stage_agents(self, model: str | BaseChatModel | None = None) -> dict[str, StageAgent]:
         """The agents that ask a model, if one is configured or named and is good enough; the others work by extraction (W18)."""
-        from holdfast.agents.stages.opening import coder_without_model, stage_agents
+        from holdfast.agents.stages.stage_agents import coder_without_model, stage_agents
 
         if not self.config.models and model is None:
             return {"coder": coder_without_model(self.config)}

@@ -70,7 +70,7 @@ def _sessions(harness: Harness, days: int | None, points: int | None, *, dry_run
 def _subagents(harness: Harness, days: int, *, dry_run: bool) -> list[str]:
     if not harness.has_checkpoints:
         return []
-    from holdfast.agents.subagents.pruning import prune_subagents  # LangChain, for who has held conversations
+    from holdfast.agents.threads import prune_subagents  # LangChain, for who has held conversations
 
     now = harness.clock.now()
     if dry_run:

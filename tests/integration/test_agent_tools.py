@@ -17,8 +17,8 @@ from langchain_core.tools import tool
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
-from holdfast.agents.tools.opening import open_tools, open_workplaces
-from holdfast.agents.tools.workplaces import Workplaces
+from holdfast.agents.tools.builtin import ThreadSandboxes
+from holdfast.agents.tools.toolset import open_sandboxes, open_tools
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.context.archive import FileArchive
@@ -37,13 +37,13 @@ def make_config(tmp_path: Path, **sections: Any) -> Config:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[Workplaces]:
-    opened = open_workplaces(make_config(tmp_path))
+def places(tmp_path: Path) -> Iterator[ThreadSandboxes]:
+    opened = open_sandboxes(make_config(tmp_path))
     yield opened
     opened.close()
 
 
-def agent_with(model: ScriptedModel, places: Workplaces, config: Config) -> Any:
+def agent_with(model: ScriptedModel, places: ThreadSandboxes, config: Config) -> Any:
     return create_agent(
         model,
         open_tools(config, places, commands=True),
@@ -74,7 +74,7 @@ def png(width: int = 2) -> bytes:
     )
 
 
-def test_files_are_written_read_changed_and_found(tmp_path: Path, places: Workplaces) -> None:
+def test_files_are_written_read_changed_and_found(tmp_path: Path, places: ThreadSandboxes) -> None:
     script = [
         [call("write_file", path="notes/tide.md", content="High water at six.\nLow water at noon.\n")],
         [call("str_replace", path="notes/tide.md", old_str="six", new_str="seven")],
@@ -93,7 +93,7 @@ def test_files_are_written_read_changed_and_found(tmp_path: Path, places: Workpl
     assert (tmp_path / "base/threads/t1/user-data/workspace/notes/tide.md").read_text() == "High water at seven.\nLow water at noon.\n"
 
 
-def test_a_path_that_leads_out_is_a_result_and_the_run_goes_on(tmp_path: Path, places: Workplaces) -> None:
+def test_a_path_that_leads_out_is_a_result_and_the_run_goes_on(tmp_path: Path, places: ThreadSandboxes) -> None:
     script = [
         [call("read_file", path="/etc/passwd"), call("write_file", path="../../x", content="y"), call("ls", path="/mnt/none")],
         "done",
@@ -105,7 +105,7 @@ def test_a_path_that_leads_out_is_a_result_and_the_run_goes_on(tmp_path: Path, p
     assert not list(tmp_path.rglob("x"))
 
 
-def test_a_command_runs_in_the_folders_that_the_file_tools_see(tmp_path: Path, places: Workplaces, bwrap: str) -> None:
+def test_a_command_runs_in_the_folders_that_the_file_tools_see(tmp_path: Path, places: ThreadSandboxes, bwrap: str) -> None:
     script = [
         [call("write_file", path="in.txt", content="3 4\n")],
         [call("bash", command="awk '{print $1 * $2}' in.txt | tee /mnt/user-data/outputs/out.txt; pwd; cat /etc/shadow")],
@@ -121,7 +121,7 @@ def test_a_command_runs_in_the_folders_that_the_file_tools_see(tmp_path: Path, p
     assert results(state)[3].status == "error"
 
 
-async def test_a_cancelled_run_stops_its_command(tmp_path: Path, places: Workplaces, bwrap: str) -> None:
+async def test_a_cancelled_run_stops_its_command(tmp_path: Path, places: ThreadSandboxes, bwrap: str) -> None:
     import asyncio
 
     mark = tmp_path / "base/threads/t1/user-data/workspace/mark"
@@ -141,14 +141,14 @@ async def test_a_cancelled_run_stops_its_command(tmp_path: Path, places: Workpla
     assert "survived" not in listed.output
 
 
-def test_a_sub_agent_works_in_the_files_of_its_parent(tmp_path: Path, places: Workplaces) -> None:
+def test_a_sub_agent_works_in_the_files_of_its_parent(tmp_path: Path, places: ThreadSandboxes) -> None:
     script = [[call("write_file", path="a.txt", content="x")], "done"]
     run(agent_with(ScriptedModel(script), places, make_config(tmp_path)), "subagent-1", files="parent")
     assert (tmp_path / "base/threads/parent/user-data/workspace/a.txt").exists()
     assert not (tmp_path / "base/threads/subagent-1/user-data").exists()
 
 
-def test_a_picture_is_sent_along_in_its_turn_and_is_not_in_the_state(tmp_path: Path, places: Workplaces) -> None:
+def test_a_picture_is_sent_along_in_its_turn_and_is_not_in_the_state(tmp_path: Path, places: ThreadSandboxes) -> None:
     with places.named("t1") as sandbox:
         sandbox.files.write("red.png", png())
         sandbox.files.write("no.png", b"no picture")
@@ -165,7 +165,7 @@ def test_a_picture_is_sent_along_in_its_turn_and_is_not_in_the_state(tmp_path: P
     assert kinds == [HumanMessage, AIMessage, ToolMessage, ToolMessage, HumanMessage]
 
 
-def test_a_picture_is_not_stored_by_a_compaction_of_the_same_step(tmp_path: Path, places: Workplaces) -> None:
+def test_a_picture_is_not_stored_by_a_compaction_of_the_same_step(tmp_path: Path, places: ThreadSandboxes) -> None:
     with places.named("t1") as sandbox:
         sandbox.files.write("red.png", png())
     model = ScriptedModel([[call("view_image", path="red.png")], "It is red."], profile={"max_input_tokens": 4000})
@@ -189,7 +189,7 @@ def test_a_picture_is_not_stored_by_a_compaction_of_the_same_step(tmp_path: Path
     assert base64.b64encode(png()).decode() not in str(state["messages"])
 
 
-def test_the_configuration_chooses_the_tools(tmp_path: Path, places: Workplaces) -> None:
+def test_the_configuration_chooses_the_tools(tmp_path: Path, places: ThreadSandboxes) -> None:
     listed = [
         {"name": "bash", "group": "bash", "use": "src.sandbox.tools:bash_tool"},
         {"name": "read_file", "group": "file:read", "use": "deerflow.sandbox.tools:read_file_tool"},
@@ -207,13 +207,13 @@ def test_the_configuration_chooses_the_tools(tmp_path: Path, places: Workplaces)
     assert [made.name for made in open_tools(config, places, names=["read_file"])] == ["read_file"]
 
 
-def test_a_tool_that_does_not_exist_is_a_config_error_with_the_nearest(tmp_path: Path, places: Workplaces) -> None:
+def test_a_tool_that_does_not_exist_is_a_config_error_with_the_nearest(tmp_path: Path, places: ThreadSandboxes) -> None:
     with pytest.raises(ConfigError) as wrong:
         open_tools(make_config(tmp_path, tools=[{"name": "red_file"}]), places)
     assert wrong.value.nearest == "read_file"
 
 
-def test_all_of_ours_are_there_without_a_list(tmp_path: Path, places: Workplaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_ours_are_there_without_a_list(tmp_path: Path, places: ThreadSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("TAVILY_API_KEY", "BRAVE_API_KEY", "SERPER_API_KEY", "SEARXNG_URL"):
         monkeypatch.delenv(variable, raising=False)
     names = {made.name for made in open_tools(make_config(tmp_path), places, commands=True)}
@@ -235,7 +235,7 @@ def test_idle_workplaces_are_closed_and_open_again(tmp_path: Path) -> None:
         opened.append(thread)
         return open_sandbox(config, thread)
 
-    places = Workplaces(open_one)
+    places = ThreadSandboxes(open_one)
     with places.named("first") as held:
         for number in range(40):
             with places.named(f"t{number}") as sandbox:

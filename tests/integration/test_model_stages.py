@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.stages.opening import stage_agents
+from holdfast.agents.stages.stage_agents import stage_agents
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured

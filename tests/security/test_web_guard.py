@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agents.web.fetching import Fetcher
 from holdfast.agents.web.guard import Guard
-from holdfast.agents.web.tools import web_fetch
+from holdfast.agents.web.web_tools import web_fetch
 from holdfast.errors import AddressRefused, ConfigError, WebError
 
 INSIDE = [

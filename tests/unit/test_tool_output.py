@@ -12,7 +12,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.middleware.tool_output import ToolOutputMiddleware
+from holdfast.agents.middleware.tool_calls import ToolOutputMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.context.offload import FileOutputs
 from holdfast.errors import InputError

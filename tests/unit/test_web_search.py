@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from holdfast.agents.web.searching import HttpSearcher, open_searcher
-from holdfast.agents.web.tools import web_search
+from holdfast.agents.web.web_tools import HttpSearcher, open_searcher, web_search
 from holdfast.errors import ConfigError, InputError, WebError
 
 ANSWERS = {

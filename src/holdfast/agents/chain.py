@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents import create_agent
 
 from holdfast.agents.middleware.accounting import AccountingMiddleware
-from holdfast.agents.middleware.approval import ApprovalMiddleware
-from holdfast.agents.middleware.clarification import ClarificationMiddleware
-from holdfast.agents.middleware.loop_guard import LoopGuardMiddleware
+from holdfast.agents.middleware.lead_tools import ClarificationMiddleware, PlainAnswersMiddleware, TodoMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware
-from holdfast.agents.middleware.plain_answers import PlainAnswersMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
 from holdfast.agents.middleware.title import TitleMiddleware
-from holdfast.agents.middleware.todos import TodoMiddleware
-from holdfast.agents.middleware.tool_errors import ToolErrorMiddleware
-from holdfast.agents.middleware.tool_output import ToolOutputMiddleware
+from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
 from holdfast.context.offload import FileOutputs
 from holdfast.models.abilities import abilities_of
 from holdfast.models.factory import model_middlewares

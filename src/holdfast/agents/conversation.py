@@ -31,19 +31,20 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.errors import GraphRecursionError
 from langgraph.types import Command, Overwrite
 
-from holdfast.agents.middleware.approval import answer_of, approval_of
 from holdfast.agents.middleware.thread_data import RunContext
+from holdfast.agents.middleware.tool_calls import answer_of, approval_of
 from holdfast.agents.transcripts import branch, transcript
 from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
 from holdfast.ids import check_thread
+from holdfast.models.providers import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
-    from holdfast.agents.tools.workplaces import Workplaces
+    from holdfast.agents.tools.builtin import ThreadSandboxes
     from holdfast.context.manifest import Manifest
     from holdfast.context.records import MessageRecord
     from holdfast.context.window import Prepared
@@ -118,8 +119,7 @@ class Conversation:
     def described(self) -> str:
         """With whom one talks, in a few words."""
         model = self.agent.model
-        name = getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__
-        return f"{self.agent_name or 'the lead agent'} with {name}"
+        return f"{self.agent_name or 'the lead agent'} with {model_name_of(model)}"
 
     @property
     def memory(self) -> MemoryService:
@@ -224,7 +224,7 @@ class Conversation:
         with self._places().named(self.thread) as sandbox:
             return sandbox.files.ls("/mnt/user-data", depth=3).text
 
-    def _places(self) -> Workplaces:
+    def _places(self) -> ThreadSandboxes:
         if self.agent.places is None:
             raise InputError("this agent has no files.")
         return self.agent.places

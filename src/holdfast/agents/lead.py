@@ -23,11 +23,10 @@ from holdfast.agents.conversation import Conversation
 from holdfast.agents.middleware.view_images import ViewImagesMiddleware
 from holdfast.agents.parts import Given, Parts, open_parts
 from holdfast.agents.prompting import lead_prompt, subagent_prompt
-from holdfast.agents.subagents.executor import Executor
-from holdfast.agents.subagents.pruning import prune_subagents
+from holdfast.agents.subagents.executor import Executor, task_tool
 from holdfast.agents.subagents.registry import Registry, SubagentType
-from holdfast.agents.subagents.tool import task_tool
-from holdfast.agents.tools.opening import open_tools, open_workplaces
+from holdfast.agents.threads import prune_subagents
+from holdfast.agents.tools.toolset import open_sandboxes, open_tools
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
 from holdfast.models.factory import create_chat_model, settings_of
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
 
-    from holdfast.agents.tools.workplaces import Workplaces
+    from holdfast.agents.tools.builtin import ThreadSandboxes
     from holdfast.skills import Skill
 
 
@@ -55,7 +54,7 @@ class LeadAgent:
     model: BaseChatModel
     executor: Executor
     registry: Registry
-    places: Workplaces | None = None
+    places: ThreadSandboxes | None = None
     """The sandboxes of its threads, where its tools work."""
     opened: ExitStack = field(default_factory=ExitStack)
     """What was opened for this agent alone."""
@@ -93,7 +92,7 @@ def make_lead_agent(
     model: BaseChatModel | None = None,
     tools: Sequence[BaseTool] | None = None,
     skills: Iterable[Skill] | None = None,
-    sandbox: Workplaces | None = None,
+    sandbox: ThreadSandboxes | None = None,
     middleware: Sequence[AgentMiddleware[Any, Any, Any]] = (),
     parts: Parts | None = None,
     **given: Unpack[Given],
@@ -112,7 +111,7 @@ def make_lead_agent(
     with ExitStack() as opened:  # closed again if anything below fails
         places = sandbox
         if tools is None:
-            places = sandbox or opened.enter_context(closing(open_workplaces(config)))
+            places = sandbox or opened.enter_context(closing(open_sandboxes(config)))
             tools = open_tools(config, places)
             middleware = [ViewImagesMiddleware(places), *middleware]
         parts = parts or opened.enter_context(closing(open_parts(config, **given)))

@@ -12,6 +12,7 @@ from holdfast.memory.facts import SLOTS, SlotUpdate
 from holdfast.memory.model_extractor import ModelExtractor
 from holdfast.memory.service import MemoryService
 from holdfast.models.factory import memory_model
+from holdfast.models.providers import model_name_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.usage import Usage
 from holdfast.tokens.windows import find_window
@@ -50,7 +51,7 @@ def model_extractor(
 
 def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Callable[[Document], ModelExtractor]:
     window = find_window(model).tokens
-    name = str(getattr(model, "model_name", None) or type(model).__name__)
+    name = model_name_of(model)
 
     def ask(prompt: str, schema: dict[str, Any]) -> dict[str, Any] | str:
         """Ask in the schema where the model can, and quietly: nobody's stream and nobody's callbacks (S15)."""

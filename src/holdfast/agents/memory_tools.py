@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 
+from holdfast.agents.middleware.thread_data import thread_of
 from holdfast.memory import tools
 from holdfast.memory.filtering import turns_of
 
@@ -18,8 +19,7 @@ def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseT
     """Search, add, update and remove, and writing of blocks where there are any. What the user typed in the thread is the source."""
 
     def said(runtime: ToolRuntime[Any, Any]) -> dict[str, Any]:
-        thread = ((runtime.config or {}).get("configurable") or {}).get("thread_id")
-        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": str(thread) if thread else None}
+        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": thread_of(runtime)}
 
     def memory_search(query: str, top_k: int = 8) -> str:
         """Search what is known about the user."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from holdfast.talk import ThreadInfo
 if TYPE_CHECKING:
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.context.archive import FileArchive
+
 
 SUBAGENT = "subagent-"
 """How the threads of sub-agents begin (A3)."""
@@ -100,3 +102,14 @@ class Threads:
 
 
 _COLUMNS = "id, title, agent, parent, created, updated, title_by"
+
+
+def prune_subagents(threads: Threads, archive: FileArchive, *, retain_days: int, now: datetime) -> list[str]:
+    """Remove those that were last used longer ago, with their checkpoints, archive and files. Says which."""
+    limit = stamp(now - timedelta(days=retain_days))
+    old = set(threads.older_than(limit))
+    listed = {info.id for info in threads.all(subagents=True)}
+    for name in archive.threads():  # of one that was never listed only the archive may be left
+        if is_subagent(name) and name not in listed and (last := archive.stats(name).last) and last < limit:
+            old.add(name)
+    return threads.delete(sorted(old)) if old else []

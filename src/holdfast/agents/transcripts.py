@@ -15,6 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Overwrite
 
 from holdfast.agents.message_factory import LangChainMessages
+from holdfast.agents.middleware.thread_data import thread_of
 from holdfast.context import recall
 from holdfast.context.archive import Archive
 from holdfast.context.records import MessageRecord, message_of, records_of
@@ -102,8 +103,7 @@ def recall_tools(archive: Archive, unnamed: Callable[[], str]) -> list[BaseTool]
     """Both tools over one archive. The thread is the one that the agent runs in; `unnamed` says it for a run without one."""
 
     def thread(config: RunnableConfig) -> str:
-        settings: dict[str, Any] = config.get("configurable") or {}
-        return str(settings.get("thread_id") or unnamed())
+        return thread_of(config) or unnamed()
 
     def search_history(query: str, config: RunnableConfig, top_k: int = 5) -> str:
         """Search the earlier part of this conversation that is no longer in view. Use names, numbers and rare words."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
-from holdfast.agents.middleware.approval import approval_of
+from holdfast.agents.middleware.tool_calls import approval_of
 from holdfast.context.view import marks_of
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock

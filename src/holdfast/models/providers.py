@@ -178,7 +178,7 @@ def is_loopback(host: str) -> bool:
 
 def model_name_of(model: object) -> str:
     """What a chat model is called by its provider, under whichever name its class has for that; else the name of the class."""
-    for field in ("model_name", "model", "model_id"):
+    for field in ("model_name", "model", "model_id", "name"):
         name = getattr(model, field, None)
         if isinstance(name, str) and name:
             return name

@@ -13,11 +13,9 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.middleware.accounting import RunAccounts
-from holdfast.agents.middleware.approval import decision_of
-from holdfast.agents.middleware.clarification import question_in
-from holdfast.agents.middleware.loop_guard import since_user
+from holdfast.agents.middleware.lead_tools import question_in
 from holdfast.agents.middleware.title import extracted_title
-from holdfast.agents.middleware.tool_errors import failed_result
+from holdfast.agents.middleware.tool_calls import decision_of, failed_result, since_user
 from holdfast.context.view import MARK
 from holdfast.events import Bus
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.tools.opening import BUILT_IN, COMES_WITH_A_MIDDLEWARE
+from holdfast.agents.tools.toolset import BUILT_IN, COMES_WITH_A_MIDDLEWARE
 from holdfast.config import known_keys
 from holdfast.config.loading import read_config
 from holdfast.config.migration import CURRENT, STEPS, upgrade_text

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from holdfast.agents.middleware.thread_data import RunContext
+from holdfast.agents.middleware.sync_async import AroundModelCall
+from holdfast.agents.middleware.thread_data import RunContext, thread_of
+from holdfast.models.providers import model_name_of
 from holdfast.tokens.accounts import Accounts, Charge, Limits, Tally
 from holdfast.tokens.usage import Usage
 
@@ -89,7 +91,7 @@ class RunAccounts(Accounts):
         self._totals.pop(("run", session, run), None)
 
 
-class AccountingMiddleware(AgentMiddleware[Any, Any, Any]):
+class AccountingMiddleware(AroundModelCall):
     """Checks the limits before a call and charges it afterwards. Put it outside of the summarization and inside of the retries.
 
     `names` are the configured names of model objects, by their `id()`; prices are kept under those.
@@ -101,23 +103,12 @@ class AccountingMiddleware(AgentMiddleware[Any, Any, Any]):
         self._summarization = summarization
         self._names = dict(names or {})
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
         """Check, ask, charge."""
         run = self._run(request)
         self.accounts.check(session=run.session, run=run.run)
         with _charged_to(run):
-            response = handler(request)
-            self._charge(request, response)
-        return response
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> Any:
-        """The same, awaited."""
-        run = self._run(request)
-        self.accounts.check(session=run.session, run=run.run)
-        with _charged_to(run):
-            response = await handler(request)
+            response = yield request
             self._charge(request, response)
         return response
 
@@ -125,7 +116,7 @@ class AccountingMiddleware(AgentMiddleware[Any, Any, Any]):
         context = getattr(request.runtime, "context", None)
         if isinstance(context, RunContext):
             return context
-        return RunContext(session=_thread(request))
+        return RunContext(session=thread_of(request.runtime))
 
     def _charge(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
         for message in response.result:
@@ -137,12 +128,12 @@ class AccountingMiddleware(AgentMiddleware[Any, Any, Any]):
     def _estimate(self, request: ModelRequest[Any], answer: AIMessage) -> Usage:
         """Our own count, where the provider reported nothing: the messages are counted by then, so this is cheap."""
         keeper = self._summarization.keeper
-        sent = self._summarization.manifest(thread := _thread(request) or "")
+        sent = self._summarization.manifest(thread := thread_of(request.runtime) or "")
         return Usage(sent.tokens if sent is not None else keeper.count(thread, request.messages), keeper.counts.count(answer))
 
     def _name(self, model: Any) -> str:
         known = self._names.get(id(model))
-        return known or str(getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__)
+        return known or model_name_of(model)
 
 
 @contextmanager
@@ -152,9 +143,3 @@ def _charged_to(run: RunContext) -> Iterator[None]:
         yield
     finally:
         _FOR.reset(token)
-
-
-def _thread(request: ModelRequest[Any]) -> str | None:
-    info = getattr(request.runtime, "execution_info", None)
-    thread = getattr(info, "thread_id", None)
-    return str(thread) if thread else None

@@ -31,7 +31,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.driving import adrive, drive
+from holdfast.agents.middleware.sync_async import adrive, drive
+from holdfast.agents.middleware.thread_data import thread_of
 from holdfast.agents.transcripts import recall_tools
 from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
@@ -46,6 +47,7 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.models.abilities import abilities_of
 from holdfast.models.failures import kind_of
+from holdfast.models.providers import model_name_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
@@ -137,7 +139,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             new_id=self._ids.new,
             enabled=enabled,
             ask=self._model is not None,
-            model=_name(self._model) if self._model is not None else None,
+            model=model_name_of(self._model) if self._model is not None else None,
             limit=partial(self._limit, trim_tokens_to_summarize),
             prompt=summary_prompt,
             role=summary_role,
@@ -314,11 +316,13 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         key = (id(model), *given)  # a window that was given is the run model's, not the summarizer's
         facts = self._models.get(key)
         if facts is None or facts.model is not model:
-            window = given.get("window", self._window) or find_window(model, name=_name(model), bus=self.bus).tokens
+            window = given.get("window", self._window) or find_window(model, name=model_name_of(model), bus=self.bus).tokens
             wanted = getattr(model, "max_tokens", None)
             answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
             marks = str(getattr(model, "_llm_type", "")).startswith("anthropic")
-            facts = self._models[key] = _Facts(model, _name(model), window, max(1, window - answer), marks, abilities_of(model).tools)
+            facts = self._models[key] = _Facts(
+                model, model_name_of(model), window, max(1, window - answer), marks, abilities_of(model).tools
+            )
             while len(self._models) > 64:
                 self._models.pop(next(iter(self._models)))
         return facts
@@ -345,8 +349,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 self.calibration.observe(facts.name, counted, message.usage_metadata)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
-        info = getattr(request.runtime, "execution_info", None)
-        return str(getattr(info, "thread_id", None) or self._unnamed)
+        return thread_of(request.runtime) or self._unnamed
 
     # what the work wants done
 
@@ -400,7 +403,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     def _answer(self, want: Ask, message: BaseMessage) -> str:
         usage = Usage.read(message)
         if usage is not None:
-            name = _name(self._summarizer)
+            name = model_name_of(self._summarizer)
             self.calibration.observe(name, self.keeper.counter.count_text(want.prompt), usage.input_tokens)
             if self.accounts is not None:
                 self.accounts.charge(usage, model=name, purpose="summary")
@@ -414,14 +417,6 @@ def _model(model: str | BaseChatModel | None) -> BaseChatModel | None:
 
     made: BaseChatModel = init_chat_model(model)
     return made
-
-
-def _name(model: object) -> str:
-    for attribute in ("model_name", "model", "name"):
-        name = getattr(model, attribute, None)
-        if isinstance(name, str) and name:
-            return name
-    return type(model).__name__
 
 
 class _MessagesCounter(BaseCounter):
@@ -440,7 +435,7 @@ class _MessagesCounter(BaseCounter):
 
 def _counter(wanted: str | TokenCounter | Callable[..., int], model: BaseChatModel | None) -> TokenCounter:
     if isinstance(wanted, str | TokenCounter):
-        return open_counter(wanted, model=_name(model) if model is not None else None)
+        return open_counter(wanted, model=model_name_of(model) if model is not None else None)
     return _MessagesCounter(wanted)
 
 

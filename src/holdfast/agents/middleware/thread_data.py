@@ -5,16 +5,16 @@ The first middleware of an agent. It adds nothing to a model call; it gives the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
-from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import ThreadState, merge_messages
+from holdfast.agents.middleware.sync_async import AroundToolCall
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -35,14 +35,20 @@ class RunContext:
     """The thread whose folder the tools work in; a sub-agent works in its parent's."""
 
 
+def thread_of(running: Any) -> str | None:
+    """The id of the thread that runs: from the runtime of a tool or a hook, or from a RunnableConfig. None for a run without one."""
+    config = running if isinstance(running, Mapping) else getattr(running, "config", None) or {}
+    info = getattr(running, "execution_info", None)  # hooks have no config
+    thread = (config.get("configurable") or {}).get("thread_id") or getattr(info, "thread_id", None)
+    return str(thread) if thread else None
+
+
 def files_thread(runtime: Any) -> str | None:
     """The thread whose files a tool works on: the parent's in a sub-agent, else the one that it runs in."""
     context = getattr(runtime, "context", None)
     if isinstance(context, RunContext) and context.files:
         return context.files
-    settings = (getattr(runtime, "config", None) or {}).get("configurable") or {}
-    thread = settings.get("thread_id") or getattr(getattr(runtime, "execution_info", None), "thread_id", None)  # hooks have no config
-    return str(thread) if thread else None
+    return thread_of(runtime)
 
 
 def merge_artifacts(known: Sequence[str] | None, new: Sequence[str] | None) -> list[str]:
@@ -71,7 +77,7 @@ class LeadState(ThreadState):
     title: NotRequired[str]
 
 
-class ThreadDataMiddleware(AgentMiddleware[Any, Any, Any]):
+class ThreadDataMiddleware(AroundToolCall):
     """Gives a thread its channels, and takes up the files that a tool made: those in `ToolMessage(..., artifact={"artifacts": [...]})`.
 
     The messages channel itself is set by `create_agent(state_schema=LeadState)`.
@@ -79,15 +85,9 @@ class ThreadDataMiddleware(AgentMiddleware[Any, Any, Any]):
 
     state_schema = LeadState
 
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
         """Run the tool and note its files."""
-        return _noted(handler(request))
-
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> Any:
-        """The same, awaited."""
-        return _noted(await handler(request))
+        return _noted((yield request))
 
 
 def _noted(result: Any) -> Any:

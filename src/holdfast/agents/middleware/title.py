@@ -6,18 +6,20 @@ The answer never waits for it. What the model writes later is kept by the thread
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from langchain.agents.middleware.types import AgentMiddleware, ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
 
+from holdfast.agents.middleware.sync_async import AroundModelCall
 from holdfast.agents.middleware.thread_data import LeadState
 from holdfast.agents.prompting import filled
 from holdfast.context.view import marks_of
 from holdfast.memory.filtering import without_uploads
+from holdfast.models.providers import model_name_of
 from holdfast.text.secrets import redact
 from holdfast.tokens.usage import Usage
 
@@ -73,12 +75,12 @@ class Titles:
         said = await self.model.ainvoke([HumanMessage(prompt)], {"callbacks": [], "tags": ["nostream"], "run_name": "title"})
         usage = Usage.read(said)
         if usage is not None and self.accounts is not None:
-            self.accounts.charge(usage, model=str(getattr(self.model, "model_name", "model")), purpose="title")
+            self.accounts.charge(usage, model=model_name_of(self.model), purpose="title")
         text = " ".join(str(said.text).split()).strip("\"'“”*# .")
         return text[: self.max_chars].strip() if 0 < len(text) <= 4 * self.max_chars else None
 
 
-class TitleMiddleware(AgentMiddleware[Any, Any, Any]):
+class TitleMiddleware(AroundModelCall):
     """Puts the title into the state: the extracted one with the first answer, a written one when it is there."""
 
     state_schema = LeadState
@@ -87,17 +89,9 @@ class TitleMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._titles, self._threads = titles, threads
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
         """Ask the model; its first final answer brings the title."""
-        response = handler(request)
-        return self._titled(request, response)
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> Any:
-        """The same, awaited."""
-        response = await handler(request)
-        return self._titled(request, response)
+        return self._titled(request, (yield request))
 
     def _titled(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> Any:
         state: Any = request.state

@@ -7,36 +7,31 @@ the path, and the picture is read from its file for each request of the turn tha
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
+from holdfast.agents.middleware.sync_async import AroundModelCall
 from holdfast.agents.middleware.thread_data import files_thread
-from holdfast.agents.tools.showing import IMAGE_BYTES, image_type
+from holdfast.agents.tools.builtin import IMAGE_BYTES, image_type
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.agents.tools.workplaces import Workplaces
+    from holdfast.agents.tools.builtin import ThreadSandboxes
 
 
-class ViewImagesMiddleware(AgentMiddleware[Any, Any, Any]):
+class ViewImagesMiddleware(AroundModelCall):
     """Sends the pictures of this turn along. Outside of whatever counts what is really sent."""
 
-    def __init__(self, places: Workplaces) -> None:
+    def __init__(self, places: ThreadSandboxes) -> None:
         super().__init__()
         self._places = places
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
         """Ask the model, with the pictures where there are any."""
-        return handler(self._with_pictures(request))
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> Any:
-        """The same, awaited."""
-        return await handler(self._with_pictures(request))
+        return (yield self._with_pictures(request))
 
     def _with_pictures(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         state: Any = request.state

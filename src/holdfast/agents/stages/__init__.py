@@ -1,5 +1,5 @@
 """Stage agents that ask a language model: planner, researcher, coder, synthesizer, writer and plain llm (W12).
 
 May import every room but `app` and `testing`.
-Start with `model_stage.py`, which asks for an output in the contract's form and checks every finding against its source.
+Start with `stage_agents.py`, which chooses them, then `model_stage.py`: it asks for an output and checks every finding against its source.
 """

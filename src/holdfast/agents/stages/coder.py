@@ -13,10 +13,8 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from holdfast.agents.stages.asking import Asker
-from holdfast.agents.stages.commands import PROGRAMS, sandbox_thread, stopping
-from holdfast.agents.stages.evidence import Evidence, Passage
-from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
+from holdfast.agents.stages.model_stage import Asker, Evidence, ModelStage, Passage, fitted, role_prompt, stop_if_cancelled
+from holdfast.agents.stages.stage_agents import PROGRAMS, sandbox_thread, stopping
 from holdfast.durable.replace import replace_text
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.commands import CommandResult, Sandbox

@@ -14,9 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphRecursionError
 
-from holdfast.agents.stages.asking import Asker
-from holdfast.agents.stages.evidence import Evidence, Passage
-from holdfast.agents.stages.model_stage import ModelStage, fitted, role_prompt, stop_if_cancelled
+from holdfast.agents.stages.model_stage import Asker, Evidence, ModelStage, Passage, fitted, role_prompt, stop_if_cancelled
 from holdfast.errors import HoldfastError
 from holdfast.models.abilities import abilities_of
 from holdfast.offline.claims import Names
@@ -96,7 +94,7 @@ class ModelResearcher(ModelStage):
         """Let the model search by itself. What it found stays on the desk, however the search ends."""
         from langchain.agents import create_agent
 
-        from holdfast.agents.middleware.tool_errors import ToolErrorMiddleware
+        from holdfast.agents.middleware.tool_calls import ToolErrorMiddleware
 
         tools = self._tools(request, desk)
         if not tools:
@@ -130,8 +128,7 @@ class ModelResearcher(ModelStage):
         return [tool for tool in made if wanted is None or tool.name in wanted]
 
     def _web(self, desk: _Desk) -> list[BaseTool]:
-        from holdfast.agents.web.searching import open_searcher
-        from holdfast.agents.web.tools import make_fetcher
+        from holdfast.agents.web.web_tools import make_fetcher, open_searcher
 
         entries = {entry.name: entry.arguments() for entry in self.config.tools} if self.config is not None else {}
         searcher = open_searcher(entries.get("web_search"))

@@ -1,7 +1,7 @@
 """Runs sub-agents: each in a thread and an empty context of its own, a few at once, with caps that keep the work done so far (A2-A7).
 
 All of them run on one asyncio loop. A sub-agent that waits for its place, runs, times out, is cancelled, fails or uses up its turns or
-tokens ends in the same way: with a `SubagentResult`.
+tokens ends in the same way: with a `SubagentResult`. `task_tool` makes the tool by which an agent hands work over.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain.tools import ToolRuntime
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphRecursionError
 
-from holdfast.agents.middleware.thread_data import RunContext, merge_artifacts
-from holdfast.agents.subagents.events import Emit, Teller
-from holdfast.agents.subagents.results import NO_RESPONSE, Status, SubagentResult
+from holdfast.agents.middleware.thread_data import RunContext, files_thread, merge_artifacts, thread_of
+from holdfast.agents.subagents.registry import GENERAL, Registry
+from holdfast.agents.subagents.results import NO_RESPONSE, Emit, Status, SubagentResult, TaskReporter
 from holdfast.agents.threads import SUBAGENT
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.records import records_of
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.agents.subagents.registry import SubagentType
     from holdfast.agents.threads import Threads
     from holdfast.context.archive import Archive
+
 
 _STEPS_A_TURN = 2  # model and tools are a step each
 
@@ -112,7 +115,7 @@ class Executor:
         id = self._ids.new()
         thread = f"{SUBAGENT}{id}"
         head = {"task_id": id, "thread": thread, "parent": task.parent, "call": task.call, "description": task.description}
-        teller = Teller(self._bus, emit, {**head, "subagent_type": task.type.name})
+        reporter = TaskReporter(self._bus, emit, {**head, "subagent_type": task.type.name})
         future: Future[SubagentResult] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can cancel it; that is what `cancel` is for
         loop = self._loop.loop
@@ -121,7 +124,7 @@ class Executor:
             self._running.pop(id, None)
             if done.cancelled():  # before its first step
                 result = SubagentResult(id, thread, "cancelled")
-                teller.ended(result)
+                reporter.ended(result)
                 future.set_result(result)
             elif (error := done.exception()) is not None:
                 future.set_exception(error)
@@ -129,7 +132,7 @@ class Executor:
                 future.set_result(done.result())
 
         def begin() -> None:
-            work = loop.create_task(self._run(task, id, thread, teller), context=contextvars.Context())
+            work = loop.create_task(self._run(task, id, thread, reporter), context=contextvars.Context())
             self._running[id] = (task.parent, work)
             work.add_done_callback(ended)
 
@@ -154,15 +157,15 @@ class Executor:
         """Those that run or wait in line."""
         return list(self._running)
 
-    async def _run(self, task: Task, id: str, thread: str, teller: Teller) -> SubagentResult:
+    async def _run(self, task: Task, id: str, thread: str, reporter: TaskReporter) -> SubagentResult:
         progress, began = _Progress(), self._clock.monotonic()
         status: Status
         reason = ""
         try:
             async with self._places:
                 began = self._clock.monotonic()
-                teller.started(task.description, thread, task.max_turns)
-                status, reason = await self._within_time(task, id, thread, progress, teller)
+                reporter.started(task.description, thread, task.max_turns)
+                status, reason = await self._within_time(task, id, thread, progress, reporter)
         except asyncio.CancelledError:  # it is a result like any other; nothing above waits for the cancellation itself
             status = "cancelled"
         tokens = self._accounts.settle(id) if self._accounts is not None else 0
@@ -177,14 +180,14 @@ class Executor:
             round(self._clock.monotonic() - began, 3),
             reason,
         )
-        teller.ended(result)
+        reporter.ended(result)
         return result
 
-    async def _within_time(self, task: Task, id: str, thread: str, progress: _Progress, teller: Teller) -> tuple[Status, str]:
+    async def _within_time(self, task: Task, id: str, thread: str, progress: _Progress, reporter: TaskReporter) -> tuple[Status, str]:
         limit = asyncio.timeout(task.type.timeout_seconds)
         try:
             async with limit:
-                return await self._work(task, id, thread, progress, teller), ""
+                return await self._work(task, id, thread, progress, reporter), ""
         except GraphRecursionError:
             return "turn_capped", ""
         except Exception as error:  # noqa: BLE001 - whatever went wrong in a sub-agent is a result, never an exception in the parent
@@ -195,7 +198,7 @@ class Executor:
         finally:
             await asyncio.shield(asyncio.to_thread(self._keep, thread, progress))
 
-    async def _work(self, task: Task, id: str, thread: str, progress: _Progress, teller: Teller) -> Status:
+    async def _work(self, task: Task, id: str, thread: str, progress: _Progress, reporter: TaskReporter) -> Status:
         graph = self._graph(task.type)
         if self._threads is not None:
             await asyncio.to_thread(self._threads.note, thread, agent=task.type.name, parent=task.parent)
@@ -206,7 +209,7 @@ class Executor:
         steps: AsyncIterator[Any] = graph.astream({"messages": [asked]}, config, context=context, stream_mode="updates", durability="sync")
         async with aclosing(cast("Any", steps)):
             async for part in steps:
-                calls = self._take(part, task, progress, teller)
+                calls = self._take(part, task, progress, reporter)
                 if calls is None:
                     await asyncio.to_thread(self._keep, thread, progress)
                     continue
@@ -216,7 +219,7 @@ class Executor:
                     return "turn_capped"
         return "turn_capped" if progress.ended == "loop" else "completed"
 
-    def _take(self, part: Mapping[str, Any], task: Task, progress: _Progress, teller: Teller) -> bool | None:
+    def _take(self, part: Mapping[str, Any], task: Task, progress: _Progress, reporter: TaskReporter) -> bool | None:
         """Note what a step brought. For a step of the model: whether it calls tools, so that there is more to come."""
         calls: bool | None = None
         for node, update in part.items():
@@ -229,11 +232,11 @@ class Executor:
                 progress.fresh += new
                 answer = next((message for message in new if isinstance(message, AIMessage)), None) if node == "model" else None
                 if answer is not None:
-                    calls = self._turn(answer, task, progress, teller)
+                    calls = self._turn(answer, task, progress, reporter)
         return calls
 
     @staticmethod
-    def _turn(answer: AIMessage, task: Task, progress: _Progress, teller: Teller) -> bool:
+    def _turn(answer: AIMessage, task: Task, progress: _Progress, reporter: TaskReporter) -> bool:
         progress.ended = marks_of(answer).get("ended")
         if progress.ended is None:
             progress.turns += 1
@@ -241,7 +244,7 @@ class Executor:
         if text and (progress.ended is None or not progress.said):
             progress.said = text
         if progress.ended is None:
-            teller.turn(progress.turns, task.max_turns, text, [call["name"] for call in answer.tool_calls])
+            reporter.turn(progress.turns, task.max_turns, text, [call["name"] for call in answer.tool_calls])
         return bool(answer.tool_calls)
 
     def _graph(self, type: SubagentType) -> Any:
@@ -255,3 +258,79 @@ class Executor:
         fresh, progress.fresh = progress.fresh, []
         if fresh and self._archive is not None:
             self._archive.add(thread, records_of(fresh))
+
+
+TURNS = 20
+
+
+def task_tool(executor: Executor, registry: Registry) -> BaseTool:
+    """The tool. Its result is what the sub-agent said at the end and the files it made; how it got there stays in its own thread."""
+
+    def task(
+        description: str, prompt: str, runtime: ToolRuntime[Any, Any], subagent_type: str = GENERAL, max_turns: int = TURNS
+    ) -> ToolMessage:
+        started = executor.start(_task(registry, description, prompt, subagent_type, max_turns, runtime), _emitter(runtime))
+        try:
+            return _message(started.result(), runtime)
+        except BaseException:  # the parent is interrupted: nobody wants the result any more
+            started.cancel()
+            raise
+
+    async def atask(
+        description: str, prompt: str, runtime: ToolRuntime[Any, Any], subagent_type: str = GENERAL, max_turns: int = TURNS
+    ) -> ToolMessage:
+        started = executor.start(_task(registry, description, prompt, subagent_type, max_turns, runtime), _emitter(runtime))
+        try:
+            return _message(await asyncio.shield(asyncio.wrap_future(started.future)), runtime)
+        except asyncio.CancelledError:
+            started.cancel()
+            raise
+
+    types = ", ".join(registry)
+    return StructuredTool.from_function(
+        task,
+        coroutine=atask,
+        name="task",
+        description=(
+            "Hand a part of the work to a sub-agent with a window of its own, and get back what it found. It sees nothing of this "
+            "conversation, so the prompt must say everything: what to do, what is known, what to give back. Call it several times in "
+            f"one message for parts that can run at once. `description`: three to five words. `subagent_type`: {types}."
+        ),
+    )
+
+
+def _task(registry: Registry, description: str, prompt: str, type: str, turns: int, runtime: ToolRuntime[Any, Any]) -> Task:
+    found = registry.find(type)
+    context = runtime.context if isinstance(runtime.context, RunContext) else RunContext()
+    parent = thread_of(runtime)
+    return Task(
+        found,
+        description,
+        prompt,
+        found.turns(turns, TURNS),
+        parent=parent,
+        run=context.run,
+        session=context.session or parent,
+        files=files_thread(runtime),
+        call=runtime.tool_call_id or "",
+    )
+
+
+def _emitter(runtime: ToolRuntime[Any, Any]) -> Emit:
+    """The parent's stream writer, which only works inside of the parent's own context."""
+    context, writer = contextvars.copy_context(), runtime.stream_writer
+
+    def emit(event: dict[str, Any]) -> None:
+        context.run(writer, event)
+
+    return emit
+
+
+def _message(result: SubagentResult, runtime: ToolRuntime[Any, Any]) -> ToolMessage:
+    return ToolMessage(
+        result.text(),
+        tool_call_id=runtime.tool_call_id or "",
+        name="task",
+        status="success" if result.done or result.capped else "error",
+        artifact=result.as_dict(),
+    )

@@ -1,10 +1,11 @@
-"""Fetching one page: every hop judged, the connection pinned to the judged address, bounded in size and time (A10).
+"""Fetching one page, as Markdown: every hop judged, the connection pinned to the judged address, bounded in size and time (A10).
 
 Settings of the environment (proxies, certificates by variable) are not used: a proxy would connect to whatever it likes.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +14,11 @@ from urllib.parse import urljoin
 
 from holdfast.agents.web.guard import Guard, Target, shown
 from holdfast.errors import WebError
+from holdfast.text.html import read_html
 
 if TYPE_CHECKING:
     import httpx
+
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = "Mozilla/5.0 (compatible; holdfast)"
@@ -56,7 +59,6 @@ class Fetcher:
 
     def page(self, url: str) -> Page:
         """The page as Markdown. Raises AddressRefused, or WebError for anything that is not a readable page."""
-        from holdfast.agents.web.pages import read_page
 
         return read_page(self.fetch(url))
 
@@ -124,3 +126,45 @@ def _host_header(target: Target) -> str:
     host = f"[{target.host}]" if ":" in target.host else target.host
     usual = {"http": 80, "https": 443}[target.scheme]
     return host if target.port == usual else f"{host}:{target.port}"
+
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = frozenset({"application/json", "application/xml", "application/javascript", "application/x-yaml", "application/yaml"})
+
+
+def read_page(fetched: Fetched) -> Page:
+    """The readable text of what was fetched. Raises WebError, naming the kind, for what is no text."""
+    media = fetched.media_type
+    if media in _HTML or (
+        media == "application/octet-stream" and fetched.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    ):
+        return _html(fetched)
+    if media.startswith("text/") or media in _TEXT or media.endswith(("+json", "+xml")):
+        return Page(fetched.url, None, _plain(fetched), media, fetched.cut)
+    raise WebError(
+        f"{shown(fetched.url)} is {media}, {len(fetched.body):,} bytes, and not a page of text.",
+        address=shown(fetched.url),
+        hint="Ask for a page that is HTML, text or JSON.",
+    )
+
+
+def _plain(fetched: Fetched) -> str:
+    text = _decoded(fetched)
+    if fetched.media_type.endswith("json") and not fetched.cut:
+        try:
+            return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+        except ValueError:
+            return text
+    return text
+
+
+def _decoded(fetched: Fetched) -> str:
+    try:
+        return fetched.body.decode(fetched.charset or "utf-8", errors="replace")
+    except LookupError:  # a character set that nobody knows
+        return fetched.body.decode("utf-8", errors="replace")
+
+
+def _html(fetched: Fetched) -> Page:
+    page = read_html(fetched.body, charset=fetched.charset, marks=True, main_only=True)
+    return Page(fetched.url, page.title, page.text.strip(), fetched.media_type, fetched.cut)

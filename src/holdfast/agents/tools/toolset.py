@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 
-from holdfast.agents.tools.workplaces import Workplaces
+from holdfast.agents.tools.builtin import ThreadSandboxes
 from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, HoldfastError, NotImportable
 from holdfast.imports import load_dotted
@@ -23,20 +23,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("holdfast.tools")
 _OURS = "holdfast.agents."
 
+_SANDBOX_TOOLS = ("bash", "ls", "read_file", "write_file", "str_replace", "glob", "grep", "present_files", "view_image")
 BUILT_IN: Mapping[str, str] = MappingProxyType(
-    {
-        "bash": "holdfast.agents.tools.commands",
-        "ls": "holdfast.agents.tools.files",
-        "read_file": "holdfast.agents.tools.files",
-        "write_file": "holdfast.agents.tools.files",
-        "str_replace": "holdfast.agents.tools.files",
-        "glob": "holdfast.agents.tools.files",
-        "grep": "holdfast.agents.tools.files",
-        "present_files": "holdfast.agents.tools.showing",
-        "view_image": "holdfast.agents.tools.showing",
-        "web_search": "holdfast.agents.web.tools",
-        "web_fetch": "holdfast.agents.web.tools",
-    }
+    {name: "holdfast.agents.tools.builtin" for name in _SANDBOX_TOOLS}
+    | dict.fromkeys(("web_search", "web_fetch"), "holdfast.agents.web.web_tools")
 )
 """Where each of our tools is made. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""
 
@@ -44,16 +34,16 @@ COMES_WITH_A_MIDDLEWARE = frozenset({"ask_clarification", "write_todos", "task",
 _OTHER_NAMES = {"present_file": "present_files"}
 
 
-def open_workplaces(config: Config) -> Workplaces:
+def open_sandboxes(config: Config) -> ThreadSandboxes:
     """The sandboxes of the threads of a configuration."""
     from holdfast.sandbox.local import open_sandbox
 
-    return Workplaces(lambda thread: open_sandbox(config, thread))
+    return ThreadSandboxes(lambda thread: open_sandbox(config, thread))
 
 
 def open_tools(
     config: Config,
-    places: Workplaces,
+    places: ThreadSandboxes,
     *,
     names: Collection[str] | None = None,
     groups: Collection[str] | None = None,
@@ -84,7 +74,7 @@ def can_run_commands(config: Config) -> bool:
     return commands_available(config)
 
 
-def _made(number: int, name: str, entry: ToolConfig | None, places: Workplaces, config: Config) -> BaseTool | None:
+def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandboxes, config: Config) -> BaseTool | None:
     use = entry.use if entry is not None else None
     settings = entry.arguments() if entry is not None else {}
     ours = _ours(name, use)

@@ -1,0 +1,253 @@
+"""What surrounds each tool call: a person's approval, the bound on its output, the guard against loops, errors as results (A1, A10, A11).
+
+- `ApprovalMiddleware`: tools named in `sandbox.approve` wait for a person (A13). The question is a LangGraph interrupt: it is in the
+  checkpoint, so the answer may come after a restart, and other calls of the same step run meanwhile.
+- `ToolOutputMiddleware`: a result over a limit goes to a file and to the archive as soon as it arrives; head, tail and reference take its
+  place. What never enters the window whole cannot blow it.
+- `LoopGuardMiddleware`: the third equal call within a turn of the user carries a warning; after the fifth the model is not asked again.
+- `ToolErrorMiddleware`: a tool that fails tells the model so. Else an exception would end the run with the call unanswered, and the next
+  request of the thread would be refused by the provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command, interrupt
+
+from holdfast.agents.message_factory import LangChainMessages
+from holdfast.agents.middleware.sync_async import AroundModelCall, AroundToolCall
+from holdfast.agents.middleware.thread_data import thread_of
+from holdfast.context.offload import clipped
+from holdfast.context.records import records_of
+from holdfast.context.view import MARK, marks_of, text_of
+from holdfast.ids import IdSource, RandomIds
+from holdfast.talk import Approval, Decision
+from holdfast.text.secrets import redact
+from holdfast.tokens.counter import TokenCounter, open_counter
+
+if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from holdfast.context.archive import Archive
+    from holdfast.context.offload import Outputs
+
+
+_KIND = "approval"
+
+
+def approval_of(id: str, value: object) -> Approval | None:
+    """The call that waits, from an interrupt of LangGraph; None if it is another kind of one."""
+    if not isinstance(value, Mapping) or value.get("kind") != _KIND:
+        return None
+    return Approval(id, str(value["tool"]), dict(value["args"]), str(value["call"]))
+
+
+def answer_of(decision: Decision) -> dict[str, Any]:
+    """A decision as it is sent to the waiting tool."""
+    return {"type": decision.type, "reason": decision.reason, "args": dict(decision.args) if decision.args is not None else None}
+
+
+def decision_of(value: object) -> Decision:
+    """The decision from what came back. Anything that is not clearly a yes is a no."""
+    if isinstance(value, Mapping) and value.get("type") in ("approve", "reject", "edit"):
+        args = value.get("args")
+        if value["type"] != "edit" or isinstance(args, Mapping):
+            return Decision(value["type"], str(value.get("reason") or ""), args if isinstance(args, Mapping) else None)
+    return Decision("reject", "The answer was not understood.")
+
+
+class ApprovalMiddleware(AroundToolCall):
+    """Asks a person before one of these tools runs. Put it outside of the middleware that turns errors into messages.
+
+    With `refuse` nobody is there to be asked, as in a sub-agent: the tools are not run, and the model is told why.
+    """
+
+    def __init__(self, tools: Collection[str], *, refuse: bool = False) -> None:
+        super().__init__()
+        self._tools_to_ask, self._refuse = frozenset(tools), refuse
+
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
+        """Ask, then run the tool or say that it was not run."""
+        decided = self._decided(request)
+        return decided if isinstance(decided, ToolMessage) else (yield decided)
+
+    def _decided(self, request: ToolCallRequest) -> ToolCallRequest | ToolMessage:
+        call = request.tool_call
+        if call["name"] not in self._tools_to_ask:
+            return request
+        if self._refuse:
+            return _not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
+        asked = {"kind": _KIND, "tool": call["name"], "args": call["args"], "call": str(call["id"])}
+        decision = decision_of(interrupt(asked))  # raises until there is an answer; then this runs again from the start
+        if decision.type == "reject":
+            reason = f" They said: {decision.reason}" if decision.reason else ""
+            return _not_run(call, f"the user did not approve this call.{reason}")
+        if decision.type == "edit":
+            return request.override(tool_call={**call, "args": dict(decision.args or {})})
+        return request
+
+
+def _not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
+    return ToolMessage(f"Not run: {why}", tool_call_id=str(call["id"]), name=call["name"], status="error")
+
+
+_WARNING = "[This is call {count} of {name} with the same arguments. It will not give anything new: do something else, or answer now.]"
+_STOPPED = "I stopped: {name} was called {count} times with the same arguments, and nothing new came of it."
+
+
+class LoopGuardMiddleware(AroundModelCall, AroundToolCall):
+    """Warns at `warn` equal calls and ends the turn at `stop`. Tools named in `exempt` (polling ones) may repeat."""
+
+    def __init__(self, *, warn: int = 3, stop: int = 5, exempt: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._warn, self._stop, self._exempt = warn, max(stop, warn), frozenset(exempt)
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Ask the model, unless it goes round in circles."""
+        stopped = self._stopped(request.messages)
+        return stopped if stopped is not None else (yield request)
+
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
+        """Run the tool; a warning is added to the result of a repeated call."""
+        return self._warned(request, (yield request))
+
+    def _counts(self, messages: Sequence[BaseMessage]) -> Counter[tuple[str, str]]:
+        calls = (call for message in since_user(messages) if isinstance(message, AIMessage) for call in message.tool_calls)
+        return Counter(_signature(call) for call in calls if call["name"] not in self._exempt)
+
+    def _stopped(self, messages: Sequence[BaseMessage]) -> ModelResponse[Any] | None:
+        if not messages or not isinstance(messages[-1], ToolMessage):
+            return None
+        for (name, _), count in self._counts(messages).most_common(1):
+            if count >= self._stop:
+                return ModelResponse(result=[ended_by("loop", _STOPPED.replace("{name}", name).replace("{count}", str(count)))])
+        return None
+
+    def _warned(self, request: ToolCallRequest, result: Any) -> Any:
+        call = request.tool_call
+        if not isinstance(result, ToolMessage) or not isinstance(result.content, str) or call["name"] in self._exempt:
+            return result
+        state: Any = request.state
+        messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
+        count = self._counts(messages)[_signature(call)]
+        if count < self._warn:
+            return result
+        warning = _WARNING.replace("{name}", call["name"]).replace("{count}", str(count))
+        return result.model_copy(update={"content": f"{result.content}\n{warning}"})
+
+
+def since_user(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """The messages after the newest one that the user wrote; a summary is not the user's."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], HumanMessage) and "summary" not in marks_of(messages[index]):
+            return messages[index + 1 :]
+    return messages
+
+
+def ended_by(reason: str, text: str) -> AIMessage:
+    """An answer that was not written by the model, and why the turn ended with it."""
+    return AIMessage(text, additional_kwargs={MARK: {"ended": reason}})
+
+
+def _signature(call: Mapping[str, Any]) -> tuple[str, str]:
+    return str(call["name"]), json.dumps(call.get("args"), sort_keys=True, default=str)
+
+
+_LONGEST = 2_000
+
+
+class ToolErrorMiddleware(AroundToolCall):
+    """Turns any exception of a tool into a tool message with the status `error`. Put it inside of all that looks at results."""
+
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
+        """Run the tool. A cancellation goes through."""
+        try:
+            return _storable((yield request))
+        except GraphBubbleUp:  # an interrupt is no failure
+            raise
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything, and none of it may end the run
+            return failed_result(request.tool_call, error)
+
+
+def failed_result(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
+    """What the model is told: the kind of error and its words, without secrets and not without end."""
+    said = redact(str(error)).strip()
+    text = f"Error: {type(error).__name__}: {said}" if said else f"Error: {type(error).__name__}"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} ..."
+    return ToolMessage(text, tool_call_id=str(call.get("id") or ""), name=call.get("name"), status="error")
+
+
+def _storable(result: Any) -> Any:
+    """The result without an artifact that a checkpoint has no form for: it would end the run when the step is saved."""
+    if isinstance(result, ToolMessage) and result.artifact is not None and not _is_plain(result.artifact):
+        return result.model_copy(update={"artifact": None})
+    return result
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | bool | bytes)
+
+
+class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Bounds what a tool may put into the window.
+
+    `limit` is in tokens. Tools named in `exempt` (reading tools that page by themselves) are let be. Use the archive of the summarization
+    middleware, so that `read_history` finds the whole result.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        outputs: Outputs | None = None,
+        *,
+        limit: int = 4_000,
+        keep: int = 1_000,
+        exempt: tuple[str, ...] = ("read_file", "read_history"),
+        counter: TokenCounter | None = None,
+        ids: IdSource | None = None,
+        unnamed: str = "unnamed",
+    ) -> None:
+        super().__init__()
+        self.archive, self.outputs = archive, outputs
+        self._limit, self._keep, self._exempt, self._unnamed = limit, min(keep, limit), frozenset(exempt), unnamed
+        self._counter = counter or open_counter()
+        self._forge, self._ids = LangChainMessages(), ids or RandomIds()
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
+        """Run the tool and bound its result."""
+        result = handler(request)
+        return self._bounded(request, result) if self._is_oversize(request, result) else result
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> Any:
+        """The same, awaited; files are written in a thread."""
+        result = await handler(request)
+        return await asyncio.to_thread(self._bounded, request, result) if self._is_oversize(request, result) else result
+
+    def _is_oversize(self, request: ToolCallRequest, result: Any) -> bool:
+        if not isinstance(result, ToolMessage) or request.tool_call["name"] in self._exempt or marks_of(result).get("archived"):
+            return False
+        return self._counter.count_until(text_of(result), self._limit) is None
+
+    def _bounded(self, request: ToolCallRequest, result: Any) -> Any:
+        whole = result if result.id else self._forge.with_id(result, self._ids.new("tool"))
+        thread = thread_of(request.runtime) or self._unnamed
+        self.archive.add(thread, records_of([whole]))
+        id, text = str(whole.id), text_of(whole)
+        place = self.outputs.keep(thread, id, text) if self.outputs is not None else None
+        short = clipped(text, self._keep, id=id, count=self._counter.count_text, place=place)
+        return self._forge.with_text(whole, short, marks={"archived": "clipped"})
