@@ -197,10 +197,11 @@ class RealDisk:
 
     def identity(self, place: str | int) -> Identity | None:
         try:
-            with faults(str(place) if isinstance(place, str) else self._name(place), "look at"):
-                found = os.stat(place)
+            found = os.stat(place)
         except FileNotFoundError:
             return None
+        except OSError as error:  # without `faults`, which costs more than all the rest: this is asked before every reading
+            raise storage_error(error, place if isinstance(place, str) else self._name(place), "look at") from error
         newest = max(found.st_mtime_ns, found.st_ctime_ns)
         tick = _COARSE_TICK if newest % 1_000_000_000 == 0 else _TICK
         facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

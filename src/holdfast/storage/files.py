@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -60,6 +61,7 @@ class FileBackend:
         self.clock = clock or SystemClock()
         self.bus = bus or process_bus
         self._places = Places(os.fspath(root), places or {}, disk)
+        self._path_of = lru_cache(maxsize=_MARKS)(self._places.path)
         self._timeout = timeout
         self._beat = beat
         self._pending = PendingSteps(f"{self._places.root}/{PENDING}", self)
@@ -75,7 +77,7 @@ class FileBackend:
         return self._read(path)
 
     def mark(self, key: str) -> Mark | None:
-        check_key(key)
+        self.path(key)  # refuses what is no key
         self._finish_if_abandoned(key)
         return self.standing(key)
 
@@ -218,7 +220,7 @@ class FileBackend:
 
     def path(self, key: str) -> str:
         """The file of a key."""
-        return self._places.path(key)
+        return self._path_of(key)
 
     def log(self, key: str) -> AppendLog:
         """The log of a key, kept ready: its end need not be looked for at every append."""

@@ -71,6 +71,7 @@ class PendingSteps:
     def __init__(self, folder: str, files: Files) -> None:
         self.folder = folder
         self._files = files
+        self._empty: tuple[int, ...] | None = None  # the identity of the folder when nothing was in it
         self._settled: tuple[int, ...] | None = None  # the identity of the folder when what was removed from it was last on the disk
 
     # Carrying out a step of one's own; called with all of its keys locked
@@ -156,7 +157,12 @@ class PendingSteps:
 
     def are_there(self) -> bool:
         """Whether anything is to be finished at all. Asked before every reading, and cheap."""
-        return bool(self._names())
+        found = self._files.disk.identity(self.folder)
+        if found is None or (found.settled and found.facts == self._empty):
+            return False
+        names = self._names()
+        self._empty = found.facts if found.settled and not names else None
+        return bool(names)
 
     def touching(self, keys: Sequence[str] | None) -> list[str]:
         """The notes of steps that change one of these keys (None: any)."""
