@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.exceptions import ModelInvalidRequestError
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -598,6 +599,32 @@ def test_a_model_that_counts_more_than_we_do_is_asked_once_more_with_less(histor
     kept = {m.id for m in state["messages"]} | set(archived(middleware))
     assert all(m.id in kept for m in history)
     assert middleware.calibration.factor(model.model_name) > 1
+
+
+class Refused(ModelInvalidRequestError):
+    """What a client raises for a server that says it in words of its own, as llama.cpp does."""
+
+    status_code = 400
+
+
+def test_an_overflow_is_known_by_what_the_server_says_too() -> None:
+    """S10: not every client has a class for it."""
+    said = "request (9000 tokens) exceeds the available context size (8000 tokens), try increasing it"
+    running = ScriptedModel([raises(Refused(said)), repeat("fine")], profile={"max_input_tokens": WINDOW})
+    model, state = run(talk(12), made(None, trigger=("fraction", 0.5)), running)
+    assert len(model.requests) == 2
+    assert state["messages"][-1].text == "fine"
+    other = ScriptedModel([raises(Refused("no such parameter")), repeat("fine")], profile={"max_input_tokens": WINDOW})
+    with pytest.raises(Refused, match="no such parameter"):
+        run(talk(12), made(None, trigger=("fraction", 0.5)), other)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_the_archive_is_offered_only_to_a_model_that_takes_tools(takes: bool) -> None:
+    """S9, A15"""
+    running = ScriptedModel([repeat("fine")], profile={"max_input_tokens": WINDOW, "tool_calling": takes})
+    model, _ = run(talk(2), made(None), running)
+    assert bool(model.requests[0].tools) is takes
 
 
 async def test_the_same_when_awaited() -> None:
