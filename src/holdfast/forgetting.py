@@ -68,7 +68,10 @@ def _other_files(harness: Harness, needle: Needle, done: Forgotten) -> None:
     """What no room keeps: the lines typed into `holdfast chat`, notes of an import, leftovers, and whatever is new."""
     if not harness.base.is_dir():
         return
-    kept = [*_OF_ROOMS, *_below(harness, harness.config.session.path), *_below(harness, harness.config.knowledge.path or "knowledge")]
+    config = harness.config
+    views = config.memory.session_memory.path
+    folders = (config.session.path, str(Path(views).parent) if views else None, config.knowledge.path or "knowledge")
+    kept = [*_OF_ROOMS, *(pattern for folder in folders for pattern in _below(harness, folder))]
     for touched in scrub(harness.storage, needle, [Rule(pattern, leave=True) for pattern in kept]):
         if touched.done:
             done.note("other files", touched.count)

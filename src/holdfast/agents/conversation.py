@@ -150,7 +150,7 @@ class Conversation:
     @title.setter
     def title(self, title: str) -> None:
         self._parts.threads.note(self.thread, agent=self.agent_name)
-        self._parts.threads.entitle(self.thread, title)
+        self._parts.threads.set_title(self.thread, title)
 
     def wait_for_title(self, timeout: float | None = None) -> str:
         """The title, after the light model has had its say. A program that ends at once would not hear it otherwise."""
@@ -263,7 +263,7 @@ class Conversation:
         if reason is None:
             reason = "approval" if reader.approvals else _REASONS.get(reader.ended, "completed")
         if not self._has_title:
-            await asyncio.shield(asyncio.to_thread(self._entitle, reader.said))
+            await asyncio.shield(asyncio.to_thread(self._give_title, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)
         tell(Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run))
 
@@ -320,7 +320,7 @@ class Conversation:
         said = AIMessage(text, id=self._parts.ids.new("message"), additional_kwargs={MARK: {"ended": "cancelled"}})
         await self._graph.aupdate_state(self.config, {"messages": [said]}, as_node="model")
 
-    def _entitle(self, answer: str) -> None:
+    def _give_title(self, answer: str) -> None:
         """After the first exchange: the extracted title at once, a better one when the light model has written it."""
         known = self._parts.threads.find(self.thread)
         if known is None or known.title or not self._parts.config.title.enabled:
@@ -329,7 +329,7 @@ class Conversation:
         title = self.state.get("title")
         if not title:
             return
-        self._parts.threads.entitle(self.thread, title, "extract")
+        self._parts.threads.set_title(self.thread, title, "extract")
         self._has_title = True
         first = next((message.text for message in self.messages if isinstance(message, HumanMessage)), "")
         if self._parts.titles.model is not None:
@@ -340,7 +340,7 @@ class Conversation:
             async with asyncio.timeout(60):
                 written = await self._parts.titles.written(question, answer)
             if written:
-                await asyncio.to_thread(self._parts.threads.entitle, self.thread, written, "model")
+                await asyncio.to_thread(self._parts.threads.set_title, self.thread, written, "model")
 
 
 async def _nothing_new() -> None:

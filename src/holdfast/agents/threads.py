@@ -61,7 +61,7 @@ class Threads:
                 (check_thread(thread), agent, parent, now, now),
             )
 
-    def entitle(self, thread: str, title: str, by: str = "user") -> None:
+    def set_title(self, thread: str, title: str, by: str = "user") -> None:
         """Give the thread a title. One that a person gave is not replaced by any other."""
         clean = " ".join(title.split())[:200]
         if not clean:

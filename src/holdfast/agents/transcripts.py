@@ -78,7 +78,7 @@ def branch(agent: LeadAgent, thread: str, *, at: str | None = None, into: str | 
     parts.threads.note(new, agent=agent.name, parent=thread)
     known = parts.threads.find(thread)
     if known is not None and known.title:
-        parts.threads.entitle(new, f"{known.title} (branch)", "extract")
+        parts.threads.set_title(new, f"{known.title} (branch)", "extract")
     return new
 
 

@@ -84,7 +84,7 @@ def _compact(slash: Slash, words: list[str]) -> None:
 
 def _memory(slash: Slash, words: list[str]) -> None:
     memory, agent = slash.talk.memory, slash.talk.agent_name
-    if words == ["undo"]:
+    if words and words[0] == "undo":
         slash.screen.line(f"Undone: {one_line(memory.undo(agent=agent).why)}")
         return
     if words:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.commands.workflows import SessionConfigOption
-from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, say, show, table
+from holdfast.app.commands.workflows import SessionConfigOption, opened_sessions
+from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table
 from holdfast.app.session_views import draw_story, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
@@ -45,12 +43,6 @@ CURRENT = "current"
 _COLOURS = {"completed": "green", "halted": "red", "damaged": "red", "running": "cyan"}
 
 
-@contextmanager
-def _opened(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
-    with open_harness(config) as harness, closing(harness.open_sessions(session_config)) as store:
-        yield store
-
-
 @app.command(epilog="Examples: holdfast sessions | holdfast sessions --status halted | holdfast sessions --json")
 def sessions(
     status: Annotated[
@@ -65,7 +57,7 @@ def sessions(
     known = ("ready", "running", "interrupted", "paused", "halted", "completed", "cancelled", "damaged")
     if status is not None and status not in known:
         raise InputError(f"{status!r} is not a status.", hint=f"Use one of {', '.join(known)}.")
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         rows: list[dict[str, Any]] = []
         for brief in store.list():
             found = "damaged" if brief.problem is not None else str(brief.status)
@@ -110,7 +102,7 @@ def show_session(
     as_json: JsonOption = False,
 ) -> None:
     """Tell a session as a story: the task, each stage with what it found, what went wrong, what to do next."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         session = store.load(id) if at is None else store.load_checkpoint(id, at)
         story, owner = _story(store, session), store.owner(id)
     if page is not None:
@@ -142,7 +134,7 @@ def fix(
 ) -> None:
     """Put a corrected output in place of what a stage wrote. It is checked first; `holdfast resume` goes on from there."""
     text = _read(file)
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         done = fix_output(store, id, stage, text)
     value = {
         "session": id,
@@ -158,7 +150,7 @@ def fix(
 @session_app.command("edit", epilog="Example: EDITOR=nano holdfast session edit ID")
 def edit(id: Id, session_config: SessionConfigOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Edit the whole session as text in your editor. What you saved is checked before it takes the place of the old one."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         done = edit_session(store, id)
     if done is None:
         say({"session": id, "changed": False}, "Nothing was changed.", as_json=as_json)
@@ -176,7 +168,7 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is different between two recovery points, or between one and the current state."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         old, new = (store.load(id) if name == CURRENT else store.load_checkpoint(id, name) for name in (before, after))
     found = differences(old, new)
     show(
@@ -196,7 +188,7 @@ def fork(
     as_json: JsonOption = False,
 ) -> None:
     """Start a new session from the state of another."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         store.load(id) if point is None else store.load_checkpoint(id, point)
         new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
         made = store.fork(id, new, checkpoint=point)
@@ -213,7 +205,7 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Go back to a recovery point. What is current is kept as a recovery point first."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         store.load_checkpoint(id, checkpoint)
         with store.hold(id, owner="restore"):
             done = store.restore(id, checkpoint)
@@ -235,7 +227,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a session as JSON, or as Markdown for people."""
-    with _opened(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         session = store.load(id)
         story = _story(store, session)
     text = story_markdown(story) if markdown else render_session(session).decode()

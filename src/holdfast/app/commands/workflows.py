@@ -130,7 +130,7 @@ def approve(
     as_json: JsonOption = False,
 ) -> None:
     """Agree with what a stage wrote. The session goes on at once."""
-    with _sessions(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         session = control.approve(store, id, stage)
     if later or session.status == "paused":
         value = {"session": id, "status": session.status, "approved": stage}
@@ -157,7 +157,7 @@ def reject(
     as_json: JsonOption = False,
 ) -> None:
     """Refuse what a stage wrote. The session halts; `holdfast resume` runs the stage again with the reason."""
-    with _sessions(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         session = control.reject(store, id, stage, why=why)
     refused = session.error.stage if session.error is not None else stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
@@ -173,7 +173,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Stop a session at once. What is completed is kept, and `holdfast resume` goes on."""
-    with _sessions(config, session_config) as store:
+    with opened_sessions(config, session_config) as store:
         session = control.cancel(store, id, wait=wait)
     stopped = session.status != "running"
     line = f"Session {id} is {session.status}." if stopped else f"Session {id} was asked to stop and has not stopped yet."
@@ -183,8 +183,8 @@ def cancel(
 
 
 @contextmanager
-def _sessions(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
-    """The store, for a command that changes a session without running it."""
+def opened_sessions(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
+    """The store, for a command that looks at sessions or changes one without running it."""
     with open_harness(config) as harness, closing(harness.open_sessions(session_config)) as store:
         yield store
 
