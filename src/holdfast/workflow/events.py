@@ -18,6 +18,13 @@ class WorkflowEvent(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageEvent(WorkflowEvent):
+    """Something that happened to one stage."""
+
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionStarted(WorkflowEvent):
     """A session is on disk and begins."""
 
@@ -44,65 +51,59 @@ class MemoriesRetrieved(WorkflowEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageStarted(WorkflowEvent):
+class StageStarted(StageEvent):
     """A stage begins."""
 
     text: ClassVar[str] = "Stage {number}/{stages} {stage} started ({agent})"
-    stage: str
     number: int
     stages: int
     agent: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContextEvicted(WorkflowEvent):
+class ContextEvicted(StageEvent):
     """Not everything fitted into what a stage may be given."""
 
     text: ClassVar[str] = "Stage {stage}: left out {evicted} to fit {limit} tokens"
-    stage: str
     evicted: tuple[str, ...]
     limit: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSaid(WorkflowEvent):
+class StageSaid(StageEvent):
     """An agent says what it is doing."""
 
     level: ClassVar[int] = logging.DEBUG
     text: ClassVar[str] = "Stage {stage}: {line}"
-    stage: str
     line: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputRejected(WorkflowEvent):
+class OutputRejected(StageEvent):
     """What a stage returned does not fit, and it is asked again."""
 
     level: ClassVar[int] = logging.WARNING
     text: ClassVar[str] = "Stage {stage}: the output does not fit ({problem}); asking again, {left} repairs left"
-    stage: str
     problem: str
     left: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageRetried(WorkflowEvent):
+class StageRetried(StageEvent):
     """A stage failed and is tried again."""
 
     level: ClassVar[int] = logging.WARNING
     text: ClassVar[str] = "Stage {stage}: {message}; trying again in {seconds}s, {left} retries left"
-    stage: str
     message: str
     seconds: float
     left: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageCompleted(WorkflowEvent):
+class StageCompleted(StageEvent):
     """A stage's output is on disk."""
 
     text: ClassVar[str] = "Stage {number}/{stages} {stage} completed in {seconds}s ({tokens} tokens, confidence: {confidence})"
-    stage: str
     number: int
     stages: int
     seconds: float
@@ -111,41 +112,37 @@ class StageCompleted(WorkflowEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagesAdded(WorkflowEvent):
+class StagesAdded(StageEvent):
     """A stage added others."""
 
     text: ClassVar[str] = "Stage {stage} added {added}"
-    stage: str
     added: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageFailure(WorkflowEvent):
+class StageFailure(StageEvent):
     """A stage failed for good."""
 
     level: ClassVar[int] = logging.ERROR
     text: ClassVar[str] = "Stage {stage} failed ({failure}): {message}"
-    stage: str
     failure: str
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSkipped(WorkflowEvent):
+class StageSkipped(StageEvent):
     """A stage failed, and the session goes on without it."""
 
     level: ClassVar[int] = logging.WARNING
     text: ClassVar[str] = "Stage {stage} skipped: {message}"
-    stage: str
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageWaiting(WorkflowEvent):
+class StageWaiting(StageEvent):
     """A stage's output waits for a person."""
 
     text: ClassVar[str] = "Stage {stage} waits for approval"
-    stage: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -77,3 +78,9 @@ class Place:
     @property
     def file(self) -> Path:
         return self.folder / "sessions" / "s1.json"
+
+
+def saved(place: Place) -> dict[str, Any]:
+    """The session file as it is on disk."""
+    found: dict[str, Any] = json.loads(place.file.read_text("utf-8"))
+    return found

@@ -18,11 +18,6 @@ from holdfast.workflow.control import approve
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-@pytest.fixture
 def knowledge(tmp_path: Path) -> Iterator[MarkdownStore]:
     with MarkdownStore(tmp_path / "knowledge") as store:
         yield store
