@@ -242,11 +242,11 @@ class Harness:
             )
         )
 
-    def chat_model(self, name: str | None = None) -> BaseChatModel:
+    def chat_model(self, name: str | None = None, *, thinking: bool = False) -> BaseChatModel:
         """The chat model of this name, for an agent; without one, the first that is configured or found."""
         from holdfast.models.factory import create_chat_model
 
-        return create_chat_model(name, config=self.config, retries=False)
+        return create_chat_model(name, thinking, config=self.config, retries=False)
 
     def lead_agent(self, name: str | None = None, *, model: str | BaseChatModel | None = None, **parts: Any) -> LeadAgent:
         """The agent that a user talks to, by the name of its settings. `parts` as in `make_lead_agent`. Close it when done."""

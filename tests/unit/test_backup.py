@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import build
+from holdfast.backup import back_up
+from holdfast.config.loading import config_from_values
 from holdfast.durable.append import AppendLog
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.copying import copy_live
@@ -105,3 +108,20 @@ def test_a_full_disk_leaves_no_half_copy(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(WriteFailed):
         copy_live(base, tmp_path / "out" / "copy")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_lies_outside_the_base_directory_is_named(tmp_path: Path) -> None:
+    """O7: a copy of the base directory does not hold it, and that is said."""
+    base, runs = tmp_path / "base", tmp_path / "runs"
+    values = {"session": {"path": str(runs)}, "knowledge": {"path": "notes.db"}, "memory": {"dsn": "postgresql://h/d"}}
+    config = config_from_values(values, environ={"HOLDFAST_HOME": str(base)})
+    with build(config) as harness:
+        harness.make_base()
+        done = back_up(harness, tmp_path / "copies")
+    assert done.copy.path.parent == tmp_path / "copies"
+    assert done.elsewhere == ("memory is in PostgreSQL", f"sessions are in {runs}")
+    with (
+        pytest.raises(InputError, match="nothing to copy"),
+        build(config_from_values({}, environ={"HOLDFAST_HOME": "/nowhere"})) as harness,
+    ):
+        back_up(harness, tmp_path)

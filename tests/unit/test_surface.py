@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,26 @@ def test_the_core_rooms_import_without_langchain_numpy_or_a_model() -> None:
     """P2, O6"""
     heads = ["holdfast.harness", *(f"holdfast.{room}" for room in ROOMS)]
     assert not loaded_after("\n".join(f"import {name}" for name in heads)) & (HEAVY - {"rs_bpe"})
+
+
+WIRING = {
+    "Checkpoints", "Conversation", "ExtractiveConversation", "FileArchive", "FileBackend", "Launcher", "MemoryService", "SessionStore",
+    "SystemClock", "Threads", "create_chat_model", "make_lead_agent", "open_checkpoints", "open_memory", "open_parts", "open_session_store",
+    "open_sessions", "open_skills", "run_workflow", "stage_agents",
+}  # fmt: skip
+
+
+def test_the_program_gets_everything_from_the_harness() -> None:
+    """P1: one composition root. No command makes or opens a part itself."""
+    found = []
+    for file in sorted((ROOT / "src/holdfast/app").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            named = node.func if isinstance(node.func, ast.Name) else getattr(node.func, "value", None)  # Class(...), Class.open(...)
+            if isinstance(named, ast.Name) and named.id in WIRING:
+                found.append(f"{file.name}:{node.lineno} {named.id}")
+    assert found == []
 
 
 def test_a_room_imports_only_what_is_below_it(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show
 from holdfast.app.progress import progress_of_records
-from holdfast.clock import SystemClock
 from holdfast.errors import InputError
 from holdfast.knowledge import exporting
 from holdfast.knowledge.importing import ImportReport, import_path
@@ -72,10 +71,10 @@ def add(
     text = sys.stdin.read().strip() if words == ["-"] else " ".join(words)
     given: dict[str, Any] = {"session": session, "source": source, "speaker": speaker, "kind": kind, "trust": trust}
     record = Record(text, tags=tuple(tag or ()), time=_moment(time, "--time"), **given)
-    with _store(config, store) as opened:
+    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
         if record.time is None:  # the moment of adding is not part of what makes it this record, else adding twice would add twice
             there = opened.get(record.id)
-            record = replace(record, time=there.time if there is not None else SystemClock().now())
+            record = replace(record, time=there.time if there is not None else harness.clock.now())
         report = opened.add([record])
         kept = opened.get(record.id) or record
     did = "Kept" if report.added else "Changed" if report.updated else "It was there already"

@@ -12,7 +12,7 @@ from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
 from holdfast.errors import ModelUnavailable
 from holdfast.models.abilities import TASKS, abilities_by_size
 from holdfast.models.choice import Choice, how_to_get_one, pick
-from holdfast.models.factory import create_chat_model, secrets_of, settings_of
+from holdfast.models.factory import secrets_of, settings_of
 from holdfast.models.inventory import Entry, Outcome, entry_of, trial
 from holdfast.models.weights import KNOWN_WEIGHTS, find_weights, install_weights
 
@@ -99,9 +99,8 @@ def test(
 ) -> None:
     """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
     with open_harness(config) as harness:
-        loaded = harness.config
-    settings = settings_of(name, config=loaded)
-    model = create_chat_model(settings.name, thinking, config=loaded, retries=False)
+        settings = settings_of(name, config=harness.config)
+        model = harness.chat_model(settings.name, thinking=thinking)
     outcomes: list[Outcome] = []
     if not json:
         _say(f"asking {settings.name}")
