@@ -10,22 +10,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from holdfast.errors import Damaged, StorageError
 from holdfast.memory.facts import SLOTS, Fact, Origin, SourceKind
+from holdfast.validation import problems_of
 
 SCHEMA = 1
 _VERSION = "1.0"
 _USER, _HISTORY = SLOTS[:3], SLOTS[3:]
-_TOP = ("version", "schema", "revision", "lastUpdated", "user", "userContext", "history", "blocks", "facts")
-_FACT = frozenset(
-    (
-        *("id", "content", "category", "confidence", "createdAt", "source", "origin", "status"),
-        *("confirmationCount", "lastConfirmedAt", "validFrom", "replaces"),
-    )
-)
-_KINDS = frozenset(get_args(SourceKind))
 
 
 @dataclass(frozen=True)
@@ -106,9 +102,7 @@ class Document:
 
 def parse(value: Any, *, path: str | None = None) -> Document:
     """The document in a JSON value. Damaged, naming the member, if it is not one; StorageError if a newer version wrote it."""
-    if not isinstance(value, dict):
-        raise _damaged("the outermost value is not an object", path)
-    schema = value.get("schema", SCHEMA)
+    schema = value.get("schema", SCHEMA) if isinstance(value, dict) else SCHEMA
     if isinstance(schema, int) and schema > SCHEMA:
         raise StorageError(
             f"{path or 'the memory document'} has schema {schema}, and this version knows up to {SCHEMA}.",
@@ -116,28 +110,13 @@ def parse(value: Any, *, path: str | None = None) -> Document:
             operation="open",
             hint="It was written by a newer version: use that one.",
         )
-    for name, kind in (("user", dict), ("userContext", dict), ("history", dict), ("facts", list), ("blocks", dict)):
-        if name in value and value[name] is not None and not isinstance(value[name], kind):
-            raise _damaged(f"`{name}` is not {'a list' if kind is list else 'an object'}", path)
-    user = {**(value.get("userContext") or {}), **_spoken(value.get("user") or {})}
-    for name, member in (value.get("user") or {}).items():
-        user.setdefault(name, member)
-    history = value.get("history") or {}
-    slots = {name: _summary(part[name]) for part, names in ((user, _USER), (history, _HISTORY)) for name in names if name in part}
-    revision = value.get("revision")
-    strange = [entry for entry in value.get("facts") or () if not isinstance(entry, dict | str)]
-    extra = {key: member for key, member in value.items() if key not in _TOP}
-    return Document(
-        facts=tuple(_facts(value.get("facts") or ())),
-        slots=slots,
-        blocks={name: _block(block) for name, block in (value.get("blocks") or {}).items()},
-        revision=revision if isinstance(revision, int) and not isinstance(revision, bool) and revision > 0 else 0,
-        updated=_text(value.get("lastUpdated")),
-        version=_text(value.get("version")) or _VERSION,
-        extra={**extra, **({"strangeFacts": [*extra.get("strangeFacts", ()), *strange]} if strange else {})},
-        user_extra={key: member for key, member in user.items() if key not in _USER},
-        history_extra={key: member for key, member in history.items() if key not in _HISTORY},
-    )
+    try:
+        form = _DocumentForm.model_validate(value)
+    except ValidationError as error:
+        wrong = "; ".join(str(problem) if problem.place else f"it {problem.what}" for problem in problems_of(error))
+        hint = "Mend it in an editor, or set it aside and start anew."
+        raise Damaged(f"{path or 'the document'} is not a memory document: {wrong}.", path=path, hint=hint) from error
+    return form.document()
 
 
 def to_json(document: Document) -> dict[str, Any]:
@@ -158,28 +137,7 @@ def to_json(document: Document) -> dict[str, Any]:
 
 def fact_from(value: Mapping[str, Any]) -> Fact:
     """A fact in any of its spellings. What is missing gets a default; what is not known is in `extra`."""
-    content = _text(value.get("content"))
-    status = value.get("status")
-    extra = {key: member for key, member in value.items() if key not in _FACT}
-    if status not in (None, "active", "provisional"):
-        extra["status"] = status
-    count = value.get("confirmationCount")
-    replaced = value.get("replaces")
-    return Fact(
-        id=_text(value.get("id")) or f"fact_{blake2b(content.encode('utf-8', 'replace'), digest_size=4).hexdigest()}",
-        content=content,
-        category=_text(value.get("category")) or "context",
-        confidence=_share(value.get("confidence")),
-        created=_text(value.get("createdAt")),
-        source=_text(value.get("source")) or "unknown",
-        origin=_origin(value.get("origin")),
-        status="provisional" if status == "provisional" else "active",
-        confirmations=count if isinstance(count, int) and count >= 1 else 1,
-        confirmed=_text(value.get("lastConfirmedAt")),
-        valid_from=_text(value.get("validFrom")),
-        replaces=tuple(str(id) for id in replaced) if isinstance(replaced, list) else (),
-        extra=extra,
-    )
+    return _FactForm.model_validate(value).fact()
 
 
 def fact_to_json(fact: Fact) -> dict[str, Any]:
@@ -204,31 +162,6 @@ def fact_to_json(fact: Fact) -> dict[str, Any]:
     }
 
 
-def _facts(entries: Iterable[Any]) -> Iterator[Fact]:
-    taken: set[str] = set()
-    for entry in entries:
-        if not isinstance(entry, dict | str):
-            continue  # kept as `strangeFacts`: it says nothing that could be shown
-        fact = fact_from({"content": entry} if isinstance(entry, str) else entry)
-        id, number = fact.id, 2
-        while id in taken:
-            id, number = f"{fact.id}-{number}", number + 1
-        taken.add(id)
-        yield fact if id == fact.id else replace(fact, id=id)
-
-
-def _origin(value: Any) -> Origin:
-    if not isinstance(value, dict):
-        return Origin()
-    messages = value.get("messages")
-    return Origin(
-        kind=value["kind"] if value.get("kind") in _KINDS else "unknown",
-        thread=_text(value.get("thread")) or None,
-        messages=tuple(str(id) for id in messages) if isinstance(messages, list) else (),
-        quote=_text(value.get("quote")) or None,
-    )
-
-
 def _origin_to_json(origin: Origin) -> dict[str, Any]:
     if origin == Origin():
         return {}
@@ -236,27 +169,11 @@ def _origin_to_json(origin: Origin) -> dict[str, Any]:
     return {key: member for key, member in value.items() if member}
 
 
-def _spoken(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that say something: an empty one must not hide what the other spelling has."""
-    return {name: member for name, member in part.items() if not (name in SLOTS and not _summary(member).text)}
-
-
-def _summary(value: Any) -> Summary:
-    if isinstance(value, dict):
-        extra = {key: member for key, member in value.items() if key not in ("summary", "updatedAt")}
-        return Summary(_text(value.get("summary")), _text(value.get("updatedAt")), extra)
-    return Summary(_text(value))
-
-
 def _summary_to_json(summary: Summary) -> dict[str, Any]:
     return {"summary": summary.text, "updatedAt": summary.updated, **summary.extra}
 
 
-def _block(value: Any) -> BlockText:
-    if isinstance(value, dict):
-        extra = {key: member for key, member in value.items() if key not in ("text", "updatedAt")}
-        return BlockText(_text(value.get("text")), _text(value.get("updatedAt")), extra)
-    return BlockText(_text(value))
+# What is read: lenient in what a member says, strict in what the document is made of
 
 
 def _text(value: Any) -> str:
@@ -273,9 +190,134 @@ def _share(value: Any) -> float:
     return 0.5 if math.isnan(number) else min(max(number, 0.0), 1.0)
 
 
-def _damaged(what: str, path: str | None) -> Damaged:
-    return Damaged(
-        f"{path or 'the document'} is not a memory document: {what}.",
-        path=path,
-        hint="Mend it in an editor, or set it aside and start anew.",
-    )
+def _at_least(least: int) -> BeforeValidator:
+    return BeforeValidator(lambda value: value if isinstance(value, int) and not isinstance(value, bool) and value > least else least)
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, value)) if isinstance(value, list) else ())]
+_Members = Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel)
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """The members that Holdfast does not know."""
+        return dict(self.model_extra or {})
+
+
+class _SummaryForm(_Form):
+    summary: _Text = ""
+    updated_at: _Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else {"summary": value}
+
+    def made(self) -> Summary:
+        return Summary(self.summary, self.updated_at, self.rest)
+
+
+class _BlockForm(_Form):
+    text: _Text = ""
+    updated_at: _Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else {"text": value}
+
+
+class _OriginForm(_Form):
+    kind: Annotated[SourceKind, BeforeValidator(lambda value: value if value in get_args(SourceKind) else "unknown")] = "unknown"
+    thread: _Text = ""
+    messages: _Texts = ()
+    quote: _Text = ""
+
+
+class _FactForm(_Form):
+    id: _Text = ""
+    content: _Text = ""
+    category: _Text = ""
+    confidence: Annotated[float, BeforeValidator(_share)] = 0.5
+    created_at: _Text = ""
+    source: _Text = ""
+    origin: Annotated[_OriginForm, BeforeValidator(lambda value: value if isinstance(value, dict) else {})] = _OriginForm()
+    status: Any = None
+    confirmation_count: Annotated[int, _at_least(1)] = 1
+    last_confirmed_at: _Text = ""
+    valid_from: _Text = ""
+    replaces: _Texts = ()
+
+    def fact(self) -> Fact:
+        strange = {} if self.status in (None, "active", "provisional") else {"status": self.status}
+        origin = self.origin
+        return Fact(
+            id=self.id or f"fact_{blake2b(self.content.encode('utf-8', 'replace'), digest_size=4).hexdigest()}",
+            content=self.content,
+            category=self.category or "context",
+            confidence=self.confidence,
+            created=self.created_at,
+            source=self.source or "unknown",
+            origin=Origin(origin.kind, origin.thread or None, origin.messages, origin.quote or None),
+            status="provisional" if self.status == "provisional" else "active",
+            confirmations=self.confirmation_count,
+            confirmed=self.last_confirmed_at,
+            valid_from=self.valid_from,
+            replaces=self.replaces,
+            extra={**self.rest, **strange},
+        )
+
+
+class _DocumentForm(_Form):
+    version: _Text = ""
+    revision: Annotated[int, _at_least(0)] = 0
+    last_updated: _Text = ""
+    user: _Members = {}
+    user_context: _Members = {}
+    history: _Members = {}
+    blocks: Annotated[dict[str, _BlockForm], BeforeValidator(lambda value: {} if value is None else value)] = {}
+    facts: Annotated[list[Any], BeforeValidator(lambda value: [] if value is None else value)] = []
+
+    def document(self) -> Document:
+        user = {**self.user_context, **{name: member for name, member in self.user.items() if _speaks(name, member)}}
+        for name, member in self.user.items():
+            user.setdefault(name, member)
+        rest = {name: member for name, member in self.rest.items() if name != "schema"}
+        strange = [entry for entry in self.facts if not isinstance(entry, dict | str)]
+        if strange:
+            rest["strangeFacts"] = [*rest.get("strangeFacts", ()), *strange]
+        parts = ((user, _USER), (self.history, _HISTORY))
+        return Document(
+            facts=tuple(_facts(self.facts)),
+            slots={name: _SummaryForm.model_validate(part[name]).made() for part, names in parts for name in names if name in part},
+            blocks={name: BlockText(block.text, block.updated_at, block.rest) for name, block in self.blocks.items()},
+            revision=self.revision,
+            updated=self.last_updated,
+            version=self.version or _VERSION,
+            extra=rest,
+            user_extra={key: member for key, member in user.items() if key not in _USER},
+            history_extra={key: member for key, member in self.history.items() if key not in _HISTORY},
+        )
+
+
+def _speaks(name: str, member: Any) -> bool:
+    """Whether a member says something: an empty one must not hide what the other spelling has."""
+    return name not in SLOTS or _SummaryForm.model_validate(member).summary != ""
+
+
+def _facts(entries: Iterable[Any]) -> Iterator[Fact]:
+    """The facts among the entries, each with an id of its own."""
+    taken: set[str] = set()
+    for entry in entries:
+        if not isinstance(entry, dict | str):
+            continue  # kept as `strangeFacts`: it says nothing that could be shown
+        fact = fact_from({"content": entry} if isinstance(entry, str) else entry)
+        id, number = fact.id, 2
+        while id in taken:
+            id, number = f"{fact.id}-{number}", number + 1
+        taken.add(id)
+        yield fact if id == fact.id else replace(fact, id=id)
