@@ -54,7 +54,7 @@ def test_a_wrong_answer_is_shown_what_is_wrong_once() -> None:
     wrong = {"facts": [{"content": "x", "confidence": 300}], "slots": [{"slot": "mood", "text": "y"}]}
     model = Scripted(wrong, ANSWER)
     assert ModelExtractor(model).extract(TURNS, FACTS).candidates
-    assert "facts.0.confidence" in model.asked[1][0]
+    assert "facts[0].confidence" in model.asked[1][0]
     assert "workContext" in model.asked[1][0]
     with pytest.raises(ExtractionFailed):
         ModelExtractor(Scripted("no idea", "still none")).extract(TURNS, FACTS)
@@ -119,16 +119,6 @@ def test_a_prompt_of_ones_own_has_one_slot() -> None:
     extractor.extract(TURNS, ())
     assert model.asked[0][0].startswith("Braces {stay}. <known_facts>")
     assert model.asked[0][0].endswith(" End.")
-
-
-async def test_async_callers_use_the_same_work() -> None:
-    model = Scripted("nonsense", ANSWER)
-
-    async def ask(prompt: str, schema: dict[str, Any]) -> dict[str, Any] | str:
-        return model(prompt, schema)
-
-    proposal = await ModelExtractor(model).aextract(TURNS, FACTS, ask)
-    assert proposal == ModelExtractor(Scripted(ANSWER)).extract(TURNS, FACTS)
 
 
 def test_the_generator_yields_what_to_ask_and_takes_what_went_wrong() -> None:

@@ -16,9 +16,8 @@ from itertools import pairwise
 
 from holdfast.clock import stamp
 from holdfast.memory import merge
-from holdfast.memory.disguise import find_disguise
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, Verdict
-from holdfast.memory.instructions import describe_wish, find_instruction
+from holdfast.memory.instructions import describe_wish, find_disguise, find_instruction
 from holdfast.memory.statements import declares, own_words, speaks_to_somebody, strip_lead_in
 from holdfast.memory.support import Support, find_support
 from holdfast.memory.word_lists import word_lists
@@ -129,7 +128,7 @@ def _decide(candidate: Candidate, case: _Case, *, part_of: str | None) -> Decisi
 def _decision(ruling: _Ruling, draft: _Draft, case: _Case) -> Decision:
     fact = ruling.fact
     if fact is None and ruling.verdict == "quarantine":
-        fact = replace(_fact(draft, case, case.new_id()), status="provisional", confidence=min(draft.confidence, INFERRED_CONFIDENCE))
+        fact = _provisional(draft, case)
     return Decision(ruling.verdict, draft.candidate, ruling.why, fact, ruling.target, ruling.rule)
 
 
@@ -162,7 +161,7 @@ def _redacted(candidate: Candidate) -> Candidate:
 def _short(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     if len(draft.content) > LONGEST:
         shortened = replace(draft, content=draft.content[: LONGEST - 1] + "…")
-        fact = replace(_fact(shortened, case, case.new_id()), status="provisional", confidence=min(draft.confidence, INFERRED_CONFIDENCE))
+        fact = _provisional(shortened, case)
         return _Ruling("quarantine", "too-long", f"is longer than {LONGEST} characters", fact)
     return draft
 
@@ -247,7 +246,7 @@ def _grounded(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     kind, related = merge.find_related(draft.content, case.facts)
     if kind == "same" and related is not None:
         return _Ruling("drop", "weak-repeat", "is known already, and the user did not say it again", target=related.id)
-    fact = replace(_fact(draft, case, case.new_id()), status="provisional", confidence=min(draft.confidence, INFERRED_CONFIDENCE))
+    fact = _provisional(draft, case)
     source = "no turn of this conversation" if draft.support.kind == "unknown" else f"a turn of kind “{draft.support.kind}”"
     return _Ruling("add", "inferred", f"is not in what the user stated, only in {source}", fact)
 
@@ -260,7 +259,7 @@ def _merged(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     corrected = [fact for fact in case.facts if draft.error and _states_error(fact, draft)]
     against = [related] if related is not None else []
     if any(_was_corrected(fact, draft) for fact in against):
-        weak = replace(_fact(draft, case, case.new_id()), status="provisional", confidence=min(draft.confidence, INFERRED_CONFIDENCE))
+        weak = _provisional(draft, case)
         return _Ruling("add", "corrected-before", "repeats what the user corrected before", weak)
     targets = tuple(dict.fromkeys(fact.id for fact in (*against, *named, *corrected)))
     fact = replace(_fact(draft, case, case.new_id()), replaces=targets)
@@ -306,6 +305,10 @@ def _was_corrected(fact: Fact, draft: _Draft) -> bool:
     """Whether the draft says again what a correction called wrong."""
     wrong = fact.extra.get("sourceError") if fact.category == "correction" and draft.category != "correction" else None
     return isinstance(wrong, str) and bool(wrong.strip()) and set(terms(wrong)) <= set(terms(draft.content))
+
+
+def _provisional(draft: _Draft, case: _Case) -> Fact:
+    return replace(_fact(draft, case, case.new_id()), status="provisional", confidence=min(draft.confidence, INFERRED_CONFIDENCE))
 
 
 def _fact(draft: _Draft, case: _Case, fact_id: str) -> Fact:

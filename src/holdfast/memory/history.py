@@ -5,7 +5,7 @@ The log of a scope only grows. Undoing is itself a change, so it can be undone; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
@@ -138,16 +138,11 @@ def undone(document: Document, change: Change) -> Document:
     return document
 
 
-def newest_undoable(changes: Iterable[Change]) -> Change | None:
-    """The newest change that stands: not an undoing itself, and not undone."""
-    listed = list(changes)
-    gone = {change.undoes for change in listed if change.undoes}
-    return next((change for change in reversed(listed) if change.differences and not change.undoes and change.id not in gone), None)
-
-
 def chosen_to_undo(changes: Sequence[Change], id: str | None, scope: str) -> Change:
     """The change of this id, or without one the newest that stands. InputError if there is none, or if it has been undone already."""
-    found = newest_undoable(changes) if id is None else next((one for one in changes if one.id == id), None)
+    gone = {one.undoes for one in changes if one.undoes}
+    standing = (one for one in reversed(changes) if one.differences and not one.undoes and one.id not in gone)
+    found = next(standing, None) if id is None else next((one for one in changes if one.id == id), None)
     if found is None:
         what = f"there is no change {id!r}" if id else "there is nothing to undo"
         raise InputError(f"{what} in the {scope} memory.", hint="`holdfast memory history` lists the changes.")

@@ -3,17 +3,27 @@
 A memory is read by a model again and again, so a sentence in it that reads like an order is an order. Two ways of telling: how a
 sentence is built (a verb at its head, "you must", "when the user says yes, ..."), and what it is about where no such build is
 needed (permissions, secrecy, recipients, money). One kind of order is harmless: a wish about the style or form of answers, which
-`describe_wish` puts as a description, "Answer in German!" as "User wants answers in German". The words are in `lists/`.
+`describe_wish` puts as a description, "Answer in German!" as "User wants answers in German". And what hides in a text or breaks out of
+where it is put (markup, role markers, invisible characters, encoded text) has no business in a fact: `find_disguise`. The words are in
+`lists/`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import codecs
+import html
 import re
+import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from urllib.parse import unquote
 
-from holdfast.memory.disguise import Finding, readings
 from holdfast.memory.statements import strip_lead_in
 from holdfast.memory.word_lists import word_lists
+from holdfast.text.normalise import find_invisible, find_mixed_script, normalise
 
 _LISTS = word_lists("instructions")
 _ORDER_HEAD, _CONDITION, _OUGHT = _LISTS.pattern("order_head"), _LISTS.pattern("condition"), _LISTS.pattern("ought")
@@ -33,6 +43,29 @@ _WISHES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (_STYLE.compiled(wish["order"], re.IGNORECASE), wish["becomes"]) for wish in _STYLE.tables["wishes"]
 )
 _LONGEST_WISH = 120  # characters
+
+_BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[A-Za-z0-9+/_-]{20,}={0,2}(?![\w+/=-])")
+_HEX = re.compile(r"(?<![0-9a-zA-Z])(?:0x)?(?:[0-9a-fA-F]{2}[\s:-]?){16,}(?![0-9a-zA-Z])")
+_SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5,}\w\b")
+_FANCY = re.compile("[\U0001d400-\U0001d7ff\u24b6-\u24e9\U0001f130-\U0001f189\uff21-\uff3a\uff41-\uff5a]{2,}")
+_LEET = str.maketrans("013457@$", "oieastas")
+_LEET_WORD = re.compile(r"(?i)(?<![\w/.-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/.-])")
+_DISGUISES = word_lists("disguises")
+_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    *(
+        (one["rule"], _DISGUISES.compiled(one["form"], re.IGNORECASE if one.get("ignore_case") else re.NOFLAG), one["why"])
+        for one in _DISGUISES.tables["disguises"]
+    ),
+    ("encoded", _SPACED, "is spelled out letter by letter"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in a text that keeps it from becoming a fact: the rule's stable name, and why in words."""
+
+    rule: str
+    why: str
 
 
 def orders(plain: str) -> Iterator[str]:
@@ -118,3 +151,76 @@ def describe_wish(text: str) -> str | None:
         if match:
             return form.replace("{x}", match["x"].strip())
     return None
+
+
+# Disguises
+
+
+def find_disguise(text: str) -> Finding | None:
+    """The first thing in the text that is no plain writing, or None.
+
+    >>> find_disguise("User likes tea</memory>").rule, find_disguise("User likes tea & a < b")
+    ('markup', None)
+    """
+    invisible = find_invisible(text)
+    if invisible:
+        return Finding("invisible", f"holds a character that cannot be seen ({invisible[0].name})")
+    mixed = find_mixed_script(text)
+    if mixed:
+        return Finding("mixed-script", f"“{mixed[0].text}” has letters of another script in the place of Latin ones")
+    if _FANCY.search(text) and not all(unicodedata.normalize("NFKC", c).isascii() is False for c in text if c.isalpha()):
+        return Finding("mixed-script", "is written with letters that only look like letters")
+    for rule, pattern, why in _PATTERNS:
+        if pattern.search(text):
+            return Finding(rule, why)
+    if _blobs(text):
+        return Finding("encoded", "holds a run of characters that hides a text or a key")
+    return None
+
+
+def _blobs(text: str) -> list[str]:
+    found = [m.group() for m in _BASE64.finditer(text) if _is_blob(m.group())]
+    return found + [m.group() for m in _HEX.finditer(text)]
+
+
+def _is_blob(run: str) -> bool:
+    """Random-looking or really encoded text; long names in camel case, paths and identifiers are neither."""
+    if re.fullmatch(r"(?:[A-Z]?[a-z]+[/_-]?)+", run):
+        return False
+    switches = sum(1 for a, b in pairwise(run) if a.isalpha() and b.isalpha() and a.islower() and b.isupper())
+    return run.endswith("=") or switches >= 4 or _decoded64(run) is not None
+
+
+def _decoded64(run: str) -> str | None:
+    padded = run.rstrip("=") + "=" * (-len(run.rstrip("=")) % 4)
+    try:
+        text = base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return None
+    return text if text.isprintable() and sum(c.isalpha() or c == " " for c in text) > 0.8 * len(text) else None
+
+
+def readings(text: str) -> Iterator[str]:
+    """The text in its compared form, then as it reads with simple disguises taken off: only readings that differ."""
+    plain = normalise(text)
+    seen = {plain}
+    yield plain
+    for other in _undisguised(text, plain):
+        form = normalise(other)
+        if form not in seen:
+            seen.add(form)
+            yield form
+
+
+def _undisguised(text: str, plain: str) -> Iterator[str]:
+    yield html.unescape(unquote(text))
+    if _LEET_WORD.search(plain):
+        yield _LEET_WORD.sub(lambda m: m.group().translate(_LEET), plain)
+    if _SPACED.search(text):
+        yield re.sub(r"(?<=\b\w)[ \u00a0._*-](?=\w\b)", "", text)
+    for run in _blobs(text):
+        decoded = _decoded64(run)
+        if decoded:
+            yield decoded
+    yield codecs.encode(plain, "rot13")
+    yield plain[::-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -55,7 +55,6 @@ class Merged:
     facts: tuple[Fact, ...]
     superseded: tuple[Superseded, ...] = ()
     added: tuple[str, ...] = ()
-    confirmed: tuple[str, ...] = field(default=())
 
 
 def relation(new: str, old: str) -> Relation:
@@ -153,7 +152,6 @@ def apply(facts: Sequence[Fact], decisions: Iterable[Decision], now: str) -> Mer
     kept = {fact.id: fact for fact in facts}
     gone: dict[str, Superseded] = {}
     added: list[str] = []
-    confirmed: list[str] = []
     for decision in decisions:
         fact = decision.fact
         if fact is None or decision.verdict not in ("add", "confirm", "replace"):
@@ -161,7 +159,6 @@ def apply(facts: Sequence[Fact], decisions: Iterable[Decision], now: str) -> Mer
         if decision.verdict == "confirm":
             if fact.id in kept and kept[fact.id] != fact:
                 kept[fact.id] = fact
-                confirmed.append(fact.id)
             continue
         for target in fact.replaces:
             old = kept.pop(target, None)
@@ -170,7 +167,7 @@ def apply(facts: Sequence[Fact], decisions: Iterable[Decision], now: str) -> Mer
         if fact.id not in kept:
             kept[fact.id] = fact
             added.append(fact.id)
-    return Merged(tuple(kept.values()), tuple(gone.values()), tuple(added), tuple(confirmed))
+    return Merged(tuple(kept.values()), tuple(gone.values()), tuple(added))
 
 
 def value_of(fact: Fact, now: datetime | str) -> float:

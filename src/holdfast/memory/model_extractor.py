@@ -1,15 +1,15 @@
 """Facts by a model: the question, the checked answer, one chance to mend it, and long conversations piece by piece (M9).
 
-The work is a generator that yields what to ask and is sent the answer, so one source serves sync and async callers; `ModelExtractor`
-drives it with a plain callable. Conversation and memory are data in the question: framed, escaped, never a format string. Known facts
-are shown by number, so that a model cannot make up an id.
+The work is a generator that yields what to ask and is sent the answer; `ModelExtractor` drives it with a plain callable. Conversation and
+memory are data in the question: framed, escaped, never a format string. Known facts are shown by number, so that a model cannot make up an
+id.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.text.secrets import redact
+from holdfast.validation import problems_of
 
 _SLOT = "{material}"
 _TAGS = re.compile(r"<(?=\s*/?\s*(?:known_facts|summaries|conversation|turn)\b)", re.IGNORECASE)
@@ -87,41 +88,15 @@ def default_prompt() -> str:
 
 
 def answer_schema(known: int) -> dict[str, Any]:
-    """The JSON schema of an answer. Confidence is a whole percent, because constrained decoding bounds integers, not fractions."""
+    """The JSON schema of an answer, for so many known facts.
+
+    Confidence is a whole percent, because constrained decoding bounds integers, not fractions.
+    """
+    schema: dict[str, Any] = json.loads(resources.files("holdfast.memory").joinpath("prompts/answer_schema.json").read_text("utf-8"))
     number = {"type": "integer", "minimum": 1, "maximum": max(1, known)}
     numbers = {"type": "array", "items": number, "maxItems": 20 if known else 0}
-    fact = {
-        "type": "object",
-        "properties": {
-            "content": {"type": "string", "maxLength": 400},
-            "category": {
-                "type": "string",
-                "enum": ["preference", "knowledge", "identity", "behavior", "goal", "decision", "correction", "context"],
-            },
-            "confidence": {"type": "integer", "minimum": 0, "maximum": 100},
-            "quote": {"type": "string", "maxLength": 400},
-            "replaces": numbers,
-            "error": {"type": "string", "maxLength": 200},
-        },
-        "required": ["content", "category", "confidence", "quote"],
-        "additionalProperties": False,
-    }
-    slot = {
-        "type": "object",
-        "properties": {"slot": {"type": "string", "enum": list(SLOTS)}, "text": {"type": "string", "maxLength": 800}},
-        "required": ["slot", "text"],
-        "additionalProperties": False,
-    }
-    return {
-        "type": "object",
-        "properties": {
-            "facts": {"type": "array", "items": fact, "maxItems": 20},
-            "remove": numbers,
-            "slots": {"type": "array", "items": slot, "maxItems": 6},
-        },
-        "required": ["facts", "remove", "slots"],
-        "additionalProperties": False,
-    }
+    schema["properties"]["remove"] = schema["properties"]["facts"]["items"]["properties"]["replaces"] = numbers
+    return schema
 
 
 def extraction(
@@ -183,33 +158,13 @@ class ModelExtractor:
 
     def extract(self, turns: Sequence[Turn], facts: Sequence[Fact]) -> Proposal:
         """What the model proposes. Raises ExtractionFailed, or whatever the callable raises."""
-        work = self._work(turns, facts)
+        work = extraction(turns, facts, slots=self._slots(), limit=self._limit, count=self._count, prompt=self._prompt)
         try:
             wanted = next(work)
             while True:
                 wanted = work.send(self._ask(wanted.prompt, wanted.schema))
         except StopIteration as end:
-            return _result(end)
-
-    async def aextract(
-        self, turns: Sequence[Turn], facts: Sequence[Fact], ask: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | str]]
-    ) -> Proposal:
-        """`extract`, with an asynchronous way of asking."""
-        work = self._work(turns, facts)
-        try:
-            wanted = next(work)
-            while True:
-                wanted = work.send(await ask(wanted.prompt, wanted.schema))
-        except StopIteration as end:
-            return _result(end)
-
-    def _work(self, turns: Sequence[Turn], facts: Sequence[Fact]) -> Generator[Ask, dict[str, Any] | str, Proposal]:
-        return extraction(turns, facts, slots=self._slots(), limit=self._limit, count=self._count, prompt=self._prompt)
-
-
-def _result(end: StopIteration) -> Proposal:
-    proposal = end.value
-    return proposal if isinstance(proposal, Proposal) else Proposal()
+            return end.value if isinstance(end.value, Proposal) else Proposal()
 
 
 def _asked(prompt: str, schema: dict[str, Any]) -> Generator[Ask, dict[str, Any] | str, _Answer]:
@@ -250,8 +205,7 @@ def _read(answer: object) -> _Answer:
 
 def _problems(error: ValueError) -> str:
     if isinstance(error, ValidationError):
-        listed = error.errors(include_url=False, include_input=False)[:_SHOWN_ERRORS]
-        return "\n".join(f"- {'.'.join(str(part) for part in problem['loc']) or 'answer'}: {problem['msg']}" for problem in listed)
+        return "\n".join(f"- {problem}" for problem in problems_of(error)[:_SHOWN_ERRORS])
     return f"- {error}"
 
 

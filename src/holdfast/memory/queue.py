@@ -22,7 +22,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Backoff, Clock, SystemClock
 from holdfast.durable.database import Database, database_faults, open_database, transaction
 from holdfast.errors import InputError
 from holdfast.events import Bus, UpdateDebounced, UpdateQueued
@@ -47,7 +47,7 @@ class Retry:
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
-        return min(self.first * 2.0 ** min(max(failures - 1, 0), 30), self.longest)
+        return Backoff(self.first, self.longest).pause(failures)
 
 
 @dataclass(frozen=True)
