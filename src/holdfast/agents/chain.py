@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents import create_agent
 
 from holdfast.agents.middleware.accounting import AccountingMiddleware
-from holdfast.agents.middleware.lead_tools import ClarificationMiddleware, PlainAnswersMiddleware, TodoMiddleware
+from holdfast.agents.middleware.lead_features import ClarificationMiddleware, PlainAnswersMiddleware, TitleMiddleware, TodoMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
-from holdfast.agents.middleware.title import TitleMiddleware
 from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
 from holdfast.context.offload import FileOutputs
 from holdfast.models.abilities import abilities_of

@@ -38,7 +38,7 @@ from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
 from holdfast.ids import check_thread
-from holdfast.models.providers import model_name_of
+from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
 

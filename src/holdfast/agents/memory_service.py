@@ -11,8 +11,8 @@ from holdfast.errors import ModelNotConfigured
 from holdfast.memory.facts import SLOTS, SlotUpdate
 from holdfast.memory.model_extractor import ModelExtractor
 from holdfast.memory.service import MemoryService
+from holdfast.models.abilities import model_name_of
 from holdfast.models.factory import memory_model
-from holdfast.models.providers import model_name_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.usage import Usage
 from holdfast.tokens.windows import find_window

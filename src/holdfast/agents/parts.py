@@ -15,7 +15,7 @@ from holdfast.agents.checkpoints import Checkpoints, open_checkpoints
 from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.memory_service import open_memory
 from holdfast.agents.middleware.accounting import RunAccounts
-from holdfast.agents.middleware.title import Titles
+from holdfast.agents.middleware.lead_features import Titles
 from holdfast.agents.threads import Threads
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.archive import FileArchive

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.config.sections import ModelConfig
 from holdfast.errors import ModelTooWeak, ModelUnavailable
-from holdfast.models.providers import LLAMA_CPP, model_name_of
+from holdfast.models.providers import LLAMA_CPP
 from holdfast.models.weights import KNOWN_WEIGHTS, read_head
 
 if TYPE_CHECKING:
@@ -96,6 +96,15 @@ def require_ability(able: Abilities, task: Task, *, model: str | None = None) ->
         model=model,
         hint="Configure a larger model for it, or leave it to the extraction that needs no model.",
     )
+
+
+def model_name_of(model: object) -> str:
+    """What a chat model is called by its provider, under whichever name its class has for that; else the name of the class."""
+    for field in ("model_name", "model", "model_id", "name"):
+        name = getattr(model, field, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(model).__name__
 
 
 def _abilities_by_settings(settings: ModelConfig) -> Abilities:

@@ -176,15 +176,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def model_name_of(model: object) -> str:
-    """What a chat model is called by its provider, under whichever name its class has for that; else the name of the class."""
-    for field in ("model_name", "model", "model_id", "name"):
-        name = getattr(model, field, None)
-        if isinstance(name, str) and name:
-            return name
-    return type(model).__name__
-
-
 def find_class(settings: ModelConfig, arguments: dict[str, Any]) -> tuple[type[BaseChatModel] | None, Callable[..., BaseChatModel]]:
     """The class, where it is known beforehand, and what makes the model; address and key go into `arguments`.
 

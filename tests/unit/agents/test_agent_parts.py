@@ -13,8 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.middleware.accounting import RunAccounts
-from holdfast.agents.middleware.lead_tools import question_in
-from holdfast.agents.middleware.title import extracted_title
+from holdfast.agents.middleware.lead_features import extracted_title, question_in
 from holdfast.agents.middleware.tool_calls import decision_of, failed_result, since_user
 from holdfast.context.view import MARK
 from holdfast.events import Bus

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 
 from holdfast.agents.middleware.sync_async import AroundModelCall
 from holdfast.agents.middleware.thread_data import RunContext, thread_of
-from holdfast.models.providers import model_name_of
+from holdfast.models.abilities import model_name_of
 from holdfast.tokens.accounts import Accounts, Charge, Limits, Tally
 from holdfast.tokens.usage import Usage
 

@@ -45,9 +45,8 @@ from holdfast.errors import SummaryError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.models.abilities import abilities_of
+from holdfast.models.abilities import abilities_of, model_name_of
 from holdfast.models.failures import kind_of
-from holdfast.models.providers import model_name_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter

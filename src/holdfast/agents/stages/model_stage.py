@@ -19,7 +19,7 @@ from holdfast.durable.replace import replace_text
 from holdfast.errors import Cancelled, InputError, OutputInvalid
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
-from holdfast.models.providers import model_name_of
+from holdfast.models.abilities import model_name_of
 from holdfast.offline.documents import Library
 from holdfast.offline.sources import library_of_outputs
 from holdfast.session.output import Finding, StageOutput, output_schema, parse_output
