@@ -64,6 +64,10 @@ def applied(state: State, changes: Sequence[Change]) -> State:
     return frozen(after)
 
 
+def _short(state: State) -> str:
+    return repr([(key, value.rstrip(b"x") if isinstance(value, bytes) else value) for key, value in state])
+
+
 class Story:
     """One story: the disk, and which states a user may find."""
 
@@ -82,7 +86,7 @@ class Story:
             found = state_of(FileBackend("/base", disk=self.disk))
             if found not in self.possible:
                 self.violations.append(
-                    f"life {life}, {'power cut' if cut else 'kill'}: found {found!r:.300}, possible {self.possible!r:.600}"
+                    f"life {life}, {'power cut' if cut else 'kill'}: found {_short(found)}, possible {sorted(map(_short, self.possible))}"
                 )
                 return self.violations
             if cut:
@@ -133,7 +137,7 @@ class Story:
     def old_stands(self, before: set[State], error: StorageError) -> None:
         found = state_of(FileBackend("/base", disk=self.disk))
         if found not in before:
-            self.violations.append(f"{error!r}, but the old state does not stand: {found!r:.200}")
+            self.violations.append(f"{error!r}, but the old state does not stand: {_short(found)}")
         self.possible = before
 
     def rewrite(self, backend: FileBackend) -> None:

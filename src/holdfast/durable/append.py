@@ -240,9 +240,7 @@ class AppendLog:
 
     def _append(self, lines: list[bytes]) -> list[int]:
         self._refuse_if_given_up()
-        target = self._disk.resolve(self.path)
-        folder = os.path.dirname(target)
-        handle = open_in(self._disk, folder, lambda: self._disk.open_log(target))
+        handle = self._open_for_append()
         try:
             size = self._ready(handle)
             new = size == 0
@@ -258,10 +256,17 @@ class AppendLog:
             raise
         with self._giving_up():  # from here on the records are in the log, and an error leaves in doubt whether they stay
             self._disk.close(handle)
-            if new or not self._checked:
-                self._disk.sync_folder(folder)  # whoever made the file may have died before its name was on the disk
+            if new or not self._checked:  # whoever made the file may have died before its name was on the disk
+                self._disk.sync_folder(os.path.dirname(self._disk.resolve(self.path)))
         self._checked = True
         return positions[1:] if new else positions
+
+    def _open_for_append(self) -> int:
+        if self._checked:
+            with suppress(FileNotFoundError):  # else its folder is gone by now
+                return self._disk.open_log(self.path)
+        target = self._disk.resolve(self.path)
+        return open_in(self._disk, os.path.dirname(target), lambda: self._disk.open_log(target))
 
     def _note_end(self, handle: int, end: int) -> None:
         """Remember the mark of the new end, so that it need not be looked for. An error here is none of the append."""

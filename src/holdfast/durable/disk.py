@@ -10,6 +10,7 @@ not a fault: `FileNotFoundError` and `FileExistsError` pass through as they are.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 import sys
@@ -62,6 +63,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getatt
 _LOG = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _SETTLED_LIMIT = 4096
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 _TICK = 20_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
 _COARSE_TICK = 2_000_000_000  # of file systems that count in seconds
 
@@ -143,8 +145,11 @@ class Disk(Protocol):
     def close(self, handle: int) -> None:
         """Close. An error that the system had kept back until now is raised; the handle is closed all the same."""
 
-    def rename(self, old: str, new: str) -> None:
-        """Give the file another name in one step; whatever had that name is gone."""
+    def rename(self, old: str, new: str, *, in_haste: bool = False) -> None:
+        """Give the file another name in one step; whatever had that name is gone.
+
+        `in_haste` for content that need not survive: some systems write it out before they replace a file, and are spared that.
+        """
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -283,9 +288,12 @@ class RealDisk:
     def _name(self, handle: int) -> str:
         return self._paths.get(handle, f"descriptor {handle}")
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, in_haste: bool = False) -> None:
         with faults(new, "put in place"):
-            os.replace(old, new)
+            if in_haste and _exchange(old, new):
+                os.unlink(old)
+            else:
+                os.replace(old, new)
 
     def unlink(self, path: str) -> None:
         with faults(path, "remove"):
@@ -337,6 +345,23 @@ class RealDisk:
 
 
 REAL: Disk = RealDisk()
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    """The system's call that can exchange two files, where the C library has it."""
+    import ctypes
+
+    found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return found
+
+
+def _exchange(old: str, new: str) -> bool:
+    """Let two files change their names in one step. False if that cannot be done here, or there is nothing at `new`."""
+    call = _renameat2()
+    return call is not None and call(_HERE, os.fsencode(old), _HERE, os.fsencode(new), _EXCHANGE) == 0
 
 
 def _kind(mode: int) -> Kind:

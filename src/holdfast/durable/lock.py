@@ -7,6 +7,7 @@ StorageError says so.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -138,12 +139,10 @@ class Lock:
 
     def _sign(self, handle: int) -> None:
         """Write down who holds it. For people only: a full disk must not keep anybody from locking."""
-        from socket import gethostname  # costs more to import than all the rest of this module
-
-        facts = {"pid": os.getpid(), "host": gethostname(), "since": stamp(self._clock.now())}
+        facts = f'{{"pid": {os.getpid()}, "host": {_host()}, "since": "{stamp(self._clock.now())}"}}\n'
         with suppress(OSError):
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(facts).encode() + b"\n", 0)
+            os.pwrite(handle, facts.encode(), 0)
 
     def _locked(self) -> Locked:
         owner = self.owner()
@@ -161,6 +160,14 @@ class Lock:
         if handle is not None:
             with suppress(OSError):
                 os.close(handle)
+
+
+@functools.cache
+def _host() -> str:
+    """The name of this machine, as JSON."""
+    from socket import gethostname  # costs more to import than all the rest of this module
+
+    return json.dumps(gethostname())
 
 
 def _make_folders(path: str) -> None:

@@ -49,6 +49,7 @@ class Draft:
     def __init__(self, path: str | PathLike[str], data: bytes, *, disk: Disk = REAL, mode: int | None = None, durable: bool = True) -> None:
         self.target = disk.resolve(os.fspath(path))
         self._disk = disk
+        self._durable = durable
         self._folder = os.path.dirname(self.target)
         self._temp = os.path.join(self._folder, temp_name())
         try:
@@ -65,7 +66,7 @@ class Draft:
     def put_in_place(self) -> str:
         """Give it the name of the file, in one step, and say which folder is to be synced so that this survives. WriteFailed otherwise."""
         try:
-            self._disk.rename(self._temp, self.target)
+            self._disk.rename(self._temp, self.target, in_haste=not self._durable)
         except (StorageError, OSError) as error:
             self._raise(error)
         return self._folder

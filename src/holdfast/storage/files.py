@@ -260,12 +260,12 @@ class FileBackend:
     @contextmanager
     def _alone(self, keys: Sequence[str]) -> Iterator[None]:
         """Keeps other writers out, with everything finished that others began and left."""
-        self._pending.settle()
         while True:
             if self._pending.are_there():
                 self._pending.finish(self._pending.touching(keys), timeout=self._timeout)
             with self.writing(keys, self._timeout):
                 if not self._pending.are_there() or not self._pending.touching(keys):
+                    self._pending.settle()
                     yield
                     return
 

@@ -103,7 +103,8 @@ class PendingSteps:
             folders = {draft.put_in_place() for draft in drafts}
             for step in steps:
                 if isinstance(step.change, Delete):
-                    folders |= self._delete(step.change.key)
+                    self._delete(step.change.key)
+                    folders |= self._folder_of(step.change.key)
             for folder in sorted(folders):
                 disk.sync_folder(folder)
             self._drop_note(note)
@@ -126,6 +127,7 @@ class PendingSteps:
                 if isinstance(step.change, Append):
                     self._files.log(step.change.key).cut_back(step.before)
             self._drop_note(note)
+            self._files.disk.sync_folder(self.folder)  # what was said to have failed must not be carried out later
         except (StorageError, OSError) as error:
             raise SyncFailed(
                 f"a change of {', '.join(step.change.key for step in steps)} could be neither carried out nor undone: {error}",
@@ -134,22 +136,27 @@ class PendingSteps:
                 hint="It is carried out when one of them is next used.",
             ) from error
 
-    def _delete(self, key: str) -> set[str]:
-        path = self._files.disk.resolve(self._files.path(key))
+    def _delete(self, key: str) -> None:
         with suppress(FileNotFoundError):
-            self._files.disk.unlink(path)
-            return {os.path.dirname(path)}  # noqa: PTH120 - paths of a Disk are texts
-        return set()
+            self._files.disk.unlink(self._files.disk.resolve(self._files.path(key)))
+
+    def _folder_of(self, key: str) -> set[str]:
+        """The folder of a key's file, if there is one."""
+        folder = os.path.dirname(self._files.disk.resolve(self._files.path(key)))  # noqa: PTH120 - paths of a Disk are texts
+        return {folder} if self._files.disk.kind(folder) == "folder" else set()
 
     def _drop_note(self, note: str) -> None:
+        """Remove it. Not synced: one that a power cut brings back is found to be carried out, and `settle` comes before any later write."""
         with suppress(FileNotFoundError):
             self._files.disk.unlink(note)
-        self._files.disk.sync_folder(self.folder)  # one that a power cut brought back would undo what was written later
 
     # Finishing what others began
 
     def settle(self) -> None:
-        """Make sure that notes which were removed, by whomever, stay removed. Done before each write, and cheap if nothing was."""
+        """Make sure that notes which were removed, by whomever, stay removed: one that came back would undo what is written from now on.
+
+        Called before each write with its keys locked, and cheap if nothing was removed.
+        """
         found = self._files.disk.identity(self.folder)
         if found is not None and found.facts != self._settled:
             self._files.disk.sync_folder(self.folder)
@@ -199,12 +206,13 @@ class PendingSteps:
                 case Append(key, records):
                     self._append_again(key, records, step.before)
                 case Put(key, data):
-                    folders.add(os.path.dirname(disk.resolve(self._files.path(key))))  # noqa: PTH120
                     if self._clear(key, step.before, done=self._is(key, data)):
                         replace(self._files.path(key), data, disk=disk)
+                    folders |= self._folder_of(key)
                 case Delete(key):
                     if self._clear(key, step.before, done=self._files.standing(key) is None):
-                        folders |= self._delete(key)
+                        self._delete(key)
+                    folders |= self._folder_of(key)  # also where it is gone already: that may not be on the disk
         for folder in sorted(folders):
             disk.sync_folder(folder)
         self._drop_note(note)

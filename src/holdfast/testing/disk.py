@@ -246,7 +246,7 @@ class SimulatedDisk:
         self._file(handle)
         del self._open[handle]
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, in_haste: bool = False) -> None:
         self._tick()
         source, name = self._place(old)
         target, new_name = self._place(new)

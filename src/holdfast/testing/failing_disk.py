@@ -141,9 +141,9 @@ class FailingDisk:
             self._handles.pop(handle, None)
             self.disk.close(inner)  # an error of closing leaves the handle closed
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, in_haste: bool = False) -> None:
         self._meet("rename", new)
-        self.disk.rename(old, new)
+        self.disk.rename(old, new, in_haste=in_haste)
 
     def unlink(self, path: str) -> None:
         self._meet("unlink", path)
