@@ -1,11 +1,12 @@
-"""Removing what is older than the configuration wants it kept: ended sessions, recovery points, threads of sub-agents (A8, O7).
+"""Removing what is older than it is wanted: ended sessions, recovery points, threads of sub-agents, changes of memory (A8, O7).
 
 What is removed is asked of the stores themselves, so it is found wherever the configuration keeps it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,13 @@ _ENDED = ("completed", "cancelled")
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed, or would be: ids of sessions and of sub-agents' threads. `kept` are sessions that somebody runs."""
+    """What was removed, or would be: ids of sessions and of sub-agents' threads, counts of memory by place. `kept` are sessions in use."""
 
     sessions: tuple[str, ...] = ()
     recovery_points: int = 0
     kept: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 def prune(
@@ -34,18 +36,22 @@ def prune(
     session_days: int | None = None,
     subagent_days: int | None = None,
     recovery_points: int | None = None,
+    memory_days: int | None = None,
     dry_run: bool = False,
 ) -> Pruned:
     """Remove ended sessions and sub-agents that were last used longer ago, and give their space back. Conversations are never removed.
 
     The days are those of `session.retain_days` (None keeps all) and `subagents.retain_days` where they are not given. With
-    `recovery_points` the newest so many of each session stay. A dry run changes nothing.
+    `recovery_points` the newest so many of each session stay; with `memory_days` older changes of memory, which can then no longer be
+    undone, and conversations that it gave up. Facts stay. A dry run changes nothing.
     """
     config = harness.config
     days = session_days if session_days is not None else config.session.retain_days
     gone, removed, kept = _sessions(harness, days, recovery_points, dry_run=dry_run)
     agents = _subagents(harness, subagent_days if subagent_days is not None else config.subagents.retain_days, dry_run=dry_run)
-    return Pruned(tuple(gone), removed, tuple(kept), tuple(agents))
+    before = None if memory_days is None else stamp(harness.clock.now() - timedelta(days=memory_days))
+    memory = {} if before is None else harness.memory.prune(before, dry_run=dry_run)
+    return Pruned(tuple(gone), removed, tuple(kept), tuple(agents), memory)
 
 
 def _sessions(harness: Harness, days: int | None, points: int | None, *, dry_run: bool) -> tuple[list[str], int, list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast import build
 from holdfast.config.loading import config_from_values, load_config
+from holdfast.memory.service import MemoryService
 from holdfast.testing.models import ScriptedModel
 
 
@@ -37,7 +38,7 @@ def bad(request: Any) -> str:
 
 def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
     base = tmp_path / "base"
-    assert pruned(base) == {"dry_run": False, "sessions": [], "recovery_points": 0, "kept": [], "subagents": []}
+    assert pruned(base) == {"dry_run": False, "sessions": [], "recovery_points": 0, "kept": [], "subagents": [], "memory": {}}
     harness = build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)}))
     agents = {"good": good, "bad": bad}
     done = harness.run_workflow({"id": "done", "task": "t", "stages": [{"name": "a", "agent_type": "good"}]}, agents=agents)
@@ -68,3 +69,17 @@ def test_sessions_are_pruned_wherever_the_configuration_keeps_them(tmp_path: Pat
         assert list((base / "runs").glob("done-*.json"))
         assert pruned(base, "--sessions", "0")["sessions"] == [done.workflow_id]
         assert harness.sessions.list() == []
+
+
+def test_changes_of_memory_go_when_asked_and_facts_stay(tmp_path: Path) -> None:
+    """O7"""
+    base = tmp_path / "base"
+    with MemoryService.at(base) as memory:
+        memory.add("Likes tea")
+    assert pruned(base)["memory"] == {}
+    assert pruned(base, "--memory", "1")["memory"] == {}
+    assert pruned(base, "--memory", "0", "--dry-run")["memory"] == {"global: history": 1}
+    assert pruned(base, "--memory", "0")["memory"] == {"global: history": 1}
+    with MemoryService.at(base) as memory:
+        assert memory.history() == []
+        assert [fact.content for fact in memory.document().facts] == ["Likes tea"]

@@ -275,7 +275,10 @@ def test_pruning_takes_old_changes_and_conversations_that_were_given_up_and_no_f
     memory.store.clock.advance(86_400)
     limit = stamp(memory.store.clock.now() - timedelta(hours=1))
     memory.add("Likes cake")
-    assert memory.prune(limit) == {"global: history": 1, "agent coder: history": 1, "queue": 1}
+    old = {"global: history": 1, "agent coder: history": 1, "queue": 1}
+    assert memory.prune(limit, dry_run=True) == old
+    assert len(memory.history()) == 2, "a dry run changes nothing"
+    assert memory.prune(limit) == old
     assert [change.revision for change in memory.history()] == [2]
     assert contents(memory) == ["Likes tea", "Likes cake"]
     assert [item.thread for item in memory.queue.items()] == ["u"]

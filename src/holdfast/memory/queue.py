@@ -262,9 +262,11 @@ class MemoryQueue:
         self.scrub()
         return gone
 
-    def prune(self, before: str) -> int:
+    def prune(self, before: str, *, dry_run: bool = False) -> int:
         """Take out the items that were given up before a moment (ISO); says how many. What waits stays, however old."""
         moment = datetime.fromisoformat(before).timestamp()
+        if dry_run:
+            return int(self._rows("SELECT count(*) FROM items WHERE gave_up < ?", (moment,))[0][0])
         with self._changing() as database:
             gone = database.execute("DELETE FROM items WHERE gave_up < ?", (moment,)).rowcount
         if gone:

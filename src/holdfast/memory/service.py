@@ -359,11 +359,12 @@ class MemoryService:
         """Forget everything in memory that holds a text, in all scopes."""
         return forget_text(self.store, self.queue, text)
 
-    def prune(self, before: str) -> dict[str, int]:
+    def prune(self, before: str, *, dry_run: bool = False) -> dict[str, int]:
         """Remove changes, and conversations that were given up, from before a moment (ISO); counts by place. Facts stay."""
-        counts = {f"{scope_name(agent)}: history": self.store.prune(before, agent) for agent in [*self.store.scopes()]}
+        scopes = [*self.store.scopes()]
+        counts = {f"{scope_name(agent)}: history": self.store.prune(before, agent, dry_run=dry_run) for agent in scopes}
         if self.queue.path.exists():
-            counts["queue"] = self.queue.prune(before)
+            counts["queue"] = self.queue.prune(before, dry_run=dry_run)
         return {place: count for place, count in counts.items() if count}
 
     def history(self, agent: str | None = None, *, fact: str | None = None, last: int | None = None) -> list[Change]:

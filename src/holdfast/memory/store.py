@@ -216,8 +216,10 @@ class MemoryStore:
         """Enter a change in the history that leaves the document as it is."""
         self.backend.write(Append(keys_of(agent).history, [to_record(change)]))
 
-    def prune(self, before: str, agent: str | None = None) -> int:
+    def prune(self, before: str, agent: str | None = None, *, dry_run: bool = False) -> int:
         """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
+        if dry_run:
+            return sum(1 for change in self.changes(agent) if change.time < before)
         with self._locked(agent):
             return self._rewrite(agent, lambda change: None if change.time < before else change)
 

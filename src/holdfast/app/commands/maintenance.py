@@ -150,6 +150,9 @@ def prune(
     checkpoints: Annotated[
         int | None, typer.Option("--recovery-points", min=1, metavar="N", help="Keep the newest N recovery points of each session.")
     ] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", min=0, metavar="DAYS", help="Memory's history, and conversations it gave up. Facts stay.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -158,7 +161,14 @@ def prune(
     from holdfast import retention
 
     with open_harness(config) as harness:
-        done = retention.prune(harness, session_days=sessions, subagent_days=subagents, recovery_points=checkpoints, dry_run=dry_run)
+        done = retention.prune(
+            harness,
+            session_days=sessions,
+            subagent_days=subagents,
+            recovery_points=checkpoints,
+            memory_days=memory,
+            dry_run=dry_run,
+        )
     value = {"dry_run": dry_run, **asdict(done)}
     show(value, lambda console: _draw_pruned(console, value), as_json=as_json)
 
@@ -169,5 +179,7 @@ def _draw_pruned(console: Console, value: dict[str, Any]) -> None:
         console.print(f"{len(names)} {what} {would}" + (f": {', '.join(names[:10])}" if names else "."), markup=False, soft_wrap=True)
     if value["recovery_points"]:
         console.print(f"{value['recovery_points']} recovery points {would}.")
+    for place, count in value["memory"].items():
+        console.print(f"memory, {place}: {count} {would}.", markup=False)
     for name in value["kept"]:
         console.print(f"{name} stays: somebody runs it.", markup=False)
