@@ -2,7 +2,7 @@
 
 Two texts are near duplicates when they say the same with other small words, another order of clauses or a typing error.
 They are not when a number, a name, a negation or one telling word differs: losing a fact to a false merge is worse than
-keeping it twice. `signature` and `near_pairs` find candidates among many texts without comparing all of them.
+keeping it twice.
 
 Also here: whether a text denies, and words that are each other's opposite, which turn a statement around.
 """
@@ -13,12 +13,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import pairwise
 
 from holdfast.text.language import guess_language
 from holdfast.text.normalise import normalise
-from holdfast.text.words import keys, terms, tokenise
+from holdfast.text.words import keys, tokenise
 
 _ENGLISH = (
     r"\b(?:not|no(?! ?\.? ?\d| longer)|no longer|never|none|nobody|nothing|nowhere|neither|cannot|without|hardly|barely|rarely|\w+n't)\b"
@@ -90,8 +89,6 @@ _COMPARISON = re.compile(r"\b(?:over|than|instead of|rather than|before|after|ve
 
 # How much a difference leaves of the likeness, at most.
 _OTHER_NUMBER, _MORE_NUMBERS, _OTHER_POLARITY, _OTHER_NAME, _OTHER_WORD, _TURNED_ROUND = 0.5, 0.75, 0.4, 0.55, 0.7, 0.6
-
-_BANDS, _ROWS = 10, 3  # of the signature: pairs with 3 of 4 terms in common are found with 99.5 %, with 1 of 4 seldom
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,45 +249,3 @@ def likeness(first: str, second: str, language: str | None = None) -> float:
     False
     """
     return compare(first, second, language).score
-
-
-def is_near_duplicate(first: str, second: str, *, threshold: float = NEAR, language: str | None = None) -> bool:
-    """Whether one of the two texts can go without anything being lost."""
-    return likeness(first, second, language) >= threshold
-
-
-@lru_cache(maxsize=1 << 15)
-def _hashes(term: str) -> tuple[int, ...]:
-    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=60).digest()
-    more = blake2b(digest, digest_size=60).digest()
-    both = digest + more
-    return tuple(int.from_bytes(both[i : i + 4], "big") for i in range(0, _BANDS * _ROWS * 4, 4))
-
-
-def signature(text: str, language: str | None = None) -> tuple[int, ...]:
-    """A MinHash of the text's terms: the share of equal places in two signatures estimates how many terms they share.
-
-    The same in every process. A text without terms has an empty signature, which is like no other.
-    """
-    found = set(terms(text, language))
-    return tuple(map(min, zip(*map(_hashes, found), strict=True))) if found else ()
-
-
-def near_pairs(texts: Sequence[str], *, threshold: float = NEAR, language: str | None = None) -> list[tuple[int, int, float]]:
-    """Near duplicates among many texts, as (index, index, likeness), in order of the indexes.
-
-    Only texts whose signatures agree somewhere are compared, so a pair right at the threshold may be missed now and then.
-    """
-    buckets: dict[tuple[int, ...], list[int]] = {}
-    found: list[tuple[int, int, float]] = []
-    for index, text in enumerate(texts):
-        signed = signature(text, language)
-        bands = [(band, *signed[band * _ROWS : (band + 1) * _ROWS]) for band in range(_BANDS)] if signed else []
-        candidates = sorted({other for band in bands for other in buckets.get(band, ())})
-        for other in candidates:
-            score = likeness(texts[other], text, language)
-            if score >= threshold:
-                found.append((other, index, score))
-        for band in bands:
-            buckets.setdefault(band, []).append(index)
-    return sorted(found)

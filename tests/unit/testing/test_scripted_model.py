@@ -20,8 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.errors import InputError
 from holdfast.testing.clock import FakeClock
-from holdfast.testing.misbehaviour import HOSTILE, hostile
-from holdfast.testing.models import ScriptedModel, ScriptExhausted
+from holdfast.testing.models import HOSTILE, ScriptedModel, ScriptExhausted, hostile
 from holdfast.testing.script import ERRORS, Request, call, delay, raises, repeat, reply, structured
 
 
