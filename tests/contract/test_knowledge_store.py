@@ -459,3 +459,20 @@ def test_ids_are_made_from_content() -> None:
         Record("Yes.", session="s", position=1, speaker="Ann"),
     ]
     assert len({base.id, *(other.id for other in others)}) == 6
+
+
+def test_meaning_finds_what_shares_no_word(store: KnowledgeStore) -> None:
+    """K3, in every adapter that has an embedder: sentence and word vectors count, not keywords alone."""
+    texts = ["My puppy was ill last week.", "The invoice is due on Friday.", "The roof leaks."]
+    store.add([Record(text) for text in texts])
+    (best, *_) = store.search("health of the dog")
+    assert best.record.text == texts[0]
+    assert (best.why.sentence or 0) > 0
+    assert (best.why.token or 0) > 0
+
+
+def test_whom_a_question_names_is_said_as_a_reason(store: KnowledgeStore) -> None:
+    """K3: who spoke counts in every adapter; how much, the unit test of the weights says."""
+    store.add([Record("I like hiking in the hills.", speaker=name, session=name, position=0) for name in ("Ann", "Bob")])
+    first, second = store.search("who likes hiking in the hills, Bob?")
+    assert (first.record.speaker, first.why.speaker, second.why.speaker) == ("Bob", 1.0, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.durable.postgres import Postgres
+from holdfast.durable.postgres import Postgres, scripts
 from holdfast.errors import InputError, StorageError, StoreUnavailable
 from holdfast.knowledge.postgres import PostgresStore
-from holdfast.knowledge.records import Record
+from holdfast.knowledge.records import Record, to_json
 from holdfast.search.embedding import Embedding
 
 NOTES = [
@@ -63,15 +64,22 @@ def opened(database: Postgres, collection: str = "notes", embedder: Any = None) 
 
 def counters(database: Postgres) -> dict[str, Any]:
     """The counters as they are kept, and as they would be if counted now."""
-    kept = {term: number for term, number in database.rows("SELECT term, records FROM knowledge_terms")}
-    true: Counter[str] = Counter()
-    for (counts,) in database.rows("SELECT counts FROM knowledge_records"):
-        true.update(counts.keys())
+    kept = {term: numbers for term, *numbers in database.rows("SELECT term, records, spoken FROM knowledge_terms")}
+    true: dict[str, list[int]] = {}
+    sums: Counter[str] = Counter()
+    for counts, role in database.rows("SELECT counts, role FROM knowledge_records"):
+        said = role != "assistant"
+        sums.update({"records": 1, "spoken": int(said), "size" if said else "answer_size": sum(counts.values())})
+        for term in counts:
+            held = true.setdefault(term, [0, 0])
+            held[0] += 1
+            held[1] += said
     languages: dict[str, int] = dict(database.rows("SELECT language, records FROM knowledge_languages"))
     counted: dict[str, int] = dict(database.rows("SELECT language, count(*) FROM knowledge_records GROUP BY 1"))
-    (records,) = database.rows("SELECT sum(records)::int FROM knowledge_collections")
-    (real,) = database.rows("SELECT count(*)::int FROM knowledge_records")
-    return {"terms": kept == dict(true), "languages": languages == counted, "records": records == real}
+    columns = ("records", "spoken", "size", "answer_size")
+    (totals,) = database.rows(f"SELECT {', '.join(f'sum({name})::int' for name in columns)} FROM knowledge_collections")  # noqa: S608
+    real = [sums[name] for name in columns]
+    return {"terms": kept == true, "languages": languages == counted, "records": list(totals) == real}
 
 
 def test_without_an_embedder_words_alone_find_and_no_pgvector_is_needed(database: Postgres) -> None:
@@ -162,12 +170,13 @@ def test_collections_do_not_see_each_other(database: Postgres) -> None:
             PostgresStore(database, collection=name)
 
 
-def test_records_added_without_an_embedder_get_their_vectors_with_the_next(database: Postgres) -> None:
+def test_records_added_without_an_embedder_get_their_vectors_from_the_next_search_or_add(database: Postgres) -> None:
     opened(database).add(NOTES)
-    store = opened(database, embedder=Letters())
-    assert store.search("staging server")[0].why.sentence is None
-    assert store.add([Record("One more.")]).embedded == 4
-    assert store.search("staging server")[0].why.sentence is not None
+    embedder = Letters()
+    assert opened(database, embedder=embedder).add([Record("One more.")]).embedded == 4
+    opened(database, "other").add([Record("A lonely heron.")])
+    assert (opened(database, "other", embedder).search("heron")[0].why.sentence or 0) > 0
+    assert len(embedder.seen) == 5
 
 
 def test_forgetting_reaches_every_table(database: Postgres) -> None:
@@ -177,7 +186,7 @@ def test_forgetting_reaches_every_table(database: Postgres) -> None:
     tables = [
         name for (name,) in database.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast' AND tablename LIKE 'knowledge%'")
     ]
-    assert len(tables) == 5
+    assert len(tables) == 6
     kept = " ".join(str(database.rows(f"SELECT * FROM {name}")) for name in tables).lower()  # noqa: S608 - our own names
     for trace in ("xylograph", "quincunx", "zebulon", "1871", "xylo"):
         assert trace not in kept
@@ -205,7 +214,7 @@ def test_the_index_of_vectors_is_used(database: Postgres) -> None:
                 ["[" + ",".join(["1"] * 26) + "]"],
             )
         )
-    assert "knowledge_pieces_26" in plan
+    assert "knowledge_pieces_near_26" in plan
 
 
 _TEXTS = st.sampled_from(
@@ -224,7 +233,46 @@ def test_the_counters_stay_true_whatever_is_added_changed_and_forgotten(database
             assert store.forget([f"r{number}"]) == (f"r{number}" in expected)
             expected.pop(f"r{number}", None)
         else:
-            store.add([Record(text, id=f"r{number}", tags=(act,))])
+            store.add([Record(text, id=f"r{number}", tags=(act,), role="assistant" if number % 3 == 0 else None)])
             expected[f"r{number}"] = text
     assert {record.id: record.text for record in store.records()} == expected
     assert counters(database) == {"terms": True, "languages": True, "records": True}
+
+
+def test_a_reranker_decides_the_order_and_is_named_as_the_reason(database: Postgres) -> None:
+    """K3: `rerank_model` works with PostgreSQL as with every adapter."""
+
+    class Backwards:
+        def score(self, question: str, texts: Sequence[str]) -> list[float]:
+            return [-float(text == NOTES[0].text) for text in texts]
+
+    store = PostgresStore(database, collection="notes", embedder=Letters(), rerank_model=Backwards())
+    store.add(NOTES)
+    hits = store.search("staging server heron", top_k=3)
+    assert hits[-1].record == NOTES[0]
+    assert [hit.why.rerank for hit in hits] == [0.0, 0.0, -1.0]
+
+
+def test_a_database_of_the_version_before_is_counted_and_embedded_again(database: Postgres) -> None:
+    """O7: what the first form of the tables holds is found as if it had been added today."""
+    first = scripts("holdfast.knowledge", prefix="records")[:1]
+    database.migrate("knowledge", first)
+    with database.transaction() as step:
+        step.execute("INSERT INTO knowledge_collections (name, records) VALUES ('notes', 3)")
+        for note in NOTES:
+            step.execute(
+                """INSERT INTO knowledge_records (collection, id, record, kind, tags, language, counts, terms)
+                VALUES (1, %s, %s::json, 'note', %s, 'en', '{"old": 1, "may": 0.5}', array_to_tsvector(ARRAY['old', 'may']))""",
+                [note.id, json.dumps(to_json(note)), list(note.tags)],
+            )
+        step.execute("INSERT INTO knowledge_terms VALUES (1, 'old', 3), (1, 'may', 3)")
+        step.execute("INSERT INTO knowledge_languages VALUES (1, 'en', 3)")
+    store, fresh = opened(database, embedder=Letters()), opened(database, "fresh", Letters())
+    fresh.add(NOTES)
+    found, expected = (one.search("when are payments settled in Frankfurt?") for one in (store, fresh))
+    assert [(hit.record, hit.score) for hit in found] == [(hit.record, hit.score) for hit in expected]
+    totals = database.rows("SELECT records, spoken, size, answer_size FROM knowledge_collections ORDER BY number")
+    assert totals[0] == totals[1]
+    terms = [database.rows("SELECT term, records, spoken FROM knowledge_terms WHERE collection = %s ORDER BY 1", [one]) for one in (1, 2)]
+    assert terms[0] == terms[1]
+    assert len(terms[0]) > 10

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from hashlib import blake2b
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ROLES = {None: 0, "person": 1, "assistant": 2}
 _READ = 5000  # characters of a question that are embedded
-_EPOCH = date(1970, 1, 1).toordinal()
 _PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 
 
@@ -72,7 +71,7 @@ def entry_of(number: int, record: Record) -> Entry:
 
 def asked_of(question: str, now: datetime, compact: Compact | None = None) -> Asked:
     """The question as the ranking needs it: its days, and its vectors where there is an embedder."""
-    days = [(period.start.toordinal() - _EPOCH, period.end.toordinal() - _EPOCH, period.fade) for period in asked_periods(question, now)]
+    days = asked_periods(question, now)
     if compact is None:
         return Asked(question, periods=days)
     (embedding,) = compact.embedder.embed([question[:_READ]], question=True)

@@ -1,55 +1,29 @@
-"""Time in a question: which days it means, and how near a record is to them. Always a bonus, never a filter."""
+"""Dates in questions and logs: which days a question means (always a bonus, never a filter), and the moment that a line of a log names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from holdfast.text.dates import Span, find_dates
 
 # Days by which people miss when they say it: "three weeks ago" is seldom 21 days.
 _SLACK = {"day": 1, "weekend": 1, "week": 2, "month": 8, "quarter": 8, "season": 15, "half": 15, "year": 60}
+_EPOCH = date(1970, 1, 1).toordinal()
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap])?\.?m?\b", re.IGNORECASE)
 _MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """Days that a question names, and over how many days around them the nearness falls to nothing."""
-
-    start: date
-    end: date
-    fade: int
-
-
-def asked_periods(question: str, now: datetime) -> list[Period]:
-    """The periods that a question names, counted from `now`. A whole decade or century says nothing about a day and is left out."""
+def asked_periods(question: str, now: datetime) -> list[tuple[int, int, int]]:
+    """The periods that a question names, counted from `now`: first and last day since 1970, and over how many days around them nearness
+    falls to nothing. A whole decade or century says nothing about a day and is left out."""
     return [_period(span) for span in find_dates(question, now) if span.precision in _SLACK or span.precision == "range"]
 
 
-def _period(span: Span) -> Period:
+def _period(span: Span) -> tuple[int, int, int]:
     slack = _SLACK.get(span.precision, 1)
-    if not span.relative:
-        return Period(span.start, span.end, 7 if span.precision == "day" else 1)
-    return Period(span.start, span.end, 2 * slack + 1)
-
-
-def nearness(time: datetime | None, periods: Sequence[Period]) -> float:
-    """How near a moment is to the periods: 1 inside, falling to 0 outside.
-
-    >>> nearness(datetime(2024, 5, 8, tzinfo=UTC), [Period(date(2024, 5, 6), date(2024, 5, 7), 2)])
-    0.5
-    """
-    if time is None or not periods:
-        return 0.0
-    day = time.date()
-    best = 0.0
-    for period in periods:
-        away = max((period.start - day).days, (day - period.end).days, 0)
-        best = max(best, 1.0 - away / period.fade if away else 1.0)
-    return max(best, 0.0)
+    fade = 2 * slack + 1 if span.relative else 7 if span.precision == "day" else 1
+    return span.start.toordinal() - _EPOCH, span.end.toordinal() - _EPOCH, fade
 
 
 def date_words(time: datetime) -> str:

@@ -4,41 +4,42 @@
     store.add([Record("The staging server is called heron.", tags=("infra",))])
     store.search("how is the staging server called?")
 
-The server finds candidates, by words and by meaning, each with an index; what they and their neighbours say is then compared with the
-question exactly. Without an embedder the store works by words alone and needs no pgvector.
+The server finds candidates, by words and by meaning, each with an index; they and their neighbours are then ranked exactly, as in every
+other store. Without an embedder the store works by words alone and needs no pgvector.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from os import PathLike
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock
 from holdfast.durable.postgres import Postgres, lock_key, scripts
 from holdfast.errors import InputError
 from holdfast.events import Bus
-from holdfast.knowledge.base import packed
-from holdfast.knowledge.postgres_candidates import Candidates
-from holdfast.knowledge.postgres_ranking import rank
-from holdfast.knowledge.postgres_vectors import Pieces, prepare
+from holdfast.knowledge.base import BaseStore
+from holdfast.knowledge.indexing import hits_of
+from holdfast.knowledge.postgres_search import CandidateSearch, conditions
+from holdfast.knowledge.postgres_vectors import Vectors, prepare
 from holdfast.knowledge.postgres_writing import Writer, read_record
 from holdfast.knowledge.records import Hit, Record
-from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, check_question, holds
+from holdfast.knowledge.store import AddReport, Filter, Stats, holds
 from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.reranking import Reranker
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
-_BATCH = 256
+if TYPE_CHECKING:
+    from holdfast.search.vectors import Compact
+
 _PAGE = 1000
 _LONGEST_NAME = 200
 
 
-class PostgresStore:
+class PostgresStore(BaseStore):
     """The records of one collection. Meets `KnowledgeStore`; reaches the server when it is first needed.
 
     `database` is an address, or a `Postgres` that is open already. `embedder` is a name for `load_embedder`, or an embedder.
@@ -51,7 +52,7 @@ class PostgresStore:
         collection: str = "knowledge",
         embedder: str | Embedder | None = "auto",
         rerank: bool = False,
-        rerank_model: str | None = None,
+        rerank_model: str | Reranker | None = None,
         schema: str = "holdfast",
         base: str | PathLike[str] | None = None,
         clock: Clock | None = None,
@@ -60,30 +61,21 @@ class PostgresStore:
     ) -> None:
         if not collection.strip() or "\0" in collection or len(collection) > _LONGEST_NAME:
             raise InputError(f"{collection[:40]!r} is not a name for a collection.", hint=f"Use 1 to {_LONGEST_NAME} characters.")
+        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
         self.collection = collection
         self._given = database
         self._wanted = embedder
-        self._rerank = rerank
-        self._rerank_model = rerank_model
         self._schema = schema
         self._base = base
-        self._clock = clock or SystemClock()
-        self._bus = bus
-        self._counter = counter
         self._opening = threading.RLock()
-        self._opened: tuple[Postgres, int, Pieces | None] | None = None
+        self._opened: tuple[Postgres, int, Vectors | None] | None = None
+        self._behind = False
+        """Whether there may be records without vectors: added without an embedder, or by an older version."""
 
     # Writing
 
-    def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
-        total = len(records) if isinstance(records, Collection) else None
-        pending = iter(records)
-        report = AddReport()
-        while batch := list(islice(pending, _BATCH)):
-            report += self._writer().add(batch)
-            if progress is not None:
-                progress(len(report.ids), total)
-        return report
+    def _add(self, batch: list[Record]) -> AddReport:
+        return self._writer().add(batch)
 
     def forget(self, ids: Iterable[str]) -> int:
         return len(self._writer().forget([id for id in dict.fromkeys(ids) if "\0" not in id]))
@@ -94,26 +86,14 @@ class PostgresStore:
 
     # Reading
 
-    def search(
-        self,
-        query: str,
-        *,
-        top_k: int = 10,
-        tags: Collection[str] = (),
-        after: datetime | None = None,
-        before: datetime | None = None,
-        session: str | None = None,
-        budget: int | None = None,
-        now: datetime | None = None,
-    ) -> list[Hit]:
-        question = check_question(query, top_k, budget)
-        chosen = Filter.of(tags, after, before, session)
-        database, number, pieces = self._open()
-        moment = now or self._clock.now()
-        candidates = Candidates(database, number, pieces, chosen)
-        found = candidates.find(question, moment, max(top_k * 4, 100))
-        hits = rank(found, question, moment, top_k)
-        return hits if budget is None else packed(hits, budget, self._counter)
+    def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+        database, number, vectors = self._open()
+        if self._behind:
+            self._behind = self._writer().embed_more()
+        found = CandidateSearch(database, number, vectors, chosen).ranked(question, now, limit)
+        members = [one for ranked in found for one in ranked.members]
+        rows = database.rows("SELECT number, record::text FROM knowledge_records WHERE number = ANY(%s)", [members])
+        return hits_of(found, {one: read_record(text) for one, text in rows})
 
     def get(self, id: str) -> Record | None:
         database, number, _ = self._open()
@@ -122,22 +102,17 @@ class PostgresStore:
         row = database.one("SELECT record::text FROM knowledge_records WHERE collection = %s AND id = %s", [number, id])
         return None if row is None else read_record(row[0])
 
-    def records(
-        self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None
-    ) -> Iterator[Record]:
-        chosen = Filter.of(tags, after, before, session)
+    def _listed(self, chosen: Filter) -> Iterator[Record]:
         database, number, _ = self._open()
+        where, values = conditions(number, chosen)
+        query = f"SELECT r.number, r.record::text FROM knowledge_records r WHERE {where} AND r.number > %s ORDER BY r.number LIMIT %s"  # noqa: S608
         last = 0
-        query = "SELECT number, record::text FROM knowledge_records WHERE collection = %s AND number > %s ORDER BY number LIMIT %s"
-        while rows := database.rows(query, [number, last, _PAGE]):
+        while rows := database.rows(query, [*values, last, _PAGE]):
             last = rows[-1][0]
-            for _, text in rows:
-                record = read_record(text)
-                if chosen.admits(record):
-                    yield record
+            yield from (read_record(text) for _, text in rows)
 
     def stats(self) -> Stats:
-        database, number, pieces = self._open()
+        database, number, vectors = self._open()
         row = database.one(
             "SELECT count(*), count(DISTINCT session), min(time), max(time) FROM knowledge_records WHERE collection = %s", [number]
         )
@@ -150,13 +125,13 @@ class PostgresStore:
             f"{database.shown} ({self.collection})",
             int(records),
             int(sessions),
-            vectors=pieces.count() if pieces is not None else 0,
-            bytes=(int(size[0]) if size else 0) + (pieces.size() if pieces is not None else 0),
+            vectors=vectors.count() if vectors is not None else 0,
+            bytes=(int(size[0]) if size else 0) + (vectors.size() if vectors is not None else 0),
             oldest=_utc(oldest),
             newest=_utc(newest),
             tags=dict(database.rows(tags, [number])),
             kinds=dict(database.rows(kinds, [number])),
-            problems=self._problems(),
+            problems=self._reranker_problems,
         )
 
     def close(self) -> None:
@@ -165,22 +140,11 @@ class PostgresStore:
         if opened is not None and opened[0] is not self._given:
             opened[0].close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _problems(self) -> tuple[str, ...]:
-        if self._rerank or self._rerank_model:
-            return ("the PostgreSQL store compares word by word instead of by a cross-encoder (rerank_model)",)
-        return ()
-
     def _writer(self) -> Writer:
-        database, number, pieces = self._open()
-        return Writer(database, number, pieces, lock_key(self._schema, "knowledge", self.collection))
+        database, number, vectors = self._open()
+        return Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection))
 
-    def _open(self) -> tuple[Postgres, int, Pieces | None]:
+    def _open(self) -> tuple[Postgres, int, Vectors | None]:
         """The database with its tables, the number of the collection, and its vectors, where there is an embedder."""
         with self._opening:
             if self._opened is None:
@@ -194,12 +158,13 @@ class PostgresStore:
                     raise
             return self._opened
 
-    def _prepared(self, database: Postgres) -> tuple[Postgres, int, Pieces | None]:
+    def _prepared(self, database: Postgres) -> tuple[Postgres, int, Vectors | None]:
         wanted = self._wanted
         embedder = load_embedder(wanted) if isinstance(wanted, str) else wanted
+        compact = None if embedder is None else _compact(embedder)
         database.migrate("knowledge", scripts("holdfast.knowledge", prefix="records"))
-        if embedder is not None:
-            prepare(database, embedder.dimension)
+        if compact is not None:
+            prepare(database, compact.dimension)
         known = "SELECT number FROM knowledge_collections WHERE name = %s"
         row = database.one(known, [self.collection])
         if row is None:
@@ -208,10 +173,17 @@ class PostgresStore:
                 step.proof = (known, [self.collection])
             row = database.one(known, [self.collection])
         number = int(row[0]) if row else 0
-        return database, number, None if embedder is None else Pieces(database, number, embedder)
+        vectors = None if compact is None else Vectors(database, number, compact)
+        Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection)).analyse_again()
+        self._behind = vectors is not None
+        return database, number, vectors
+
+
+def _compact(embedder: Embedder) -> Compact:
+    from holdfast.search.vectors import Compact  # numpy is there where an embedder is
+
+    return Compact(embedder)
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    from datetime import UTC
-
     return None if moment is None else moment.astimezone(UTC)

@@ -94,17 +94,11 @@ class SegmentIndex:
     def tokens(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
         """The bytes of the vectors of the words of these rows. Where they are not as long as they should be there is nothing but zeros."""
         assert self.compact is not None  # noqa: S101
-        size = self.compact.token_dimension
-        corpus = self.corpus
-        places, words = corpus.pieces_of(rows)
-        expected = (np.bincount(places, words, minlength=len(rows)) * size).astype(np.int64).tolist()
-        numbers = corpus.meaning[rows].tolist()
-        marks = ",".join(map(str, sorted(set(numbers))))
-        found: dict[int, bytes] = dict(self._database.execute(f"SELECT number, tokens FROM meanings WHERE number IN ({marks})"))  # noqa: S608
-        parts = [found.get(number, b"") for number in numbers]
-        if list(map(len, parts)) != expected:
-            parts = [blob if len(blob) == length else bytes(length) for blob, length in zip(parts, expected, strict=True)]
-        return np.frombuffer(b"".join(parts), dtype=np.int8).reshape(-1, size)
+        return self.corpus.tokens_of(rows, self.corpus.meaning, self.compact.token_dimension, self._kept_tokens)
+
+    def _kept_tokens(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        marks = ",".join(map(str, numbers))
+        return dict(self._database.execute(f"SELECT number, tokens FROM meanings WHERE number IN ({marks})"))  # noqa: S608  # numbers only
 
     # Writing
 
@@ -112,17 +106,9 @@ class SegmentIndex:
         """The meanings of these records that are not kept yet, by the hash of their text, and how many texts had to be embedded."""
         if self.compact is None:
             return {}, 0
-        wanted = {text.hash: text for record in records if (text := self._text(record)).pieces}
-        missing = [text for hash, text in wanted.items() if self._meaning(hash) is None]
-        pieces = [piece for text in missing for piece in text.pieces]
-        order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
-        made = dict(zip(order, self.compact.embedder.embed([pieces[place] for place in order]), strict=True)) if pieces else {}
-        found: dict[bytes, Meaning] = {}
-        at = 0
-        for text in missing:
-            found[text.hash] = self.compact.kept([made[at + place] for place in range(len(text.pieces))])
-            at += len(text.pieces)
-        return found, len(pieces)
+        wanted = {text.hash: text.pieces for record in records if (text := self._text(record)).pieces}
+        missing = {hash: pieces for hash, pieces in wanted.items() if self._meaning(hash) is None}
+        return self.compact.embed(missing), sum(map(len, missing.values()))
 
     def put(self, records: Sequence[tuple[int, Record]], made: Mapping[bytes, Meaning]) -> None:
         """Index these records, by their numbers, as a new segment; small segments become one."""

@@ -7,7 +7,7 @@ order; only turns of a conversation between people have neighbours, because a ro
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,6 +168,22 @@ class Corpus:
         places = np.repeat(np.arange(len(rows)), counts)
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
         return places, self.words[self.piece_starts[rows][places] + offsets].astype(np.int64)
+
+    def tokens_of(
+        self, rows: NDArray[np.int64], keys: NDArray[np.int64], size: int, kept: Callable[[Sequence[int]], Mapping[int, bytes]]
+    ) -> NDArray[np.int8]:
+        """The vectors of the words of these rows, of `size` numbers each. `kept` reads them by the keys of the rows.
+
+        Where they are not as long as they should be there is nothing but zeros.
+        """
+        places, words = self.pieces_of(rows)
+        expected = (np.bincount(places, words, minlength=len(rows)) * size).astype(np.int64).tolist()
+        wanted = keys[rows].tolist()
+        found = kept(sorted(set(wanted)))
+        parts = [found.get(key, b"") for key in wanted]
+        if list(map(len, parts)) != expected:
+            parts = [blob if len(blob) == length else bytes(length) for blob, length in zip(parts, expected, strict=True)]
+        return np.frombuffer(b"".join(parts), dtype=np.int8).reshape(-1, size)
 
     def dated(self, term: str) -> NDArray[np.bool_] | None:
         """The units whose day is written with this term: the name of a month, a year, a day of the month. None if it is none."""

@@ -109,6 +109,10 @@ def _row_meanings(question: Floats, segment: Segment, here: NDArray[np.int64]) -
     """The cosine of the best piece, and of the mean of all pieces, for some rows of a segment that have pieces."""
     starts = segment["piece_starts"]
     if len(here) == len(segment.filled):
+        if np.any(here[1:] < here[:-1]):  # a sum over a stretch needs its rows in order
+            places = np.searchsorted(segment.filled, here)
+            top, mean = _row_meanings(question, segment, segment.filled)
+            return top[places], mean[places]
         begins, ends = starts[here], starts[here + 1]
         likeness = segment.floats @ question
     else:

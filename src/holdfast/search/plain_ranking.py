@@ -7,7 +7,7 @@ together (tests/property/test_one_ranking.py).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from holdfast.search.questions import (
     ANSWER,
     Asked,
     Ranked,
+    Statistics,
     Weights,
     average_size,
     bare_name,
@@ -93,10 +94,21 @@ class PlainIndex:
             size = unit.size + sum(part * other.share * other.size for part, other in lent)
             unit.length = size / (unit.mass + sum(part * other.share for part, other in lent))
 
-    def rank(self, asked: Asked, *, allowed: Container[int] | None = None, limit: int = 10, weights: Weights | None = None) -> list[Ranked]:
-        """The units that answer the question best, best first and at most `limit`; only those of which some record's number is allowed."""
+    def rank(
+        self,
+        asked: Asked,
+        *,
+        known: Statistics | None = None,
+        allowed: Container[int] | None = None,
+        limit: int = 10,
+        weights: Weights | None = None,
+    ) -> list[Ranked]:
+        """The units that answer the question best, best first and at most `limit`; only those of which some record's number is allowed.
+
+        `known` are the statistics of the store; without them those of the allowed records.
+        """
         weights = weights or Weights()
-        known = _Statistics(self, allowed)
+        known = known or _Statistics(self, allowed)
         scope = {at for at, unit in enumerate(self._units) if allowed is None or any(one.number in allowed for one in unit.entries)}
         sought = weigh(asked.text, known)
         name = named_speaker(asked.text, known)
@@ -109,7 +121,7 @@ class PlainIndex:
             unit = self._units[at]
             head = unit.entries[0]
             keyword = sum(gains[at].values()) / (sought.most * (K1 + 1)) if at in gains and sought.most else 0.0
-            time = _nearness(unit.day, asked) if asked.periods else None
+            time = nearness(unit.day, asked.periods) if asked.periods else None
             speaker = float(bare_name(head.speaker) == name if head.speaker else False) if name is not None else None
             score = weights.keyword * weights.filled * keyword + weights.time * (time or 0.0) + weights.speaker * (speaker or 0.0)
             if score > 0:
@@ -206,8 +218,12 @@ def _order(entry: Entry) -> tuple[int, int, int]:
     return (position, moment, entry.number)
 
 
-def _nearness(day: int, asked: Asked) -> float:
-    """How near a day is to the periods that the question names: 1 inside, falling to 0 outside; 0 where it is not known."""
-    if day < 0:
+def nearness(day: int, periods: Sequence[tuple[int, int, int]]) -> float:
+    """How near a day is to the periods that a question names: 1 inside, falling to 0 outside; 0 where it is not known (-1).
+
+    >>> nearness(8, [(5, 7, 2)])
+    0.5
+    """
+    if day < 0 or not periods:
         return 0.0
-    return max(0.0, *(1.0 - max(first - day, day - last, 0) / fade for first, last, fade in asked.periods))
+    return max(0.0, *(1.0 - max(first - day, day - last, 0) / fade for first, last, fade in periods))

@@ -139,6 +139,8 @@ class Sought:
     """How rare each term is in what is compared word by word."""
     held: dict[str, int] = field(default_factory=dict)
     """In how many records each term comes."""
+    records: int = 0
+    """How many records there are."""
     unknown: float = 0.0
     """The rarity of a word that no record has, among what is compared word by word."""
     most: float = 0.0
@@ -147,7 +149,7 @@ class Sought:
 
 def weigh(question: str, known: Statistics) -> Sought:
     """What each term of the question weighs among these records."""
-    found = Sought(unknown=rarity(0, known.spoken))
+    found = Sought(records=known.records, unknown=rarity(0, known.spoken))
     words = _forms(question, known.languages)
     frequencies = dict(known.held({term for forms in words for term in forms}))
     for forms in words:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.search.entries import Entry
+from holdfast.search.vectors import read_vectors
 
 NOTHING = np.iinfo(np.int64).min
 """Stands for a position or a time that is not known."""
@@ -163,6 +164,15 @@ def build(entries: Sequence[Entry], dimension: int) -> Segment:
         "vectors": np.concatenate([*(entry.vectors for entry in entries if entry.vectors is not None), np.zeros((0, dimension), np.int8)]),
     }
     return _with_postings(columns, (sessions.found, speakers.found), terms.found, languages, (numbers, rows, counts))
+
+
+def with_vectors(entry: Entry, kept: bytes | None, dimension: int) -> Entry:
+    """An entry with the vectors of its pieces, in the form of `vectors.Compact`. Bytes of another form count for nothing."""
+    try:
+        scales, words, vectors = read_vectors(kept or b"", dimension)
+    except ValueError:
+        return entry
+    return replace(entry, scales=scales, words=words, vectors=vectors)
 
 
 def joined(segments: Sequence[Segment]) -> Segment:

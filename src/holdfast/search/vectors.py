@@ -5,7 +5,7 @@ What is lost is less than what another sentence of the same meaning would change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -45,6 +45,18 @@ class Compact:
         self.token_dimension = embedder.dimension if self._token is None else self._token.shape[1]
         self.name = f"{embedder.name}/{self.dimension}/{self.token_dimension}"
         """Changes when what is kept would not fit any more."""
+
+    def embed(self, texts: Mapping[bytes, Sequence[str]]) -> dict[bytes, Meaning]:
+        """The small form of these texts, given as their pieces, by the same keys. Pieces are embedded in the order of their length."""
+        pieces = [piece for one in texts.values() for piece in one]
+        order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
+        made = dict(zip(order, self.embedder.embed([pieces[place] for place in order]), strict=True)) if pieces else {}
+        found: dict[bytes, Meaning] = {}
+        at = 0
+        for key, one in texts.items():
+            found[key] = self.kept([made[at + place] for place in range(len(one))])
+            at += len(one)
+        return found
 
     def kept(self, pieces: Sequence[Embedding]) -> Meaning:
         """The small form of a text whose pieces were embedded."""

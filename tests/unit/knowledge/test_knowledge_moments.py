@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
-from holdfast.knowledge.periods import asked_periods, nearness, read_moment
+from holdfast.knowledge.indexing import rank_records
+from holdfast.knowledge.periods import asked_periods, read_moment
 from holdfast.knowledge.records import Record
-from holdfast.knowledge.units import units_of
+from holdfast.search.plain_ranking import nearness
 
 
 @pytest.mark.parametrize(
@@ -53,32 +54,40 @@ NOW = datetime(2023, 5, 30, tzinfo=UTC)
     ],
 )
 def test_a_record_is_near_to_what_a_question_names(question: str, day: str, near: float) -> None:
-    assert nearness(datetime.fromisoformat(day).replace(tzinfo=UTC), asked_periods(question, NOW)) == near
-    assert nearness(None, asked_periods(question, NOW)) == 0.0
+    assert nearness(since_1970(date.fromisoformat(day)), asked_periods(question, NOW)) == near
+    assert nearness(-1, asked_periods(question, NOW)) == 0.0
 
 
 def test_nearness_falls_with_the_days_between() -> None:
     periods = asked_periods("two weeks ago", NOW)
-    values = [nearness(datetime(2023, 5, day, tzinfo=UTC), periods) for day in range(16, 31)]
+    values = [nearness(since_1970(date(2023, 5, day)), periods) for day in range(16, 31)]
     assert values == sorted(values, reverse=True)
     assert values[0] == 1.0
     assert values[-1] == 0.0
     assert any(0 < value < 1 for value in values)
 
 
+def since_1970(day: date) -> int:
+    return (day - date(1970, 1, 1)).days
+
+
 def turn(place: int | None, role: str | None, session: str | None = "s") -> Record:
-    return Record(f"{place} {role}", session=session, position=place, role=role)  # type: ignore[arg-type]  # the roles come from the tests
+    return Record(f"turn {place} {role}", session=session, position=place, role=role)  # type: ignore[arg-type]  # the roles come from the tests
+
+
+def found_together(turns: list[Record]) -> list[list[int | None]]:
+    """The positions of the records of every unit, in reading order."""
+    hits = rank_records(turns, "turn", NOW, 100)
+    return sorted(
+        ([record.position for record in hit.records] for hit in hits), key=lambda places: [-1 if at is None else at for at in places]
+    )
 
 
 def test_a_round_is_a_persons_turn_with_the_answers_after_it() -> None:
     roles = ["assistant", "person", "assistant", "assistant", "person", "person", "assistant"]
-    (chain,) = units_of([turn(place, role) for place, role in enumerate(roles)])
-    assert [[record.position for record in unit.records] for unit in chain] == [[0], [1, 2, 3], [4], [5, 6]]
-    assert all(unit.round for unit in chain)
-    assert [record.position for record in chain[1].asked] == [1]
+    assert found_together([turn(place, role) for place, role in enumerate(roles)]) == [[0], [1, 2, 3], [4], [5, 6]]
 
 
 def test_between_people_every_turn_is_a_unit_and_sessions_stay_apart() -> None:
-    found = units_of([turn(1, None), turn(0, None), turn(0, None, "t"), turn(None, None), turn(0, None, None)])
-    assert [[unit.head.position for unit in chain] for chain in found] == [[0], [0, 1], [None], [0]]
-    assert not any(unit.round for chain in found for unit in chain)
+    turns = [turn(1, None), turn(0, None), turn(0, None, "t"), turn(None, None), turn(0, None, None)]
+    assert found_together(turns) == [[None], [0], [0], [0], [1]]

@@ -16,6 +16,7 @@ from holdfast.search.corpus import Corpus
 from holdfast.search.entries import Entry
 from holdfast.search.minilm import MiniLM
 from holdfast.search.pieces import cut_for_meaning
+from holdfast.search.plain_ranking import PlainIndex
 from holdfast.search.questions import Asked, Ranked, Weights
 from holdfast.search.ranking import rank
 from holdfast.search.segments import Segment, build, joined
@@ -208,6 +209,27 @@ def test_each_ingredient_counts_by_its_weight() -> None:
     none = Weights(token=0, sentence=0, context=0, keyword=0, time=0, speaker=1)
     found = small.ask("what did Dora say", weights=none)
     assert [one.score for one in found][:2] == [1.0, 0.0] or len(found) == 1
+
+
+def test_time_and_speaker_are_worth_what_they_are_worth() -> None:
+    """K3: of two that are else alike the one of the day that is named leads by .1, the one of the speaker who is named by .04."""
+    counts = {"hike": 1}
+    made = [Entry(1, None, None, 0, 0, "Ann", counts, "en"), Entry(2, None, None, 0, 30 * 86_400_000, "Bob", counts, "en")]
+    for found in (rank(Asked("hiking Bob"), Corpus.of([build(made, 0)])), PlainIndex(made).rank(Asked("hiking Bob"))):
+        assert [one.members for one in found] == [(2,), (1,)]
+        assert found[0].score - found[1].score == pytest.approx(0.04, abs=1e-4)
+    asked = Asked("hiking", periods=[(0, 0, 3)])
+    for found in (rank(asked, Corpus.of([build(made, 0)])), PlainIndex(made).rank(asked)):
+        assert [one.members for one in found] == [(1,), (2,)]
+        assert found[0].score - found[1].score == pytest.approx(0.1, abs=1e-4)
+
+
+def test_rows_in_any_order_have_their_own_meaning() -> None:
+    """Inside a scope, too: units stand by time and the rows of the index by when they were added."""
+    small = Small([("", None, "My puppy was ill."), ("", None, "The roof leaks.")], days=[2, 1])
+    free = {one.members: one.sentence for one in small.ask("roof")}
+    scoped = {one.members: one.sentence for one in small.ask("roof", allowed=np.ones(2, np.bool_))}
+    assert scoped == pytest.approx(free)
 
 
 def test_a_question_without_any_word_finds_nothing_by_words() -> None:
