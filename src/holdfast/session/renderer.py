@@ -160,4 +160,6 @@ def _line(name: str, value: Any, indent: bytes) -> bytes:
 
 def _inner(value: Any, indent: bytes) -> bytes:
     """The text of a value inside another: no line break stands in a JSON text but between members."""
+    if isinstance(value, str) or not value:
+        return strict_json.encode(value, readable=False).rstrip(b"\n")  # one line, and ten times as fast
     return strict_json.encode(value).rstrip(b"\n").replace(b"\n", indent)

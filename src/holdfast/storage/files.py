@@ -108,12 +108,12 @@ class FileBackend:
 
     def write(self, *changes: Change) -> tuple[Mark, ...]:
         check_changes(changes)
-        for change in changes:
-            if isinstance(change, Append) and len(changes) > 1:
-                [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
         if not changes:
             return ()
         lasting = [change for change in changes if not (isinstance(change, Put) and not change.durable)]
+        for change in lasting:
+            if isinstance(change, Append) and len(lasting) > 1:
+                [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
         with self._alone([change.key for change in lasting]):  # a view needs no lock: it is replaced in one step, and people take none
             for change in changes:
                 self._expect(change.key, change.expect)
