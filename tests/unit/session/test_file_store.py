@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.loading import load_config
+from holdfast.config.loading import config_from_values, load_config
 from holdfast.errors import ConfigError, Damaged, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
 from holdfast.session.factory import file_sessions, open_sessions
 from holdfast.session.names import stage_files
@@ -287,6 +287,28 @@ def test_the_list_notices_every_change_and_what_is_gone(tmp_path: Path) -> None:
     assert store.list() == []
 
 
+def test_a_list_reads_one_small_document_for_each_session() -> None:
+    """O1: no log and no readable file, whatever they have grown to."""
+    disk = SimulatedDisk()
+    store = file_sessions("/sessions", disk=disk)
+    for name in ("a", "b", "c"):
+        state = store.create(session(name))
+        store.commit(replace(grown(state, 1), status="completed"), expect=1)
+    looking = FailingDisk(disk)
+    assert {one.status for one in file_sessions("/sessions", disk=looking).list()} == {"completed"}
+    read = [call.path.rpartition("/")[2] for call in looking.calls if call.operation == "read"]
+    assert set(read) == {"brief.json"}
+
+
+def test_a_list_is_right_where_nothing_may_be_written() -> None:
+    disk = SimulatedDisk()
+    state = file_sessions("/sessions", disk=disk).create(session())
+    file_sessions("/sessions", disk=disk).commit(grown(state, 1), expect=1)
+    locked = FailingDisk(disk, [Fault(name, 1, errno.EACCES, persistent=True) for name in ("create", "rename")])
+    assert file_sessions("/sessions", disk=locked).list()[0].completed == 1
+    assert file_sessions("/sessions", disk=locked).load("w-1").completed_stages == ("s1",)
+
+
 # Damage of recovery points, and forgetting
 
 
@@ -350,3 +372,28 @@ def test_an_id_from_outside_never_leads_out(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             store.remove(bad)
     assert [path.name for path in tmp_path.iterdir()] == ["sessions"]
+
+
+def test_forgetting_and_pruning_reach_the_folder_and_the_template_that_the_configuration_names(tmp_path: Path) -> None:
+    """M14, O7: `session.path` and `memory.session_memory.path`."""
+    values = {"session": {"path": "runs"}, "memory": {"session_memory": {"path": str(tmp_path / "out" / "{session_id}.json")}}}
+    store = open_sessions(config_from_values(values, environ={"HOLDFAST_HOME": str(tmp_path / "home")}))
+    made = store.create(Session("w-1", task="Begin. The heron sings. End."))
+    store.commit(made, expect=1, point="p", files=stage_files(1, "a", context="The heron sings. And more."))
+    assert (tmp_path / "home/runs/w-1/log.jsonl").exists()
+    assert (tmp_path / "out/w-1.json").exists()
+    assert {one.kind for one in store.forget_text("the heron sings")} >= {"session", "checkpoint", "stage file"}
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"heron" in path.read_bytes()] == []
+    assert store.load("w-1").task == "Begin. [forgotten] End."
+    store.remove("w-1")
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+
+
+def test_what_a_record_holds_can_be_read_by_a_person(tmp_path: Path) -> None:
+    """W2: the log is JSON Lines, and says what changed."""
+    store = file_sessions(tmp_path)
+    store.commit(grown(store.create(session()), 1), expect=1, point="p1", files=stage_files(1, "s1", output="written"))
+    record = json.loads((tmp_path / "w-1/log.jsonl").read_text().splitlines()[-1])
+    assert (record["revision"], record["after"], record["point"]) == (2, 1, "p1")
+    assert record["files"] == {"01-s1/output.md": "written"}
+    assert {tuple(change["at"]) for change in record["changes"]} == {("completed_stages",), ("stage_outputs", "s1")}
