@@ -90,7 +90,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         # weights of this size call tools at random, and a list of them is all they then speak of
         *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
         *([ApprovalMiddleware(config.sandbox.approve, refuse=not lead)] if config.sandbox.approve else []),
-        ToolOutputMiddleware(parts.archive, outputs, counter=summarization.keeper.counter, ids=parts.ids),
+        ToolOutputMiddleware(parts.archive, outputs, counter=summarization.context_window.counter, ids=parts.ids),
         LoopGuardMiddleware(),
         ToolErrorMiddleware(),
         TodoMiddleware(),

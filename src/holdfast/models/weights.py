@@ -28,6 +28,7 @@ from holdfast.errors import InputError, ModelUnavailable
 _SCALARS: Mapping[int, str] = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MOST = 10_000_000  # entries; a head that claims more is not one
+_LONGEST_TEXT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class GgufHead:
 
 
 class _Reader:
+    """Reads the head of a GGUF file from a memory map. Every length in it is checked against the file."""
+
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
         self.at = 0
@@ -58,40 +61,34 @@ class _Reader:
         self.at += struct.calcsize(f"<{form}")
         return value
 
-    def skip(self, length: int) -> None:
-        self.at += length
+    def skip(self, length: int) -> bytes | None:
+        start, self.at = self.at, self.at + length
         if self.at > len(self.data):
             raise ValueError("a length leads beyond the end of the file")
+        return self.data[start : self.at] if length < _LONGEST_TEXT else None
 
     def text(self) -> str:
-        start, length = self.at + 8, self.scalar("Q")
-        self.skip(length)
-        return self.data[start : start + length].decode("utf-8", "replace")
+        return (self.skip(self.scalar("Q")) or b"").decode("utf-8", "replace")
+
+    def count(self) -> int:
+        number = int(self.scalar("Q"))
+        if number > _MOST:
+            raise ValueError(f"it claims {number} entries")
+        return number
 
     def value(self, kind: int) -> Any:
         """A value; arrays are passed over, as they are the vocabulary."""
         if kind == _STRING:
             return self.text()
-        if kind == _ARRAY:
-            return self._pass_array()
-        return self.scalar(_SCALARS[kind])
-
-    def _pass_array(self) -> None:
+        if kind != _ARRAY:
+            return self.scalar(_SCALARS[kind])
         kind, count = self.scalar("I"), self.count()
-        if kind == _STRING:
-            for _ in range(count):
-                self.skip(self.scalar("Q"))
-        elif kind == _ARRAY:
-            for _ in range(count):
-                self._pass_array()
-        else:
+        if kind in _SCALARS:
             self.skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
-
-    def count(self) -> int:
-        number = self.scalar("Q")
-        if number > _MOST:
-            raise ValueError(f"it claims {number} entries")
-        return int(number)
+        else:
+            for _ in range(count):
+                self.value(kind)
+        return None
 
 
 def read_head(path: Path) -> GgufHead:

@@ -78,7 +78,7 @@ class RunAccounts(Accounts):
             return self._subagents.get(subagent, 0)
 
     def settle(self, subagent: str) -> int:
-        """The same, when it has ended: the running count is dropped, the accounts stay."""
+        """The tokens that a sub-agent has used, when it has ended: the running count is dropped, the accounts stay."""
         with self._lock:
             return self._subagents.pop(subagent, 0)
 
@@ -127,9 +127,9 @@ class AccountingMiddleware(AroundModelCall):
 
     def _estimate(self, request: ModelRequest[Any], answer: AIMessage) -> Usage:
         """Our own count, where the provider reported nothing: the messages are counted by then, so this is cheap."""
-        keeper = self._summarization.keeper
-        sent = self._summarization.manifest(thread := thread_of(request.runtime) or "")
-        return Usage(sent.tokens if sent is not None else keeper.count(thread, request.messages), keeper.counts.count(answer))
+        window, thread = self._summarization.context_window, thread_of(request.runtime) or ""
+        sent = self._summarization.manifest(thread)
+        return Usage(sent.tokens if sent is not None else window.count(thread, request.messages), window.counts.count(answer))
 
     def _name(self, model: Any) -> str:
         known = self._names.get(id(model))

@@ -144,7 +144,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             role=summary_role,
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
-        self.keeper = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
+        self.context_window = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
         self.tools: Sequence[BaseTool] = recall_tools(self.archive, lambda: self._unnamed)
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._models: dict[tuple[object, ...], _Facts] = {}
@@ -173,13 +173,13 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         thread, facts = self._thread(request), self._facts(request.model)
         request = self._offered(request, facts)
         room = self._room(request, facts)
-        if self.keeper.is_quiet(thread, request.messages, room):
+        if self.context_window.is_quiet(thread, request.messages, room):
             try:
                 response = handler(self._sending(thread, request, request.messages, room, facts))
             except Exception as error:
                 if kind_of(error) != "overflow":  # else the window is smaller than anybody said
                     raise
-                room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
+                room = self._narrower(room, self.context_window.count(thread, request.messages) + room.fixed, facts)
             else:
                 self._learn(thread, facts, None, request.messages, room, response)
                 return response
@@ -194,17 +194,17 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
-        """The same, awaited; the archive is written in a thread, so the loop goes on."""
+        """As `wrap_model_call`, awaited; the archive is written in a thread, so the loop goes on."""
         thread, facts = self._thread(request), self._facts(request.model)
         request = self._offered(request, facts)
         room = self._room(request, facts)
-        if self.keeper.is_quiet(thread, request.messages, room):
+        if self.context_window.is_quiet(thread, request.messages, room):
             try:
                 response = await handler(self._sending(thread, request, request.messages, room, facts))
             except Exception as error:
                 if kind_of(error) != "overflow":  # else the window is smaller than anybody said
                     raise
-                room = self._narrower(room, self.keeper.count(thread, request.messages) + room.fixed, facts)
+                room = self._narrower(room, self.context_window.count(thread, request.messages) + room.fixed, facts)
             else:
                 self._learn(thread, facts, None, request.messages, room, response)
                 return response
@@ -223,7 +223,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Prepared:
         """Compact a history now (S17). Returns the new one; storing it is the caller's part, see `compact_thread`."""
         facts = self._facts(model)
-        work = self.keeper.compact(
+        work = self.context_window.compact(
             thread, messages, WindowLimits(facts.window, facts.cap, 0), force=force, keep=None if keep is None else parse_keep(keep)
         )
         return drive(work, lambda want: self._do(thread, want))
@@ -235,7 +235,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         prepared = self.compact(state.get("messages", []), thread=thread, model=model, force=force, keep=keep)
         if prepared.changed:
             agent.update_state(config, {"messages": Overwrite(list(prepared.messages)), **self._epoch(state, prepared.outcome)})
-            self.keeper.stored(thread)
+            self.context_window.stored(thread)
         return prepared
 
     def manifest(self, thread: str) -> Manifest | None:
@@ -245,30 +245,30 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return None
         request, messages, room, outcome = last
         return manifest_of(
-            messages, system=request.system_message, tools=request.tools, room=room, counter=self.keeper.counter, outcome=outcome
+            messages, system=request.system_message, tools=request.tools, room=room, counter=self.context_window.counter, outcome=outcome
         )
 
     # the work, without I/O
 
     def _steps(self, thread: str, request: ModelRequest[Any], room: WindowLimits, facts: _Facts) -> Generator[Any, Any, Any]:
-        prepared = yield from self.keeper.prepare(thread, request.messages, room)
+        prepared = yield from self.context_window.prepare(thread, request.messages, room)
         try:
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         except Exception as error:
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
-            prepared = yield from self.keeper.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
+            prepared = yield from self.context_window.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
         if not prepared.changed:
             return response
         stored = list(_from_state(request, prepared.messages))
-        self.keeper.stored(thread)
+        self.context_window.stored(thread)
         update = {"messages": Overwrite([*stored, *response.result]), **self._epoch(request.state, prepared.outcome)}
         return ExtendedModelResponse(response, Command(update=update))
 
     def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
-        """A room in which what was just refused does not fit any more; the refusal is learned from as a report of one more than fits."""
+        """The limits with a cap 30 % below what was just refused; the refusal is recorded for calibration, as one token more than fits."""
         self.calibration.observe(facts.name, counted, facts.window + 1)
         return room._replace(cap=min(room.cap, int(counted * 0.7)))
 
@@ -299,12 +299,12 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(tools=[tool for tool in request.tools if getattr(tool, "name", None) not in ours])
 
     def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
-        counter, calibration = self.keeper.counter, self.calibration
+        counter, calibration = self.context_window.counter, self.calibration
         fixed = 3
         if request.tools:
             fixed += counter.count_tools(request.tools)
         if request.system_message is not None:
-            fixed += self.keeper.counts.count(request.system_message)
+            fixed += self.context_window.counts.count(request.system_message)
         if request.response_format is not None:
             schema = getattr(request.response_format, "schema", None)
             fixed += counter.count_tools([schema]) if schema is not None else 0
@@ -344,7 +344,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 if message.usage_metadata["input_tokens"] > facts.window:
                     continue  # more than fits into one call: the sum of several, which says nothing about this one
                 if counted is None:
-                    counted = self.keeper.count(thread, messages) + room.fixed
+                    counted = self.context_window.count(thread, messages) + room.fixed
                 self.calibration.observe(facts.name, counted, message.usage_metadata)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
@@ -354,7 +354,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _do(self, thread: str, want: Any) -> Any:
         if isinstance(want, Store):
-            tokens = {str(message.id): self.keeper.counts.count(message) for message in want.messages}
+            tokens = {str(message.id): self.context_window.counts.count(message) for message in want.messages}
             return self.archive.add(thread, records_of(want.messages, history=want.history, tokens=tokens)) if tokens else 0
         if isinstance(want, Record):
             return self.archive.add(thread, [want.summary])
@@ -403,7 +403,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         usage = Usage.read(message)
         if usage is not None:
             name = model_name_of(self._summarizer)
-            self.calibration.observe(name, self.keeper.counter.count_text(want.prompt), usage.input_tokens)
+            self.calibration.observe(name, self.context_window.counter.count_text(want.prompt), usage.input_tokens)
             if self.accounts is not None:
                 self.accounts.charge(usage, model=name, purpose="summary")
         return str(message.text)

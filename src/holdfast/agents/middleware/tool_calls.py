@@ -224,7 +224,7 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
         self.archive, self.outputs = archive, outputs
         self._limit, self._keep, self._exempt, self._unnamed = limit, min(keep, limit), frozenset(exempt), unnamed
         self._counter = counter or open_counter()
-        self._forge, self._ids = LangChainMessages(), ids or RandomIds()
+        self._factory, self._ids = LangChainMessages(), ids or RandomIds()
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
         """Run the tool and bound its result."""
@@ -234,7 +234,7 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> Any:
-        """The same, awaited; files are written in a thread."""
+        """As `wrap_tool_call`, awaited; files are written in a thread."""
         result = await handler(request)
         return await asyncio.to_thread(self._bounded, request, result) if self._is_oversize(request, result) else result
 
@@ -244,10 +244,10 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._counter.count_until(text_of(result), self._limit) is None
 
     def _bounded(self, request: ToolCallRequest, result: Any) -> Any:
-        whole = result if result.id else self._forge.with_id(result, self._ids.new("tool"))
+        whole = result if result.id else self._factory.with_id(result, self._ids.new("tool"))
         thread = thread_of(request.runtime) or self._unnamed
         self.archive.add(thread, records_of([whole]))
         id, text = str(whole.id), text_of(whole)
         place = self.outputs.keep(thread, id, text) if self.outputs is not None else None
         short = clipped(text, self._keep, id=id, count=self._counter.count_text, place=place)
-        return self._forge.with_text(whole, short, marks={"archived": "clipped"})
+        return self._factory.with_text(whole, short, marks={"archived": "clipped"})
