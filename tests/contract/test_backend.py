@@ -11,9 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.crash.cable import cut_at_commit
 
 from holdfast.durable.disk import RealDisk
-from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
+from holdfast.durable.postgres import Postgres
+from holdfast.errors import Damaged, InputError, Locked, RevisionConflict, StoreUnavailable
 from holdfast.events import Bus
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put
 from holdfast.storage.files import FileBackend
@@ -556,3 +558,26 @@ def test_one_append_is_one_sync_and_one_put_two(tmp_path: Path) -> None:
     disk.calls.clear()
     backend.write(Put("s.json", b"x"))
     assert [call.operation for call in disk.calls if call.operation.startswith("sync")] == ["sync", "sync_folder"]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_write_whose_answer_is_lost_is_looked_up(postgres: str, answered: bool) -> None:
+    """W16: the connection breaks at the commit itself, before the server hears it or after it has answered."""
+    direct = PostgresBackend(postgres)
+    direct.write(Put("a", b"0"))
+    with cut_at_commit(postgres, answered=answered) as cable:
+        backend = PostgresBackend(Postgres(cable.dsn))
+        cable.cuts = 1  # not while the tables are looked at
+        backend.mark("a")
+        cable.cuts = 0
+        if answered:
+            backend.write(Put("a", b"1"), Append("l.jsonl", [{"n": 1}]))
+        else:
+            with pytest.raises(StoreUnavailable):
+                backend.write(Put("a", b"1"), Append("l.jsonl", [{"n": 1}]))
+        assert cable.cuts == 1
+        backend.database.close()
+    stored = direct.get("a")
+    assert stored is not None and stored.data == (b"1" if answered else b"0")
+    assert len(direct.read("l.jsonl").records) == int(answered)
+    direct.close()

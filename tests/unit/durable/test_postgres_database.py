@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.cable import cut_at_commit
 
 from holdfast.durable.postgres import Postgres, lock_key, scripts
 from holdfast.durable.postgres_connection import Address
@@ -240,96 +239,26 @@ def test_a_forked_child_gets_connections_of_its_own(database: Postgres) -> None:
     assert numbers(database) == [1]
 
 
-class Cable:
-    """Stands between us and the server, and is cut at the commit: before the server hears it, or after it has answered."""
-
-    def __init__(self, dsn: str, folder: Path, *, answered: bool) -> None:
-        import psycopg
-
-        with psycopg.connect(dsn) as connection:
-            info = connection.info
-            self._server = f"{info.host}/.s.PGSQL.{info.port}"
-            self.dsn = f"host={folder} port={info.port} user={info.user} dbname={info.dbname}"
-            self._listener = socket.socket(socket.AF_UNIX)
-            self._listener.bind(f"{folder}/.s.PGSQL.{info.port}")
-        self._answered = answered
-        self._silent = False
-        self._heard = threading.Event()
-        self.cuts = 0
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client: socket.socket) -> None:
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(self._server)
-        back = threading.Thread(target=self._back, args=(server, client), daemon=True)
-        back.start()
-        with client, server:
-            while data := client.recv(1 << 16):
-                if b"COMMIT\0" in data and self.cuts == 0:
-                    self.cuts += 1
-                    if self._answered:
-                        self._silent = True
-                        server.sendall(data)
-                        self._heard.wait(5)
-                    for end in (client, server):
-                        with suppress(OSError):
-                            end.shutdown(socket.SHUT_RDWR)
-                    return
-                server.sendall(data)
-
-    def _back(self, server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
-            while data := server.recv(1 << 16):
-                if self._silent:
-                    self._silent = False
-                    self._heard.set()
-                    return
-                client.sendall(data)
-
-
 @pytest.mark.parametrize(("answered", "proven"), [(True, True), (False, True), (True, False)])
 def test_a_commit_whose_answer_is_lost_is_looked_up(postgres: str, answered: bool, proven: bool) -> None:
-    folder = Path(f"/tmp/hf-{os.getpid()}-{os.urandom(4).hex()}")  # noqa: S108 - the path of a socket has a hundred characters at most
-    folder.mkdir()
-    cable = Cable(postgres, folder, answered=answered)
-    try:
-        with Postgres(postgres) as direct:
-            direct.migrate("notes", [TABLE])
-            with Postgres(cable.dsn) as database:
+    with cut_at_commit(postgres, answered=answered) as cable, Postgres(postgres) as direct:
+        direct.migrate("notes", [TABLE])
+        with Postgres(cable.dsn) as database:
 
-                def write() -> None:
-                    with database.transaction(lock_key("notes")) as step:
-                        step.execute("INSERT INTO notes VALUES (1)")
-                        if proven:
-                            step.proof = ("SELECT 1 FROM notes WHERE number = %s", [1])
+            def write() -> None:
+                with database.transaction(lock_key("notes")) as step:
+                    step.execute("INSERT INTO notes VALUES (1)")
+                    if proven:
+                        step.proof = ("SELECT 1 FROM notes WHERE number = %s", [1])
 
-                if answered and proven:
+            if answered and proven:
+                write()
+            elif proven:
+                with pytest.raises(StoreUnavailable, match="Nothing was written"):
                     write()
-                elif proven:
-                    with pytest.raises(StoreUnavailable, match="Nothing was written"):
-                        write()
-                else:
-                    with pytest.raises(StorageError, match="is not known") as caught:
-                        write()
-                    assert not isinstance(caught.value, StoreUnavailable)
-                assert cable.cuts == 1
-            assert numbers(direct) == ([1] if answered else [])
-    finally:
-        cable.close()
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+            else:
+                with pytest.raises(StorageError, match="is not known") as caught:
+                    write()
+                assert not isinstance(caught.value, StoreUnavailable)
+            assert cable.cuts == 1
+        assert numbers(direct) == ([1] if answered else [])
