@@ -167,8 +167,14 @@ class Talk(Protocol):
     def decide(self, decisions: Mapping[str, Decision] | Decision) -> Iterator[TurnEvent]:
         """Go on after `ApprovalNeeded`: a decision for each waiting call by its id, or one for all of them."""
 
+    def adecide(self, decisions: Mapping[str, Decision] | Decision) -> AsyncIterator[TurnEvent]:
+        """As `decide`, for async callers."""
+
     def resume(self) -> Iterator[TurnEvent]:
         """Go on with a turn that was broken off."""
+
+    def aresume(self) -> AsyncIterator[TurnEvent]:
+        """As `resume`, for async callers."""
 
     def cancel(self) -> None:
         """Stop the turn that is under way, at once. What was done and said stays."""

@@ -146,7 +146,15 @@ class ExtractiveConversation:
         """Nothing waits here for a decision."""
         raise InputError("no call waits for a decision.")
 
+    def adecide(self, decisions: Mapping[str, Decision] | Decision) -> AsyncIterator[TurnEvent]:
+        """Nothing waits here for a decision."""
+        raise InputError("no call waits for a decision.")
+
     def resume(self) -> Iterator[TurnEvent]:
+        """Nothing is ever broken off here."""
+        raise _needs_model()
+
+    def aresume(self) -> AsyncIterator[TurnEvent]:
         """Nothing is ever broken off here."""
         raise _needs_model()
 
