@@ -137,7 +137,11 @@ def test_a_bomb_does_not_go_off(uploads: Uploads, files: ThreadFiles, tmp_path: 
     assert ThreadFolders(tmp_path).size("t1").bytes < 4_000_000
 
 
-@pytest.mark.parametrize("data", [b"", b"not an archive", zipped(a=b"1" * 5000)[:-30], b"PK\x05\x06" + b"\xff" * 18])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"not an archive", zipped(a=b"1" * 5000)[:-30], b"PK\x05\x06" + b"\xff" * 18],
+    ids=["empty", "text", "torn", "only an end"],
+)
 def test_what_is_no_archive_is_said(uploads: Uploads, data: bytes) -> None:
     name = uploads.take("x.zip", data).name
     with pytest.raises(InputError, match="cannot be read"):
