@@ -211,7 +211,7 @@ class AppendLog:
             if position == 0 and "holdfast" in record:
                 self._check_schema(record)
             else:
-                yield Entry(position, end, record, *place_of(segment))
+                yield Entry(position, end, record, *place_of(segment)) if segment[16:17] == b" " else Entry(position, end, record)
             bad = _joined(None, end, rest[not broken :]) if rest not in (b"\n", b"") else None
         if bad is not None:
             yield Damage(bad.position, bad.length, bad.reason, tail=True)

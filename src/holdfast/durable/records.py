@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.durable import strict_json
 from holdfast.errors import InputError
@@ -25,8 +25,7 @@ START = b'{"crc":"'
 _HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})((?: ([0-9]{1,9})/([0-9]{1,9}))?)"[,}]')
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A record that checks out: where its line begins, the byte after its line, and its members without `crc`.
 
     `number` of `together` says which it is of the records that were appended with it.
@@ -68,18 +67,25 @@ def line_of(record: Mapping[str, Any], place: str = "") -> bytes:
 
 def place_of(line: bytes) -> tuple[int, int]:
     """Which of how many records appended together a line is."""
+    if line[16:17] != b" ":  # after the eight digits of the checksum
+        return (1, 1)
     head = _HEAD.match(line)
     return (int(head[3]), int(head[4])) if head is not None and head[3] else (1, 1)
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
     """The members of a line without its line break, or None if it does not check out."""
-    head = _HEAD.match(line)
-    if head is None:
-        return None
-    rest = line[head.end() - 1 :]
-    if b"%08x" % zlib.crc32(head[2] + rest) != head[1]:
-        return None
+    if line[16:17] == b'"' and line.startswith(START):  # the ordinary case: one record alone
+        rest = line[17:]
+        if b"%08x" % zlib.crc32(rest) != line[8:16] or rest[:1] not in (b",", b"}"):
+            return None
+    else:
+        head = _HEAD.match(line)
+        if head is None:
+            return None
+        rest = line[head.end() - 1 :]
+        if b"%08x" % zlib.crc32(head[2] + rest) != head[1]:
+            return None
     try:
         record = json.loads("{" + rest.removeprefix(b",").decode())
     except (ValueError, RecursionError):
@@ -126,6 +132,10 @@ def whole_appends(items: Iterable[Entry | Damage], start: int = 0) -> Iterator[E
     last: Entry | None = None
     for item in items:
         if isinstance(item, Entry):
+            if item.together == 1 and not held:
+                last = item
+                yield item
+                continue
             if last is None or not (item.together == last.together > 1 and item.number > last.number):
                 yield from held
                 held = []
