@@ -1,7 +1,8 @@
 """A process that runs a ten-stage workflow in children made by fork, one for each line on standard input, so that they can be killed.
 
-`run BASE` and `resume BASE` start a child and answer `pid N`; when it has ended, `exit CODE` (the negative number of a signal). The agents
-note every execution in `BASE/executions`: the child's number, the stage, and whether it begins or ends.
+`run BASE` and `resume BASE` (which runs what was never kept) start a child and answer `pid N`; when it has ended, `exit CODE` (the
+negative number of a signal). The agents note every execution in `BASE/executions`: the child's number, the stage, and whether it begins
+or ends.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InputError
 from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import resume, run_workflow
 
@@ -54,16 +56,21 @@ class Worker:
         os.close(handle)
 
 
+def _gone_on(store: SessionStore, agents: dict[str, Any]) -> Session | None:
+    try:
+        return resume(ID, store=store, agents=agents, config={})
+    except InputError:  # it was killed before anything was kept of it
+        return None
+
+
 def child(command: str, base: Path, number: str) -> int:
     """What a child does. Its exit code is that of the error, if there is one."""
     store = file_sessions(base / "sessions")
     agents = {"x": Worker(base, number)}
     try:
-        session: Session
-        if command == "run":
+        session = _gone_on(store, agents) if command == "resume" else None
+        if session is None:
             session = run_workflow(WORKFLOW, store=store, agents=agents, config={}, session_id=ID)
-        else:
-            session = resume(ID, store=store, agents=agents, config={})
     except HoldfastError as error:
         (base / f"error-{number}").write_text(f"{type(error).__name__}: {error}", "utf-8")
         return error.exit_code
