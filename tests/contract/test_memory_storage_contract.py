@@ -1,4 +1,4 @@
-"""What every storage of ours promises, over files and PostgreSQL alike (M3, M4, M5, M6, M7, M14)."""
+"""What every storage of ours promises, over files, PostgreSQL and a backend in memory alike (M3, M4, M5, M6, M7, M14)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from holdfast.memory.quarantine import LIMIT, Held
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
 from holdfast.memory.store import Edit
+from holdfast.storage.backend import Put
+from holdfast.storage.memory import MemoryBackend
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Place:
     written: Callable[[], str]
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["file", "postgres", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     opened: list[DocumentStorage] = []
 
@@ -51,6 +53,21 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             lambda inherit=True, **parts: keep(FileMemoryStorage(Layout.below(tmp_path, inherit=inherit), **parts)),
             lambda text: replace_text(tmp_path / "memory.json", text),
             written,
+        )
+        return
+    if request.param == "memory":
+        backend = MemoryBackend()
+
+        def shown() -> str:
+            return str([backend.read(item.key) if item.kind == "log" else backend.get(item.key) for item in backend.list()])
+
+        def scribble(text: str) -> None:
+            backend.write(Put("memory.json", text.encode()))
+
+        yield Place(
+            lambda inherit=True, **parts: keep(DocumentStorage(Layout.below(tmp_path, inherit=inherit), backend, **parts)),
+            scribble,
+            shown,
         )
         return
     dsn = request.getfixturevalue("postgres")
