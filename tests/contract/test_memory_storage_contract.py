@@ -18,8 +18,8 @@ from holdfast.events import Bus
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.facts import Fact, Origin
+from holdfast.memory.history import LIMIT, Held
 from holdfast.memory.layout import Layout
-from holdfast.memory.quarantine import LIMIT, Held
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
 from holdfast.memory.store import Edit

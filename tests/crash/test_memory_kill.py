@@ -19,7 +19,7 @@ from tests.crash.memory_worker import Ledger, name, opened, parse, work
 
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
-from holdfast.memory.quarantine import Held
+from holdfast.memory.history import Held
 from holdfast.memory.storage import FileMemoryStorage
 from holdfast.memory.store import Edit
 from holdfast.testing.disk import PowerCut, SimulatedDisk

@@ -15,7 +15,7 @@ from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
 from holdfast.memory.facts import Fact, Turn
-from holdfast.memory.quarantine import Held
+from holdfast.memory.history import Held
 from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
 from holdfast.memory.store import Edit

@@ -13,8 +13,7 @@ from holdfast.clock import stamp
 from holdfast.durable.append import AppendLog
 from holdfast.errors import InputError
 from holdfast.memory.facts import Fact, Origin, Turn
-from holdfast.memory.history import Change, Difference, to_record
-from holdfast.memory.quarantine import Held
+from holdfast.memory.history import Change, Difference, Held, to_record
 from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
 from holdfast.memory.store import Edit

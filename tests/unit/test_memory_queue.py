@@ -13,8 +13,7 @@ import pytest
 from holdfast.errors import InputError
 from holdfast.events import Bus, Event, UpdateDebounced, UpdateQueued, line_of
 from holdfast.memory.events import UpdateFailed, UpdateGivenUp
-from holdfast.memory.facts import Turn
-from holdfast.memory.filtering import turns_of
+from holdfast.memory.facts import Turn, turns_of
 from holdfast.memory.queue import Claimant, MemoryQueue, Retry, is_alive, this_process
 from holdfast.testing.clock import CountingIds, FakeClock
 

@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.middleware.thread_data import thread_of
 from holdfast.memory import tools
-from holdfast.memory.filtering import turns_of
+from holdfast.memory.facts import turns_of
 
 if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService

@@ -19,9 +19,21 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_name
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.events import MemoryDamaged
-from holdfast.memory.history import Author, Change, differences, from_record, redone, to_record
+from holdfast.memory.history import (
+    Author,
+    Change,
+    Held,
+    changed,
+    differences,
+    from_record,
+    held_from,
+    held_to_json,
+    read_held,
+    redone,
+    to_record,
+    written_held,
+)
 from holdfast.memory.layout import AGENTS, Layout, check_agent, keys_of
-from holdfast.memory.quarantine import Held, changed, held_from, held_to_json, read_held, written_held
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put
 from holdfast.storage.backend import Change as Write
 

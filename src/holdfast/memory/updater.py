@@ -17,8 +17,7 @@ from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, Upda
 from holdfast.ids import IdSource
 from holdfast.memory.document import Document
 from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
-from holdfast.memory.history import Change
-from holdfast.memory.quarantine import Held
+from holdfast.memory.history import Change, Held
 from holdfast.memory.queue import Item, MemoryQueue
 from holdfast.memory.store import Edit, MemoryStore
 from holdfast.text.secrets import redact

@@ -24,7 +24,7 @@ from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.knowledge.opening import open_knowledge
-from holdfast.memory.filtering import turns_of
+from holdfast.memory.facts import turns_of
 from holdfast.memory.service import MemoryService
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
 from holdfast.tokens.counter import open_counter

@@ -27,7 +27,7 @@ from holdfast.agents.middleware.thread_data import LeadState
 from holdfast.agents.middleware.tool_calls import ended_by
 from holdfast.agents.prompting import filled
 from holdfast.context.view import marks_of
-from holdfast.memory.filtering import without_uploads
+from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
 from holdfast.text.secrets import redact
 from holdfast.tokens.usage import Usage

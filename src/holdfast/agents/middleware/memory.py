@@ -28,7 +28,7 @@ from holdfast.agents.memory_tools import memory_tools
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
 from holdfast.ids import IdSource, RandomIds
-from holdfast.memory.filtering import turns_of
+from holdfast.memory.facts import turns_of
 from holdfast.memory.rendering import BlockView, render_blocks
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from holdfast.errors import InputError
 from holdfast.forgetting import Forgotten, forget_text
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.facts import SLOTS
-from holdfast.memory.history import to_record
-from holdfast.memory.quarantine import held_to_json
+from holdfast.memory.history import held_to_json, to_record
 
 if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService

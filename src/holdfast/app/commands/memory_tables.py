@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from holdfast.memory.document import Document
     from holdfast.memory.facts import Fact
-    from holdfast.memory.history import Change, Difference
+    from holdfast.memory.history import Change, Difference, Held
     from holdfast.memory.lookup import Match
-    from holdfast.memory.quarantine import Held
     from holdfast.memory.rendering import Rendering
     from holdfast.memory.service import Status
 
