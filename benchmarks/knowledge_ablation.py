@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast.search.ranking as ranking
-from holdfast.knowledge.evaluation import measure_sessions, measure_turns
-from holdfast.knowledge.evaluation_data import TestConversation, read_conversations
+from holdfast.knowledge.evaluation import TestConversation, measure_sessions, measure_turns, read_conversations
 from holdfast.knowledge.indexing import asked_of
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.search.corpus import Corpus

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from holdfast.config.sections import Config
     from holdfast.context.archive import Archive, FileArchive
     from holdfast.harness import Harness, build
-    from holdfast.knowledge.opening import open_knowledge
+    from holdfast.knowledge.adapters import open_knowledge
     from holdfast.knowledge.records import Record
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.service import MemoryService

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.knowledge.opening import of_vector_store, open_section, path_of
+from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
 from holdfast.storage.scrub import Rule, scrub
 from holdfast.text.needle import Needle
 

@@ -164,7 +164,7 @@ class Harness:
 
     def open_knowledge(self, place: str | None = None) -> KnowledgeStore:
         """A knowledge store at a path or address; without one, as the configuration says. The caller's to close."""
-        from holdfast.knowledge.opening import open_knowledge
+        from holdfast.knowledge.adapters import open_knowledge
 
         shared: dict[str, Any] = {"clock": self.clock, "bus": self.bus, "counter": self.counter}
         if place is None:

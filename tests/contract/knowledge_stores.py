@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.knowledge.opening import open_knowledge
+from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.store import KnowledgeStore
 
 __all__ = ["ADAPTERS", "SERVER", "Bench", "bench_of", "served", "wait_for"]

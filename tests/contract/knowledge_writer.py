@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from holdfast.knowledge.opening import open_knowledge
+from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.records import Record
 
 if __name__ == "__main__":

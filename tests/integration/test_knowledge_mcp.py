@@ -22,8 +22,8 @@ from tests.contract.knowledge_stores import SERVER, wait_for
 from holdfast.config.loading import load_config
 from holdfast.config.memory_sections import KnowledgeServer
 from holdfast.errors import InputError, StorageError, StoreUnavailable
+from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.mcp import McpStore
-from holdfast.knowledge.opening import open_knowledge
 from holdfast.knowledge.records import Record
 
 Open = Callable[..., McpStore]

@@ -7,47 +7,58 @@ cannot is a StorageError that names the missing tool.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.clock import Clock, stamp
 from holdfast.config.memory_sections import KnowledgeServer
 from holdfast.errors import ConfigError, StorageError
 from holdfast.events import Bus
-from holdfast.knowledge.base import packed
-from holdfast.knowledge.mcp_dialects import Dialect, dialect_of
+from holdfast.knowledge.base import BaseStore
+from holdfast.knowledge.json_form import hit_from_json, report_from_json, stats_from_json
 from holdfast.knowledge.mcp_session import HeldSession
+from holdfast.knowledge.mcp_tools import Dialect, dialect_of
 from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
-from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, check_question, holds, summed_up
-from holdfast.knowledge.wire import hit_from_json, report_from_json, stats_from_json
+from holdfast.knowledge.store import AddReport, Filter, Stats, holds, summed_up
+from holdfast.search.reranking import Reranker
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
 _OURS = frozenset({"knowledge_add", "knowledge_search", "knowledge_get", "knowledge_forget", "knowledge_records", "knowledge_stats"})
-_BATCH = 100
 _BATCH_BYTES = 500_000  # servers bound the size of a request; 4 MB is usual
 _PAGE = 200
 _WIDER = 5  # how many times more is asked for when what does not fit must be left out here
 
 
-class McpStore:
-    """The records that an MCP server keeps. Meets `KnowledgeStore` as far as the server's tools reach."""
+class McpStore(BaseStore):
+    """The records that an MCP server keeps. Meets `KnowledgeStore` as far as the server's tools reach.
+
+    Our own server has ranked what it gives. What another one finds by itself is in its own order; where it can only list what it keeps,
+    that is ranked here.
+    """
+
+    batch = 100
 
     def __init__(
-        self, server: KnowledgeServer, *, clock: Clock | None = None, bus: Bus | None = None, counter: TokenCounter | None = None
+        self,
+        server: KnowledgeServer,
+        *,
+        rerank: bool = False,
+        rerank_model: str | Reranker | None = None,
+        clock: Clock | None = None,
+        bus: Bus | None = None,
+        counter: TokenCounter | None = None,
     ) -> None:
+        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
         if importlib.util.find_spec("mcp") is None:
             raise ConfigError(
                 "the package `mcp` is not installed.", key="knowledge.adapter", hint="Install it with `pip install holdfast[mcp]`."
             )
         self._session = HeldSession(server)
         self._chosen = server.tools
-        self._clock = clock or SystemClock()
-        self._counter = counter
 
     @cached_property
     def _foreign(self) -> Dialect | None:
@@ -57,14 +68,18 @@ class McpStore:
 
     # Writing
 
-    def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
-        total = len(records) if isinstance(records, Collection) else None
-        report = AddReport()
-        for batch in _batches(records):
-            report += self._add(batch)
-            if progress is not None:
-                progress(len(report.ids), total)
-        return report
+    def _batches(self, records: Iterable[Record]) -> Iterator[list[Record]]:
+        """Records in parts that a server takes in one request."""
+        for some in super()._batches(records):
+            batch: list[Record] = []
+            size = 0
+            for record in some:
+                if batch and size + len(record.text) > _BATCH_BYTES:
+                    yield batch
+                    batch, size = [], 0
+                batch.append(record)
+                size += len(record.text)
+            yield batch
 
     def _add(self, batch: list[Record]) -> AddReport:
         foreign = self._foreign
@@ -109,29 +124,13 @@ class McpStore:
 
     # Reading
 
-    def search(
-        self,
-        query: str,
-        *,
-        top_k: int = 10,
-        tags: Collection[str] = (),
-        after: datetime | None = None,
-        before: datetime | None = None,
-        session: str | None = None,
-        budget: int | None = None,
-        now: datetime | None = None,
-    ) -> list[Hit]:
-        question = check_question(query, top_k, budget)
-        chosen = Filter.of(tags, after, before, session)
-        moment = now or self._clock.now()
+    def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
         foreign = self._foreign
         if foreign is None:
-            asked = {"query": question, "top_k": top_k, **_filter(chosen), "now": stamp(moment)}
-            hits = [hit_from_json(hit) for hit in self._call("knowledge_search", **asked)["hits"]]
-        else:
-            found = foreign.find(question, top_k if chosen.empty else top_k * _WIDER, moment)
-            hits = [hit for hit in found if any(map(chosen.admits, hit.records))][:top_k]
-        return hits if budget is None else packed(hits, budget, self._counter)
+            asked = {"query": question, "top_k": limit, **_filter(chosen), "now": stamp(now)}
+            return [hit_from_json(hit) for hit in self._call("knowledge_search", **asked)["hits"]]
+        found = foreign.find(question, limit if chosen.empty else limit * _WIDER, now)
+        return [hit for hit in found if any(map(chosen.admits, hit.records))][:limit]
 
     def get(self, id: str) -> Record | None:
         foreign = self._foreign
@@ -140,10 +139,7 @@ class McpStore:
             return None if value is None else from_json(value)
         return next((item.record for item in foreign.named(id)), None)
 
-    def records(
-        self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None
-    ) -> Iterator[Record]:
-        chosen = Filter.of(tags, after, before, session)
+    def _listed(self, chosen: Filter) -> Iterator[Record]:
         foreign = self._foreign
         if foreign is not None:
             return (item.record for item in foreign.all() if chosen.admits(item.record))
@@ -159,17 +155,12 @@ class McpStore:
     def stats(self) -> Stats:
         foreign = self._foreign
         if foreign is None:
-            return stats_from_json(self._call("knowledge_stats"), "mcp", self._session.where)
-        return summed_up((item.record for item in foreign.all()), "mcp", self._session.where, None)
+            found = stats_from_json(self._call("knowledge_stats"), "mcp", self._session.where)
+            return replace(found, problems=(*found.problems, *self._reranker_problems))
+        return summed_up((item.record for item in foreign.all()), "mcp", self._session.where, None, self._reranker_problems)
 
     def close(self) -> None:
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """One of our own tools: all of them may be called twice without harm, since ids are made from content."""
@@ -189,18 +180,3 @@ def _filter(chosen: Filter) -> dict[str, Any]:
         "before": stamp(chosen.before) if chosen.before else None,
         "session": chosen.session,
     }
-
-
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Records in parts that a server takes in one request."""
-    pending = iter(records)
-    while some := list(islice(pending, _BATCH)):
-        batch: list[Record] = []
-        size = 0
-        for record in some:
-            if batch and size + len(record.text) > _BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-            batch.append(record)
-            size += len(record.text)
-        yield batch

@@ -23,7 +23,7 @@ from holdfast.events import bus as process_bus
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.ids import IdSource, RandomIds, check_thread
-from holdfast.knowledge.opening import open_knowledge
+from holdfast.knowledge.adapters import open_knowledge
 from holdfast.memory.facts import turns_of
 from holdfast.memory.service import MemoryService
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent

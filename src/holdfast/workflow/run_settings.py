@@ -198,7 +198,7 @@ def open_knowledge_store(
 
     Where they name none it is None, or with `usual` the one in the base directory.
     """
-    from holdfast.knowledge.opening import of_vector_store, open_section
+    from holdfast.knowledge.adapters import of_vector_store, open_section
 
     said = [config for config in configs if config is not None]
     chosen = next((config for config in reversed(said) if config.session.vector_store is not None), None)

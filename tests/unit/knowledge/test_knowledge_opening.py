@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 import holdfast
 from holdfast.config.loading import load_config
+from holdfast.config.memory_sections import Knowledge
 from holdfast.errors import ConfigError, InputError
+from holdfast.imports import load_dotted
+from holdfast.knowledge.adapters import ADAPTERS, of_vector_store, open_knowledge, open_section, path_of
+from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.mcp import McpStore
-from holdfast.knowledge.opening import of_vector_store, open_knowledge, open_section, path_of
 
 
 def config(folder: Path, text: str) -> holdfast.Config:
@@ -105,3 +109,11 @@ def test_what_an_adapter_needs_and_lacks_is_named(tmp_path: Path) -> None:
         open_section(Knowledge(adapter="mcp"))
     with pytest.raises(ConfigError, match="neither a command nor an address"):
         open_section(Knowledge(adapter="mcp", server=KnowledgeServer()))
+
+
+def test_the_configuration_knows_the_adapters_that_there_are() -> None:
+    """K2: one list of adapters; what config accepts is what can be opened."""
+    (literal, *_) = get_args(get_type_hints(Knowledge, include_extras=True)["adapter"])
+    assert set(get_args(literal)) == set(ADAPTERS)
+    for path in ADAPTERS.values():
+        assert issubclass(load_dotted(path, "the adapter"), BaseStore)

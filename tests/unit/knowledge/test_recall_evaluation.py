@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.knowledge.evaluation import evaluate, measure_sessions, measure_turns
-from holdfast.knowledge.evaluation_data import read_conversations
+from holdfast.knowledge.evaluation import evaluate, measure_sessions, measure_turns, read_conversations
 from holdfast.knowledge.markdown import MarkdownStore
 
 FRIENDS: dict[str, Any] = {

@@ -14,8 +14,8 @@ import typer
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, show
 from holdfast.app.progress import progress_of_questions
 from holdfast.errors import InputError
+from holdfast.knowledge.adapters import open_section
 from holdfast.knowledge.evaluation import evaluate
-from holdfast.knowledge.opening import open_section
 
 if TYPE_CHECKING:
     from rich.console import Console

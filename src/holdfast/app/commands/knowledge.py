@@ -19,10 +19,10 @@ from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError
 from holdfast.knowledge import exporting
 from holdfast.knowledge.importing import ImportReport, import_path
+from holdfast.knowledge.json_form import hit_to_json, report_to_json, stats_to_json
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.store import KnowledgeStore, Stats
-from holdfast.knowledge.wire import hit_to_json, report_to_json, stats_to_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -22,10 +22,17 @@ from holdfast.config.memory_sections import Knowledge, KnowledgeServer, VectorSt
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, InputError
 from holdfast.events import Bus
+from holdfast.imports import load_dotted
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.tokens.counter import TokenCounter
 
-ADAPTERS = ("sqlite", "markdown", "postgres", "mcp")
+ADAPTERS = {
+    "sqlite": "holdfast.knowledge.sqlite:SqliteStore",
+    "markdown": "holdfast.knowledge.markdown:MarkdownStore",
+    "postgres": "holdfast.knowledge.postgres:PostgresStore",
+    "mcp": "holdfast.knowledge.mcp:McpStore",
+}
+"""The class of each adapter by its name in `knowledge.adapter`. To add one: a line here, and its name in config's `Knowledge.adapter`."""
 _POSTGRES = ("pgvector", "postgres", "postgresql")
 _DEFAULT_PATHS = {"sqlite": "knowledge.db", "markdown": "knowledge"}
 
@@ -88,27 +95,19 @@ def open_section(
     counter: TokenCounter | None = None,
 ) -> KnowledgeStore:
     """The store that a section `knowledge` describes. Relative paths are below `base`."""
-    shared: dict[str, Any] = {"clock": clock, "bus": bus, "counter": counter}
-    ranking = {name: getattr(section, name) for name in ("embedder", "rerank", "rerank_model")}
-    if section.adapter == "markdown":
-        from holdfast.knowledge.markdown import MarkdownStore
-
-        return MarkdownStore(path_of(section, base), **ranking, **shared)
+    adapter: Any = load_dotted(ADAPTERS[section.adapter], "the knowledge adapter", key="knowledge.adapter")
+    settings: dict[str, Any] = {"clock": clock, "bus": bus, "counter": counter}
+    settings |= {"rerank": section.rerank, "rerank_model": section.rerank_model}
     if section.adapter == "mcp":
-        from holdfast.knowledge.mcp import McpStore
-
         if section.server is None:
             raise ConfigError("no MCP server is named.", key="knowledge.server", hint="Give it a `command` or a `url`.")
-        return McpStore(section.server, **shared)
+        return cast("KnowledgeStore", adapter(section.server, **settings))
+    settings["embedder"] = section.embedder
     if section.adapter == "postgres":
-        from holdfast.knowledge.postgres import PostgresStore
-
         if not section.dsn:
             raise ConfigError("no database is named.", key="knowledge.dsn", hint="Write it like postgresql://user@host/database.")
-        return PostgresStore(section.dsn, collection=section.collection, base=base, **ranking, **shared)
-    from holdfast.knowledge.sqlite import SqliteStore
-
-    return SqliteStore(path_of(section, base), **ranking, **shared)
+        return cast("KnowledgeStore", adapter(section.dsn, collection=section.collection, base=base, **settings))
+    return cast("KnowledgeStore", adapter(path_of(section, base), **settings))
 
 
 def path_of(section: Knowledge, base: Path | None) -> Path:
