@@ -11,7 +11,7 @@ from holdfast.clock import Clock
 from holdfast.durable.disk import REAL, Disk
 from holdfast.errors import ConfigError
 from holdfast.session.store import SessionStore
-from holdfast.session.views import Views
+from holdfast.session.stored import Views
 from holdfast.storage.files import FileBackend
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from holdfast.session.parser import parse_session
 from holdfast.session.raw_data import RawData, RawStore
 from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import CheckpointBrief, Session, SessionBrief, forked, restored, spare_name
-from holdfast.session.stored import ReadAgain, StoredSession, clean_brief
-from holdfast.session.views import Views
+from holdfast.session.stored import ReadAgain, StoredSession, Views, clean_brief
 from holdfast.storage.backend import ABSENT, Backend, Delete, Holder, Lease, Put
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""One session as it is stored: its log and its file, and what is known of both, so that a commit reads and writes only what is new."""
+"""One session as it is stored: its log and its file, and what is known of both, so that a commit reads and writes only what is new.
+
+The files that people read are views of the log: with files as storage they lie beside it, or where `memory.session_memory.path` says; with
+PostgreSQL they are written if that says so. They are made again when they are missing.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any
 
@@ -14,12 +18,56 @@ from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageErr
 from holdfast.session.edits import Edit, compare
 from holdfast.session.legacy import old_session
 from holdfast.session.log import Document, Folded, Record, commit_record, flat, fold, states, texts_of, together
+from holdfast.session.names import check_session_id
 from holdfast.session.parser import parse_session
 from holdfast.session.redacting import clean_text
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of
-from holdfast.session.views import Views
-from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put
+from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The documents `PREFIX/ID.json` and `PREFIX/ID/stages/NN-name/*.md` of a backend, which is one of files."""
+
+    backend: Backend
+    prefix: str
+
+    def key(self, workflow_id: str) -> str:
+        """The key of the JSON file."""
+        return f"{self.prefix}/{check_session_id(workflow_id)}.json"
+
+    def where(self, workflow_id: str) -> str:
+        """The JSON file, for messages."""
+        return self.backend.where(self.key(workflow_id))
+
+    def get(self, workflow_id: str) -> Stored | None:
+        """The JSON file."""
+        return self.backend.get(self.key(workflow_id))
+
+    def mark(self, workflow_id: str) -> Mark | None:
+        """The mark of the JSON file."""
+        return self.backend.mark(self.key(workflow_id))
+
+    def markdown(self, workflow_id: str, texts: Mapping[str, str]) -> list[Put]:
+        """The writing of stages' texts, by their names."""
+        return [Put(f"{self._stages(workflow_id)}{name}", text.encode(), durable=False) for name, text in texts.items()]
+
+    def missing(self, workflow_id: str, names: set[str]) -> set[str]:
+        """Which of the stages' texts are not there."""
+        if not names:
+            return names
+        start = self._stages(workflow_id)
+        return names - {item.key.removeprefix(start) for item in self.backend.list(start)}
+
+    def texts(self, workflow_id: str) -> dict[str, str]:
+        """The stages' texts that are there."""
+        start = self._stages(workflow_id)
+        found = {item.key: self.backend.get(item.key) for item in self.backend.list(start) if item.kind == "document"}
+        return {key.removeprefix(start): stored.data.decode("utf-8", "replace") for key, stored in found.items() if stored is not None}
+
+    def _stages(self, workflow_id: str) -> str:
+        return f"{self.prefix}/{check_session_id(workflow_id)}/stages/"
 
 
 class ReadAgain(Exception):

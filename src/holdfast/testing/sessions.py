@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.clock import Clock
 from holdfast.session.store import SessionStore
-from holdfast.session.views import Views
+from holdfast.session.stored import Views
 from holdfast.storage.backend import Put
 from holdfast.storage.memory import MemoryBackend
 

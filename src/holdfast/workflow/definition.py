@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstrain
 
 from holdfast.config.problems import Misfit
 from holdfast.errors import ConfigError
-from holdfast.session.output_schemas import check_schema
+from holdfast.session.output import check_schema
 from holdfast.session.redacting import clean_definition
 
 MAX_STAGES = 2_000

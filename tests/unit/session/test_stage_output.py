@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError, OutputInvalid
-from holdfast.session.output import OUTPUT_SCHEMA, Finding, StageOutput, output_json, output_schema, parse_output
-from holdfast.session.output_schemas import check_schema
+from holdfast.session.output import OUTPUT_SCHEMA, Finding, StageOutput, check_schema, output_json, output_schema, parse_output
 
 SHARED = Path(__file__).parents[4] / "shared" / "reference" / "stage_output.json"
 GOOD: dict[str, Any] = {
