@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*")
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+from holdfast.text.blocks import find_blocks
+
+_MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
+_UNDERLINE = re.compile(r"[ \t]*\n {0,3}(?:=+|-{2,})[ \t]*(?=\n|$)")
 _LONG = 4000  # characters from which on a text without headings is cut at its blank lines
 
 
@@ -27,35 +28,20 @@ def sections(text: str) -> list[Section]:
     [(('A',), 'first'), (('A', 'B'), 'second')]
     """
     found: list[Section] = []
-    for path, line, lines in _cut(text):
-        body = "\n".join(lines).strip()
-        if body:
-            found.append(Section(path, body, line))
-    return found
-
-
-def _cut(text: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
     above: dict[int, str] = {}
-    path: tuple[str, ...] = ()
-    lines: list[str] = []
-    start, fence = 1, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = _FENCE.match(line)
-        if mark is not None and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-        heading = None if fence else _HEADING.fullmatch(line)
-        if heading is None:
-            lines.append(line)
-            continue
-        yield path, start, lines
-        level = len(heading[1])
-        above = {depth: name for depth, name in above.items() if depth < level} | {level: heading[2].strip()}
-        path, lines, start = _path(above), [], number
-    yield path, start, lines
-
-
-def _path(above: Mapping[int, str]) -> tuple[str, ...]:
-    return tuple(above[level] for level in sorted(above))
+    start, line = 0, 1
+    headings = [block for block in find_blocks(text) if block.kind == "heading"]
+    for heading in (*headings, None):
+        end = len(text) if heading is None else heading.start
+        body = text[start:end].strip()
+        if body:
+            found.append(Section(tuple(above[level] for level in sorted(above)), body, line))
+        if heading is not None:
+            name = _MARKS.sub("", text[heading.start : heading.end]).strip()
+            above = {level: other for level, other in above.items() if level < heading.level} | {heading.level: name}
+            under = None if text[heading.start] == "#" else _UNDERLINE.match(text, heading.end)
+            start, line = under.end() if under else heading.end, text.count("\n", 0, heading.start) + 1
+    return found
 
 
 def paragraphs(text: str) -> list[Section]:

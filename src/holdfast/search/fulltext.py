@@ -27,6 +27,7 @@ from types import TracebackType
 from holdfast.durable.database import database_faults, open_database, transaction
 from holdfast.errors import InputError
 from holdfast.search.pieces import cut_pieces
+from holdfast.search.plain_ranking import saturated
 from holdfast.search.questions import analysed, asked_terms, lookalikes
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
@@ -344,9 +345,7 @@ class FullTextIndex:
                 size += part * other.size
                 for term, count in other.counts.items():
                     counts[term] = counts.get(term, 0.0) + part * count
-        k1, b = self.shape.k1, self.shape.b
-        damping = k1 * (1 - b + b * size / average)
-        return {term: weights[term] * count * (k1 + 1) / (count + damping) for term, count in counts.items()}
+        return {term: weights[term] * saturated(count, size / average, self.shape.k1, self.shape.b) for term, count in counts.items()}
 
     def _rows(self, numbers: Collection[int], weights: Mapping[str, float]) -> dict[int, _Row]:
         found: dict[int, _Row] = {}

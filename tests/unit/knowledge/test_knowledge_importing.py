@@ -60,6 +60,14 @@ def test_headings_know_what_they_stand_under() -> None:
     assert [(one.path, one.line) for one in sections("text\n# A\n\n# B\nx")] == [((), 1), (("B",), 4)]
 
 
+def test_headings_of_every_form_cut_and_code_does_not() -> None:
+    """K1: the same blocks as everywhere in the house: underlined headings count, a `#` inside code does not, a rule is no underline."""
+    text = "Intro\n=====\nfirst\n```\n# no heading\n```\n## Part ##\n---\nsecond\n"
+    assert [(one.path, one.line) for one in sections(text)] == [(("Intro",), 1), (("Intro", "Part"), 7)]
+    assert sections(text)[0].text == "first\n```\n# no heading\n```"
+    assert sections(text)[1].text == "---\nsecond"
+
+
 def test_a_long_text_is_cut_at_blank_lines_and_nothing_is_lost() -> None:
     text = "\n\n".join(f"Paragraph {number}: " + "word " * 60 for number in range(60))
     found = paragraphs(text)
