@@ -14,7 +14,7 @@ from holdfast.workflow import transitions
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage, Workflow, ancestors
 from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Tries, verdict_on
-from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
+from holdfast.workflow.transitions import Finish, Halt, Pause, Start, Wait, done_stages, given_stages, next_step, placed
 from holdfast.workflow.workflow_file import parse_workflow
 
 AT = "2026-01-01T00:00:00.000Z"

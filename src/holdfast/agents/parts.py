@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from holdfast.agents.checkpoints import Checkpoints, open_checkpoints
-from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.memory_service import open_memory
 from holdfast.agents.middleware.accounting import RunAccounts
 from holdfast.agents.middleware.lead_features import Titles
 from holdfast.agents.threads import Threads
+from holdfast.agents.turn import LoopThread
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.archive import FileArchive
 from holdfast.durable.disk import REAL, Disk, make_folders

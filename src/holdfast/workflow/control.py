@@ -14,7 +14,7 @@ from holdfast.session.state import Session, SessionError
 from holdfast.session.store import SessionStore
 from holdfast.workflow import transitions
 from holdfast.workflow.resume_checks import stored_workflow, with_added_stages
-from holdfast.workflow.scheduling import result_stages
+from holdfast.workflow.transitions import result_stages
 
 
 def waiting_stages(session: Session) -> tuple[str, ...]:

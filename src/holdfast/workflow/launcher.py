@@ -47,10 +47,10 @@ from holdfast.workflow.run_settings import (
     workflow_config,
 )
 from holdfast.workflow.runner import Runner
-from holdfast.workflow.scheduling import Finish, next_step, placed
 from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage
+from holdfast.workflow.transitions import Finish, next_step, placed
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from holdfast.workflow.agent import find_agent
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.long_term_memory import SessionKnowledge
 from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Verdict, stops_the_run, verdict_on
-from holdfast.workflow.scheduling import Finish, Halt, Pause, Start, Wait, next_step
 from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage, StageRun
 from holdfast.workflow.timed_executor import AttemptOutcome, TimedExecutor
+from holdfast.workflow.transitions import Finish, Halt, Pause, Start, Wait, next_step
 from holdfast.workflow.workflow_file import with_stages_added
 
 

@@ -20,9 +20,9 @@ from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import AskAgain, RetryLater
-from holdfast.workflow.scheduling import placed
 from holdfast.workflow.stage_context import stage_markdown
 from holdfast.workflow.stage_request import StageRun
+from holdfast.workflow.transitions import placed
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import AddReport

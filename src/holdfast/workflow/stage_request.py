@@ -18,9 +18,9 @@ from holdfast.workflow import events, transitions
 from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageRequest, StageResult, find_agent
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import Tries
-from holdfast.workflow.scheduling import given_stages
 from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
 from holdfast.workflow.timed_executor import Attempt
+from holdfast.workflow.transitions import given_stages
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from holdfast.agents.loop_thread import LoopThread
 from holdfast.agents.middleware.accounting import RunAccounts
 from holdfast.agents.middleware.lead_features import extracted_title, question_in
 from holdfast.agents.middleware.tool_calls import decision_of, failed_result, since_user
+from holdfast.agents.turn import LoopThread
 from holdfast.context.view import MARK
 from holdfast.events import Bus
 

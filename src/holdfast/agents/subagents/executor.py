@@ -31,10 +31,10 @@ from holdfast.ids import IdSource, RandomIds
 from holdfast.text.secrets import redact
 
 if TYPE_CHECKING:
-    from holdfast.agents.loop_thread import LoopThread
     from holdfast.agents.middleware.accounting import RunAccounts
     from holdfast.agents.subagents.registry import SubagentType
     from holdfast.agents.threads import Threads
+    from holdfast.agents.turn import LoopThread
     from holdfast.context.archive import Archive
 
 
