@@ -1,6 +1,8 @@
 """State transitions of a run, as pure functions of the definition and the session: no clock, no files, no agents (W5, W6, W13).
 
 `next_step` says what comes next; the others give the session as it is after a stage started, ended, was approved or rejected.
+Lists in the session follow the order of the workflow, not the order in which stages happened to finish: so a graph that runs its stages
+at once leaves the same file as one that runs them one by one (W13).
 """
 
 from __future__ import annotations
