@@ -18,9 +18,9 @@ from typing import Any
 
 from mcp.server import MCPServer
 
-from holdfast.knowledge.json_form import hit_to_json, moment, report_to_json, stats_to_json
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import from_json, reading_order, to_json
+from holdfast.knowledge.store import hit_to_json, moment, report_to_json, stats_to_json
 
 
 def switched(pointer: Path) -> Callable[[], MarkdownStore]:

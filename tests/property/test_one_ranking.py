@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.search.corpus import Corpus
-from holdfast.search.entries import Entry
-from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
 from holdfast.search.ranking import rank
 from holdfast.search.segments import build

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.search.corpus import Corpus
-from holdfast.search.entries import Entry
+from holdfast.search.plain_ranking import Entry
 from holdfast.search.questions import Asked
 from holdfast.search.ranking import rank
 from holdfast.search.segments import Segment, build, joined

@@ -21,7 +21,7 @@ from holdfast.events import bus as process_bus
 from holdfast.knowledge.indexing import analyse
 from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.store import AddReport, Filter, Progress, check_question
-from holdfast.search.reranking import Reranker, load_reranker
+from holdfast.search.embedding import Reranker, load_reranker
 from holdfast.tokens.counter import TokenCounter, open_counter
 
 _RERANKED = 50

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from holdfast.errors import InputError
 from holdfast.knowledge.chatlogs import of_sessions
-from holdfast.knowledge.importing import opened
+from holdfast.knowledge.import_export import opened
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.store import KnowledgeStore

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.knowledge.periods import asked_periods
 from holdfast.knowledge.records import Hit, Record, Why
-from holdfast.search.entries import Entry
 from holdfast.search.pieces import cut_for_meaning
-from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, analysed
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms

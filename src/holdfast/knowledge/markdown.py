@@ -32,12 +32,11 @@ from holdfast.errors import Damaged, InputError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.knowledge import markdown_files as files
 from holdfast.knowledge.base import BaseStore
-from holdfast.knowledge.markdown_format import parse, render
+from holdfast.knowledge.markdown_files import parse, render
 from holdfast.knowledge.records import Hit, Record, merged
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.knowledge.store import AddReport, Filter, Stats, holds
-from holdfast.search.embedding import Embedder, load_embedder
-from holdfast.search.reranking import Reranker
+from holdfast.search.embedding import Embedder, Reranker, load_embedder
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 

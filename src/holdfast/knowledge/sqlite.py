@@ -29,11 +29,9 @@ from holdfast.knowledge.base import BaseStore, KeywordsOnly
 from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, numpy_installed
 from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.store import AddReport, Filter, Stats, holds
-from holdfast.search.embedding import Embedder, load_embedder
-from holdfast.search.entries import Entry
-from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.embedding import Embedder, Reranker, load_embedder
+from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
-from holdfast.search.reranking import Reranker
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 

@@ -17,7 +17,7 @@ from holdfast.knowledge.indexing import entry_of, form_of_analysis, texts_of
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.sqlite_rows import drop_segments
 from holdfast.search.corpus import Corpus
-from holdfast.search.entries import Entry
+from holdfast.search.plain_ranking import Entry
 from holdfast.search.segments import Segment, build, joined
 from holdfast.search.vectors import Compact, Meaning, read_vectors
 

@@ -1,10 +1,11 @@
-"""What an embedder gives, and how one is chosen by name. numpy is only needed by the embedders themselves.
+"""Models that search may use, chosen by name: embedders, and cross-encoders that look again at the best results. Needs no numpy itself.
 
     embedder = load_embedder("auto")          # None when the extra `vectors` is not installed
     embedder.embed(["The tests need PostgreSQL 16."])[0].vector
 
 `auto` and `minilm` are the small model that comes with the extra `vectors`; any other name is the dotted path of a class with
-`embed_documents` and `embed_query` (the form of LangChain's embeddings) or of an `Embedder` of the user's own.
+`embed_documents` and `embed_query` (the form of LangChain's embeddings) or of an `Embedder` of the user's own. Without a cross-encoder the
+ranking word by word stands (K3).
 """
 
 from __future__ import annotations
@@ -130,3 +131,39 @@ def _unit(vector: Sequence[float]) -> NDArray[np.float32]:
 
     array = numpy.asarray(vector, dtype=numpy.float32)
     return array / max(float(numpy.linalg.norm(array)), 1e-12)
+
+
+_LONGEST = 4000  # characters of a text: a cross-encoder reads about 512 word pieces
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Says how well each text answers a question. Safe for many threads."""
+
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        """A number for each text, higher is better; comparable inside one call only."""
+
+
+def load_reranker(model: str | None) -> tuple[Reranker | None, str]:
+    """The cross-encoder of this name or path, or None and the reason, in words, why there is none."""
+    if not model:
+        return None, "no rerank_model is named"
+    if find_spec("sentence_transformers") is None:
+        return None, "sentence-transformers is not installed"
+    try:
+        return _CrossEncoder(model), ""
+    except Exception as error:  # noqa: BLE001  # loading a model from outside fails in many ways: no file, no network, another format
+        return None, f"the model could not be loaded ({type(error).__name__})"
+
+
+class _CrossEncoder:
+    """A model of sentence-transformers that reads question and text together."""
+
+    def __init__(self, model: str) -> None:
+        import importlib
+
+        library: Any = importlib.import_module("sentence_transformers")
+        self._model = library.CrossEncoder(model)
+
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        return [float(value) for value in self._model.predict([(question, text[:_LONGEST]) for text in texts])]

@@ -1,7 +1,7 @@
 """The keyword, time and speaker part of the ranking in plain Python: what is searched where numpy is not installed (K2).
 
-The formula and its constants are defined here; `ranking` computes the same over arrays and adds the vectors. A property test holds the two
-together (tests/property/test_one_ranking.py).
+`Entry` (what any ranking knows of a record), the formula and its constants are defined here; `ranking` computes the same over arrays and
+adds the vectors. A property test holds the two together (tests/property/test_one_ranking.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 from heapq import nsmallest
+from typing import TYPE_CHECKING
 
-from holdfast.search.entries import Entry
 from holdfast.search.questions import (
     ANSWER,
     Asked,
@@ -27,6 +27,37 @@ from holdfast.search.questions import (
     named_speaker,
     weigh,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record. `role` is 1 for a person, 2 for an assistant, 0 else; `moment` is in milliseconds since 1970."""
+
+    number: int
+    session: str | None
+    position: int | None
+    role: int
+    moment: int | None
+    speaker: str | None
+    counts: Mapping[str, int]
+    language: str
+    meaning: int = 0
+    """The number under which its vectors are kept, 0 for none."""
+    scales: NDArray[np.float32] | None = None
+    words: NDArray[np.uint16] | None = None
+    vectors: NDArray[np.int8] | None = None
+    size: int | None = None
+    """How many terms it has, where `counts` holds only some of them."""
+
+    @property
+    def length(self) -> int:
+        """How many terms it has."""
+        return sum(self.counts.values()) if self.size is None else self.size
+
 
 K1, B = 1.2, 0.5
 """BM25: how soon a word that comes again counts no more, and how much a long record is held back."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.search.entries import Entry
+from holdfast.search.plain_ranking import Entry
 from holdfast.search.vectors import read_vectors
 
 NOTHING = np.iinfo(np.int64).min

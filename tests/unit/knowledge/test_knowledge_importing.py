@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.knowledge.documents import paragraphs, sections
-from holdfast.knowledge.exporting import export_lines, export_markdown
-from holdfast.knowledge.importing import Fault, import_path, read_path
+from holdfast.knowledge.import_export import Fault, export_lines, export_markdown, import_path, paragraphs, read_path, sections
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record, reading_order
 

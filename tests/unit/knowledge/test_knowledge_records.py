@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.knowledge.json_form import hit_from_json, hit_to_json
-from holdfast.knowledge.markdown_format import parse, render
+from holdfast.knowledge.markdown_files import parse, render
 from holdfast.knowledge.records import Hit, Record, Why, from_json, least_trusted, merged, to_json
-from holdfast.knowledge.store import Filter, holds
+from holdfast.knowledge.store import Filter, hit_from_json, hit_to_json, holds
 from holdfast.text.needle import Needle
 
 words = st.text(min_size=1).filter(lambda text: text.strip() != "" and text.strip("\0 ") != "")

@@ -9,8 +9,7 @@ import holdfast.search.embedding as embedding
 from holdfast.errors import ConfigError, ModelUnavailable
 from holdfast.search import minilm
 from holdfast.search.embedding import Embedder, ForeignEmbeddings, load_embedder
-from holdfast.search.minilm import MiniLM
-from holdfast.search.onnx_graph import with_integer_products
+from holdfast.search.minilm import MiniLM, with_integer_products
 from holdfast.search.vectors import WORD_SCALE, Compact, read_vectors
 
 TEXTS = [

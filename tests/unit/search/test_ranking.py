@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from holdfast.search import ranking
 from holdfast.search.corpus import Corpus
-from holdfast.search.entries import Entry
 from holdfast.search.minilm import MiniLM
 from holdfast.search.pieces import cut_for_meaning
-from holdfast.search.plain_ranking import PlainIndex
+from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Weights
 from holdfast.search.ranking import rank
 from holdfast.search.segments import Segment, build, joined

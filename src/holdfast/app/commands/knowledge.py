@@ -17,12 +17,11 @@ from rich.text import Text
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError
-from holdfast.knowledge import exporting
-from holdfast.knowledge.importing import ImportReport, import_path
-from holdfast.knowledge.json_form import hit_to_json, report_to_json, stats_to_json
+from holdfast.knowledge import import_export
+from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
-from holdfast.knowledge.store import KnowledgeStore, Stats
+from holdfast.knowledge.store import KnowledgeStore, Stats, hit_to_json, report_to_json, stats_to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,10 +166,10 @@ def export(
         raise InputError("Markdown files need a folder.", hint="Name a new one.")
     with _store(config, store) as opened:
         if target is None:
-            for line in exporting.json_lines(opened, tags=tag or (), session=session):
+            for line in import_export.json_lines(opened, tags=tag or (), session=session):
                 typer.echo(line)
             return
-        write = exporting.export_lines if chosen == "jsonl" else exporting.export_markdown
+        write = import_export.export_lines if chosen == "jsonl" else import_export.export_markdown
         number = write(opened, target.expanduser(), tags=tag or (), session=session)
     say({"path": str(target), "format": chosen, "records": number}, f"{number} records written to {target}.", as_json=as_json)
 

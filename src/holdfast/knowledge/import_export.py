@@ -1,7 +1,7 @@
-"""Taking in what is there already: folders of Markdown, JSON lines of records, chat logs, plain text (K1).
+"""Import and export of knowledge: folders of Markdown, JSON lines of records, chat logs and plain text in (K1); JSON lines or Markdown out.
 
 What cannot be read is reported with its file and line, and the rest is taken in; `strict` stops at the first fault instead. Reading is a
-stream: a file of any length of JSON lines is never held as a whole.
+stream: a file of any length of JSON lines is never held as a whole. Documents are cut into sections that can be found one by one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,77 @@ import gzip
 import json
 import lzma
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any, cast
 
+from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge import chatlogs
-from holdfast.knowledge.documents import Section, paragraphs, sections
-from holdfast.knowledge.markdown_format import parse
-from holdfast.knowledge.records import Record, from_json
+from holdfast.knowledge.markdown import write_folder
+from holdfast.knowledge.markdown_files import parse
+from holdfast.knowledge.records import Record, from_json, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
+from holdfast.text.sentences import find_blocks
+
+_MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
+_UNDERLINE = re.compile(r"[ \t]*\n {0,3}(?:=+|-{2,})[ \t]*(?=\n|$)")
+_LONG = 4000  # characters from which on a text without headings is cut at its blank lines
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what stands under it. `path` are the headings above it and itself; `line` is where it begins, from 1."""
+
+    path: tuple[str, ...]
+    text: str
+    line: int
+
+
+def sections(text: str) -> list[Section]:
+    """The sections of a Markdown text, in order, each without those below it. What is in front of the first heading has an empty path.
+
+    >>> [(one.path, one.text) for one in sections("# A\\nfirst\\n## B\\nsecond")]
+    [(('A',), 'first'), (('A', 'B'), 'second')]
+    """
+    found: list[Section] = []
+    above: dict[int, str] = {}
+    start, line = 0, 1
+    headings = [block for block in find_blocks(text) if block.kind == "heading"]
+    for heading in (*headings, None):
+        end = len(text) if heading is None else heading.start
+        body = text[start:end].strip()
+        if body:
+            found.append(Section(tuple(above[level] for level in sorted(above)), body, line))
+        if heading is not None:
+            name = _MARKS.sub("", text[heading.start : heading.end]).strip()
+            above = {level: other for level, other in above.items() if level < heading.level} | {heading.level: name}
+            under = None if text[heading.start] == "#" else _UNDERLINE.match(text, heading.end)
+            start, line = under.end() if under else heading.end, text.count("\n", 0, heading.start) + 1
+    return found
+
+
+def paragraphs(text: str) -> list[Section]:
+    """A plain text as one section, or, when it is long, as several of about equal length that end at blank lines."""
+    if len(text) <= _LONG:
+        return [Section((), text.strip(), 1)] if text.strip() else []
+    found: list[Section] = []
+    held: list[str] = []
+    size, start = 0, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if size >= _LONG // 2 and not line.strip():
+            found.append(Section((), "\n".join(held).strip(), start))
+            held, size, start = [], 0, number + 1
+        held.append(line)
+        size += len(line) + 1
+    if "".join(held).strip():
+        found.append(Section((), "\n".join(held).strip(), start))
+    return found
+
 
 _MARKDOWN = (".md", ".markdown")
 _TEXT = (".txt", ".text", ".log", ".rst")
@@ -238,3 +297,28 @@ def _stem(name: str) -> str:
         with suppress(ValueError):
             stem = str(Path(stem).with_suffix(""))
     return stem[:_SHOWN] or name
+
+
+def json_lines(store: KnowledgeStore, *, tags: Collection[str] = (), session: str | None = None) -> Iterator[str]:
+    """Every record as one line of JSON, conversations together and in their order."""
+    for record in _sorted(store, tags, session):
+        yield json.dumps(to_json(record), ensure_ascii=False)
+
+
+def export_lines(store: KnowledgeStore, path: str | PathLike[str], *, tags: Collection[str] = (), session: str | None = None) -> int:
+    """Write all records to a file of JSON lines, durably; says how many."""
+    lines = list(json_lines(store, tags=tags, session=session))
+    replace_file(Path(path).absolute(), "".join(f"{line}\n" for line in lines).encode("utf-8"))
+    return len(lines)
+
+
+def export_markdown(store: KnowledgeStore, folder: str | PathLike[str], *, tags: Collection[str] = (), session: str | None = None) -> int:
+    """Write all records as Markdown files, one for each, into a folder that is new or empty; says how many."""
+    place = Path(folder)
+    if place.is_dir() and any(place.iterdir()):
+        raise InputError(f"{place} is not empty.", hint="Give a new folder: an export never mixes with what is there.")
+    return write_folder(place, _sorted(store, tags, session))
+
+
+def _sorted(store: KnowledgeStore, tags: Collection[str], session: str | None) -> list[Record]:
+    return sorted(store.records(tags=tags, session=session), key=reading_order)
