@@ -71,7 +71,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         )
         return
     dsn = request.getfixturevalue("postgres")
-    from holdfast.memory.postgres import PostgresMemoryStorage
+    from holdfast.memory.storage import PostgresMemoryStorage
 
     yield Place(
         lambda inherit=True, **parts: keep(PostgresMemoryStorage(Layout.below(tmp_path, inherit=inherit), dsn, **parts)),

@@ -21,8 +21,8 @@ from holdfast.config.memory_sections import Memory
 from holdfast.errors import StorageError, StoreUnavailable
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
-from holdfast.memory.postgres import PostgresMemoryStorage
 from holdfast.memory.service import MemoryService
+from holdfast.memory.storage import PostgresMemoryStorage
 from holdfast.memory.store import Edit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -32,7 +32,7 @@ import sys
 from dataclasses import replace
 from holdfast.memory.store import Edit
 from holdfast.memory.facts import Fact
-from holdfast.memory.postgres import PostgresMemoryStorage
+from holdfast.memory.storage import PostgresMemoryStorage
 
 me, count = sys.argv[3], int(sys.argv[4])
 storage = PostgresMemoryStorage(sys.argv[1], sys.argv[2], timeout=240)

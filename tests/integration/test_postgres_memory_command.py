@@ -14,8 +14,7 @@ from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Bus
 from holdfast.memory.events import StorageFallback
-from holdfast.memory.postgres import PostgresMemoryStorage
-from holdfast.memory.storage import FileMemoryStorage, open_storage
+from holdfast.memory.storage import FileMemoryStorage, PostgresMemoryStorage, open_storage
 
 PASSWORD = "hunter2-geheim"  # noqa: S105 - to be looked for in what is printed
 
@@ -82,7 +81,7 @@ def test_doctor_says_where_memory_is_and_never_the_password(shell: Shell, tmp_pa
 
 def test_the_class_may_be_named_and_needs_an_address(postgres: str, tmp_path: Path) -> None:
     home = {"HOLDFAST_HOME": str(tmp_path)}
-    for name in ("postgres", "holdfast.memory.postgres:PostgresMemoryStorage"):
+    for name in ("postgres", "holdfast.memory.storage:PostgresMemoryStorage"):
         with pytest.raises(ConfigError, match="needs an address"):
             open_storage(config_from_values({"memory": {"storage_class": name}}, environ=home))
         storage = open_storage(config_from_values({"memory": {"storage_class": name, "dsn": postgres}}, environ=home))

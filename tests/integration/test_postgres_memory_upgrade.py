@@ -9,7 +9,7 @@ from holdfast.durable.postgres import Postgres, scripts
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.facts import Fact
 from holdfast.memory.history import Change, Difference, Held, held_to_json, to_record
-from holdfast.memory.postgres import PostgresMemoryStorage
+from holdfast.memory.storage import PostgresMemoryStorage
 from holdfast.memory.store import Edit
 
 

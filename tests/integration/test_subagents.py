@@ -18,7 +18,7 @@ from tests.unit.agents.bench import asked_by, is_subagent_call, lead, look, make
 
 from holdfast.agents.lead import LeadAgent
 from holdfast.agents.subagents.executor import Task
-from holdfast.agents.subagents.results import SubagentResult
+from holdfast.agents.subagents.task_types import SubagentResult
 from holdfast.agents.threads import prune_subagents
 from holdfast.events import Bus, line_of
 from holdfast.talk import Ended, Subagent

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.web.fetching import Fetcher
 from holdfast.agents.web.guard import Guard
-from holdfast.agents.web.web_tools import web_fetch
+from holdfast.agents.web.web_tools import Fetcher, web_fetch
 from holdfast.errors import AddressRefused, ConfigError, WebError
 
 INSIDE = [

@@ -6,12 +6,17 @@
     tools: [bash, read_file, write_file, str_replace]
 
 An agent without a folder is a lead agent with the defaults and a memory of its own.
+
+The fixed part of an agent's prompt is made here: base, the user's own words for the agent, skills, and how to delegate (A1).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +31,9 @@ from holdfast.errors import ConfigError, InputError
 from holdfast.ids import check_name
 
 if TYPE_CHECKING:
+    from holdfast.agents.subagents.task_types import SubagentType
     from holdfast.config.sections import Config
+
 
 _FILE, _SOUL = "config.yaml", "SOUL.md"
 _LONGEST = 200_000
@@ -142,3 +149,37 @@ def _is_name(name: str) -> bool:
         return check_name(name) == name
     except InputError:
         return False
+
+
+_SLOT = re.compile(r"\{([a-z_]+)\}")
+_NAME = "Holdfast"
+
+
+@cache
+def prompt_text(name: str) -> str:
+    """One of the files in `prompts/`."""
+    return resources.files("holdfast.agents").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+
+
+def filled(prompt: str, /, **values: str) -> str:
+    """A prompt with its slots filled in one pass: braces in a value stay what they are."""
+    return _SLOT.sub(lambda slot: values.get(slot[1], slot[0]), prompt_text(prompt))
+
+
+def lead_prompt(settings: AgentSettings | None = None, *, skills: str = "", types: Mapping[str, SubagentType] | None = None) -> str:
+    """The system prompt of a lead agent. `skills` is the block of the skills room."""
+    settings = settings or AgentSettings()
+    parts = [filled("lead.md", name=settings.name or _NAME), settings.prompt, skills]
+    if types:
+        parts.append(filled("delegation.md", types="\n".join(f"- {type.name}: {_line(type.description)}" for type in types.values())))
+    return "\n\n".join(part for part in parts if part)
+
+
+def subagent_prompt(type: SubagentType, *, skills: str = "") -> str:
+    """The system prompt of a sub-agent."""
+    return "\n\n".join(part for part in (type.prompt, skills) if part)
+
+
+def _line(text: str) -> str:
+    """A text from outside as one line that cannot close a block."""
+    return " ".join(text.split()).replace("<", "&lt;")

@@ -33,7 +33,7 @@ from langgraph.types import Command, Overwrite
 
 from holdfast.agents.middleware.thread_data import RunContext
 from holdfast.agents.middleware.tool_calls import answer_of, approval_of
-from holdfast.agents.transcripts import branch, transcript
+from holdfast.agents.threads import branch, transcript
 from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.view import MARK
 from holdfast.errors import InputError

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from holdfast.agents.agent_settings import AgentSettings, load_agent
+from holdfast.agents.agent_settings import AgentSettings, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.chain import Assembled, Blueprint, assemble
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.parts import Given, Parts, open_parts
-from holdfast.agents.prompting import lead_prompt, subagent_prompt
 from holdfast.agents.subagents.executor import Executor, task_tool
-from holdfast.agents.subagents.registry import Registry, SubagentType
+from holdfast.agents.subagents.task_types import Registry, SubagentType
 from holdfast.agents.threads import prune_subagents
 from holdfast.agents.tools.builtin import ViewImagesMiddleware
 from holdfast.agents.tools.toolset import open_sandboxes, open_tools

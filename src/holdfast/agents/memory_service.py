@@ -1,14 +1,21 @@
-"""Memory as the configuration describes it, with the model that it names behind the extraction (M9, M13, S14)."""
+"""Memory as the configuration describes it, with the model that it names behind the extraction (M9, M13, S14).
+
+The tools by which an agent keeps its own memory of the user, in the mode `tool`, are here too (M15).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage
+from langchain_core.tools import BaseTool, StructuredTool
 
+from holdfast.agents.middleware.thread_data import thread_of
 from holdfast.errors import ModelNotConfigured
-from holdfast.memory.facts import SLOTS, SlotUpdate
+from holdfast.memory import tools
+from holdfast.memory.facts import SLOTS, SlotUpdate, turns_of
 from holdfast.memory.model_extractor import ModelExtractor
 from holdfast.memory.service import MemoryService
 from holdfast.models.abilities import model_name_of
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.memory.document import Document
+    from holdfast.memory.service import MemoryService
 
 
 def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None, **parts: Any) -> MemoryService:
@@ -82,3 +90,35 @@ def _slots(document: Document) -> list[SlotUpdate]:
 def _charge(accounts: Accounts | None, message: Any, model: str) -> None:
     if accounts is not None and (usage := Usage.read(message)) is not None:
         accounts.charge(usage, model=model, purpose="memory")
+
+
+def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseTool]:
+    """Search, add, update and remove, and writing of blocks where there are any. What the user typed in the thread is the source."""
+
+    def said(runtime: ToolRuntime[Any, Any]) -> dict[str, Any]:
+        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": thread_of(runtime)}
+
+    def memory_search(query: str, top_k: int = 8) -> str:
+        """Search what is known about the user."""
+        return tools.memory_search(service, query, agent=agent, top_k=top_k)
+
+    def memory_add(content: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Remember a fact about the user that the user stated. Write it as a description, for example: User prefers short answers."""
+        return tools.memory_add(service, content, agent=agent, **said(runtime))
+
+    def memory_update(id: str, content: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Put a corrected fact in place of the one with this id."""
+        return tools.memory_update(service, id, content, agent=agent, **said(runtime))
+
+    def memory_remove(id: str) -> str:
+        """Remove a fact that is no longer true, by its id."""
+        return tools.memory_remove(service, id, agent=agent)
+
+    def memory_write_block(name: str, text: str) -> str:
+        """Replace the text of one of your memory blocks."""
+        return tools.memory_write_block(service, name, text, agent=agent)
+
+    functions: list[Any] = [memory_search, memory_add, memory_update, memory_remove]
+    if service.settings.blocks:
+        functions.append(memory_write_block)
+    return [StructuredTool.from_function(function) for function in functions]

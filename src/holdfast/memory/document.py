@@ -2,12 +2,14 @@
 
 `parse` reads the reference's forms (`user` with {summary, updatedAt}, or `userContext` with plain strings) and `to_json` writes one of
 them, in one order. What Holdfast does not know, at any level, is kept and written again.
+
+Facts are found by words in an index that lives in memory and is made from a document when somebody searches: there is no file to forget.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Annotated, Any, get_args
@@ -17,6 +19,8 @@ from pydantic.alias_generators import to_camel
 
 from holdfast.errors import Damaged, StorageError
 from holdfast.memory.facts import SLOTS, Fact, Origin, SourceKind
+from holdfast.search.fulltext import Document as Page
+from holdfast.search.fulltext import FullTextIndex, Shape
 from holdfast.validation import problems_of
 
 SCHEMA = 1
@@ -321,3 +325,37 @@ def _facts(entries: Iterable[Any]) -> Iterator[Fact]:
             id, number = f"{fact.id}-{number}", number + 1
         taken.add(id)
         yield fact if id == fact.id else replace(fact, id=id)
+
+
+_SHAPE = Shape({"content": 1.0, "category": 0.3, "quote": 0.5})
+
+
+@dataclass(frozen=True)
+class Match:
+    """A fact that was found, how well it fits, and the words that it shares with the question."""
+
+    fact: Fact
+    score: float
+    words: tuple[str, ...]
+
+
+class FactIndex:
+    """The facts of one document, ready to be searched. Safe for many threads."""
+
+    def __init__(self, document: Document) -> None:
+        self._facts = {fact.id: fact for fact in document.facts}
+        self._index = FullTextIndex(":memory:", _SHAPE)
+        self._index.add(
+            Page(fact.id, {"content": fact.content, "category": fact.category, "quote": fact.origin.quote or ""}, time=fact.created)
+            for fact in document.facts
+        )
+
+    def search(self, question: str, top_k: int = 10, *, besides: Collection[str] = ()) -> list[Match]:
+        """The facts that fit best, best first, without those whose ids are in `besides`. Any text is a question."""
+        among = self._facts.keys() - set(besides) if besides else None
+        found = self._index.search(question, top_k, among=among)
+        return [Match(self._facts[one.id], one.score, tuple(one.matched)) for one in found]
+
+    def close(self) -> None:
+        """Let go of the index."""
+        self._index.close()

@@ -18,8 +18,7 @@ from holdfast.clock import stamp
 from holdfast.memory import merge
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, Verdict
 from holdfast.memory.instructions import describe_wish, find_disguise, find_instruction
-from holdfast.memory.statements import declares, own_words, speaks_to_somebody, strip_lead_in
-from holdfast.memory.support import Support, find_support
+from holdfast.memory.statements import Support, declares, find_support, own_words, speaks_to_somebody, strip_lead_in
 from holdfast.memory.word_lists import word_lists
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.normalise import normalise

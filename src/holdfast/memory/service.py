@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.clock import stamp
 from holdfast.config.memory_sections import Memory
 from holdfast.errors import InputError
-from holdfast.memory.document import Document, parse, to_json
+from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
 from holdfast.memory.history import Author, Change, Held, chosen_to_undo, undone
 from holdfast.memory.layout import Layout, check_agent, scope_name
-from holdfast.memory.lookup import FactIndex, Match
 from holdfast.memory.queue import MemoryQueue, Retry
 from holdfast.memory.rendering import BlockView, Rendering, blocks_of, compose, edited, remind
 from holdfast.memory.storage import FileMemoryStorage, open_storage

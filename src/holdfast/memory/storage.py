@@ -2,6 +2,8 @@
 
 storage = open_storage(load_config())
 storage.document("coder")           # what this agent reads, from cache until somebody writes
+
+PostgreSQL is shared by many machines; tables of earlier versions are moved behind the storage seam when first met (M6).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.postgres import Postgres, scripts
 from holdfast.errors import ConfigError, InputError, RevisionConflict, StoreUnavailable, WriteFailed
 from holdfast.imports import load_dotted
 from holdfast.memory.document import Document, parse, to_json
@@ -22,11 +25,13 @@ from holdfast.memory.store import Edit, MemoryStore
 from holdfast.storage.backend import Change as Write
 from holdfast.storage.backend import Mark
 from holdfast.storage.files import FileBackend
+from holdfast.storage.postgres import PostgresBackend
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
 
-_POSTGRES = ("postgres", "postgresql", "holdfast.memory.postgres:PostgresMemoryStorage", "holdfast.memory.postgres.PostgresMemoryStorage")
+
+_POSTGRES = ("postgres", "postgresql", "holdfast.memory.storage:PostgresMemoryStorage", "holdfast.memory.storage.PostgresMemoryStorage")
 _FILE = ("file", "holdfast.memory.storage:FileMemoryStorage", "holdfast.memory.storage.FileMemoryStorage")
 
 
@@ -148,7 +153,6 @@ def open_storage(config: Config, **parts: Any) -> MemoryStore:
 
 def _open_postgres(dsn: str | None, asked: str, layout: Layout, parts: dict[str, Any]) -> MemoryStore:
     from holdfast.durable.postgres_connection import LOCAL, Address, driver
-    from holdfast.memory.postgres import PostgresMemoryStorage
 
     if dsn is None:
         raise ConfigError("the PostgreSQL storage needs an address.", key="memory.dsn", hint="Set `memory.dsn`.")
@@ -176,3 +180,30 @@ def _storage_class(path: str) -> type[MemoryStorage]:
     if not (isinstance(found, type) and issubclass(found, MemoryStorage)):
         raise TypeError(f"{path} does not extend holdfast.memory.storage.MemoryStorage")
     return found
+
+
+class PostgresMemoryStorage(DocumentStorage):
+    """`database` is an address, or a `Postgres` that is open already; it is reached when it is first needed.
+
+    The queue of conversations stays on the machine that heard them.
+    """
+
+    def __init__(self, layout: Layout | str | Path, database: str | Postgres, *, schema: str = "holdfast", **parts: Any) -> None:
+        where = layout if isinstance(layout, Layout) else Layout.below(layout)
+        given = {"clock": parts.get("clock"), "lock_timeout": parts.get("timeout")}
+        backend = _Upgraded(database, schema=schema, base=where.base, **{name: part for name, part in given.items() if part is not None})
+        super().__init__(where, backend, kind="postgres", **parts)
+
+
+class _Upgraded(PostgresBackend):
+    """A backend over a database in which the memory tables of earlier versions are no more."""
+
+    _moved = False
+
+    @property
+    def database(self) -> Postgres:
+        opened = super().database
+        if not self._moved:
+            opened.migrate("memory", scripts("holdfast.memory"))
+            self._moved = True
+        return opened

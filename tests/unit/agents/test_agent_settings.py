@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.agents.bench import configured
 
-from holdfast.agents.agent_settings import AgentSettings, agent_names, load_agent
-from holdfast.agents.prompting import filled, lead_prompt
+from holdfast.agents.agent_settings import AgentSettings, agent_names, filled, lead_prompt, load_agent
 from holdfast.errors import ConfigError, HoldfastError, InputError
 
 

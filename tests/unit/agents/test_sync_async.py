@@ -10,7 +10,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 
-from holdfast.agents.middleware.sync_async import AroundModelCall, AroundToolCall, adrive, drive
+from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall, adrive, drive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, raises
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage
 
-from holdfast.agents.middleware.sync_async import AroundModelCall
-from holdfast.agents.middleware.thread_data import RunContext, thread_of
+from holdfast.agents.middleware.thread_data import AroundModelCall, RunContext, thread_of
 from holdfast.models.abilities import model_name_of
 from holdfast.tokens.accounts import Accounts, Charge, Limits, Tally
 from holdfast.tokens.usage import Usage

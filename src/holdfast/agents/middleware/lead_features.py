@@ -22,10 +22,9 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 from typing_extensions import TypedDict  # before Python 3.12 pydantic does not take the one of the standard library
 
-from holdfast.agents.middleware.sync_async import AroundModelCall
-from holdfast.agents.middleware.thread_data import LeadState
+from holdfast.agents.agent_settings import filled
+from holdfast.agents.middleware.thread_data import AroundModelCall, LeadState
 from holdfast.agents.middleware.tool_calls import ended_by
-from holdfast.agents.prompting import filled
 from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of

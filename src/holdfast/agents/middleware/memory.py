@@ -24,7 +24,7 @@ from langchain.agents.middleware.types import (
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.types import Command
 
-from holdfast.agents.memory_tools import memory_tools
+from holdfast.agents.memory_service import memory_tools
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
 from holdfast.ids import IdSource, RandomIds

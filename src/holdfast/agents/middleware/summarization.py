@@ -31,9 +31,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.sync_async import adrive, drive
-from holdfast.agents.middleware.thread_data import thread_of
-from holdfast.agents.transcripts import recall_tools
+from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
+from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy

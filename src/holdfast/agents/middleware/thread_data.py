@@ -1,23 +1,88 @@
 """What a thread has besides its messages: artifacts, viewed images, a title, and why it ended (A3, A5, S16).
 
 The first middleware of an agent. It adds nothing to a model call; it gives the thread its channels, and the run its account.
+
+A middleware is written once for sync and async: the work is a generator that yields what it wants done (`AroundModelCall`,
+`AroundToolCall`), and one of two loops does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar
 
+from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import ThreadState, merge_messages
-from holdfast.agents.middleware.sync_async import AroundToolCall
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
+
+
+T = TypeVar("T")
+
+
+def drive(work: Generator[Any, Any, T], do: Callable[[Any], Any]) -> T:
+    """Run the generator to its end. What `do` raises is thrown into it, so that its `except` and `finally` hold here too."""
+    step: Callable[[Any], Any] = work.send
+    value: Any = None
+    while True:
+        try:
+            want = step(value)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # the generator's declared result
+        try:
+            step, value = work.send, do(want)
+        except BaseException as error:  # noqa: BLE001 - cancellation goes through the generator as well, and comes out of it again
+            step, value = work.throw, error
+
+
+async def adrive(work: Generator[Any, Any, T], do: Callable[[Any], Awaitable[Any]]) -> T:
+    """As `drive`, awaiting what is wanted."""
+    step: Callable[[Any], Any] = work.send
+    value: Any = None
+    while True:
+        try:
+            want = step(value)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # the generator's declared result
+        try:
+            step, value = work.send, await do(want)
+        except BaseException as error:  # noqa: BLE001 - as above
+            step, value = work.throw, error
+
+
+class AroundModelCall(AgentMiddleware[Any, Any, Any]):
+    """A middleware around each model call, by one generator: `response = yield request`."""
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Yield the request to ask the model with, once or not at all, and return the response."""
+        raise NotImplementedError
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        return drive(self.around_model(request), handler)
+
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]) -> Any:
+        return await adrive(self.around_model(request), handler)
+
+
+class AroundToolCall(AgentMiddleware[Any, Any, Any]):
+    """A middleware around each tool call, by one generator: `result = yield request`."""
+
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
+        """Yield the request to run the tool with, once or not at all, and return the result."""
+        raise NotImplementedError
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        return drive(self.around_tool(request), handler)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]) -> Any:
+        return await adrive(self.around_tool(request), handler)
+
 
 _SNAPSHOT = 25
 """Updates between two whole copies of the messages: a thread is read from at most so many pieces, and older ones can go."""

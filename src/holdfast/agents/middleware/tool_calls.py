@@ -23,8 +23,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 
 from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.sync_async import AroundModelCall, AroundToolCall
-from holdfast.agents.middleware.thread_data import thread_of
+from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall, thread_of
 from holdfast.context.offload import clipped
 from holdfast.context.records import records_of
 from holdfast.context.view import MARK, marks_of, text_of

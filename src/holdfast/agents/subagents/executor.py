@@ -20,8 +20,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphRecursionError
 
 from holdfast.agents.middleware.thread_data import RunContext, files_thread, merge_artifacts, thread_of
-from holdfast.agents.subagents.registry import GENERAL, Registry
-from holdfast.agents.subagents.results import NO_RESPONSE, Emit, Status, SubagentResult, TaskReporter
+from holdfast.agents.subagents.task_types import GENERAL, NO_RESPONSE, Emit, Registry, Status, SubagentResult, TaskReporter
 from holdfast.agents.threads import SUBAGENT
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.records import records_of
@@ -32,7 +31,7 @@ from holdfast.text.secrets import redact
 
 if TYPE_CHECKING:
     from holdfast.agents.middleware.accounting import RunAccounts
-    from holdfast.agents.subagents.registry import SubagentType
+    from holdfast.agents.subagents.task_types import SubagentType
     from holdfast.agents.threads import Threads
     from holdfast.agents.turn import LoopThread
     from holdfast.context.archive import Archive

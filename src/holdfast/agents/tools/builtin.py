@@ -21,8 +21,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
 
-from holdfast.agents.middleware.sync_async import AroundModelCall
-from holdfast.agents.middleware.thread_data import files_thread
+from holdfast.agents.middleware.thread_data import AroundModelCall, files_thread
 from holdfast.errors import HoldfastError, InputError
 from holdfast.sandbox import searching
 from holdfast.sandbox.commands import Sandbox

@@ -14,10 +14,9 @@ from holdfast.memory.rendering import best_first
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.memory.document import Document
+    from holdfast.memory.document import Document, Match
     from holdfast.memory.facts import Fact
     from holdfast.memory.history import Change, Difference, Held
-    from holdfast.memory.lookup import Match
     from holdfast.memory.rendering import Rendering
     from holdfast.memory.service import Status
 
