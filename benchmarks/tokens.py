@@ -20,7 +20,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from holdfast.tokens.approximate import ApproximateCounter
 from holdfast.tokens.counter import ExactCounter, TokenCounter
-from holdfast.tokens.ledger import Ledger, MessageCounts
+from holdfast.tokens.message_counts import Ledger, MessageCounts
 
 TEXTS = Path(__file__).parent.parent / "tests" / "fixtures" / "texts"
 CLASSES = ("english", "markdown", "python", "json", "logs", "html", "chinese", "japanese", "russian", "base64")

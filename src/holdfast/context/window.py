@@ -24,7 +24,7 @@ from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.text.secrets import redact
 from holdfast.tokens.counter import TokenCounter
-from holdfast.tokens.ledger import Ledger, MessageCounts
+from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import Message, mark_of
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)

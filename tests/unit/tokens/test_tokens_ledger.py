@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from holdfast.tokens.counter import ExactCounter, open_counter
-from holdfast.tokens.ledger import Ledger, MessageCounts
+from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import MESSAGE_OVERHEAD
 
 
