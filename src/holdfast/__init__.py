@@ -138,7 +138,7 @@ _WHERE = {
     "config.sections": ("Config",),
     "context.archive": ("Archive", "FileArchive"),
     "harness": ("Harness", "build"),
-    "knowledge.opening": ("open_knowledge",),
+    "knowledge.adapters": ("open_knowledge",),
     "knowledge.records": ("Record",),
     "knowledge.store": ("KnowledgeStore",),
     "memory.service": ("MemoryService",),

@@ -20,7 +20,11 @@ from mcp.server import MCPServer
 
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import from_json, reading_order, to_json
-from holdfast.knowledge.store import hit_to_json, moment, report_to_json, stats_to_json
+from holdfast.knowledge.store import hit_to_json, report_to_json, stats_to_json
+
+
+def moment(written: str | None) -> datetime | None:
+    return datetime.fromisoformat(written) if written else None
 
 
 def switched(pointer: Path) -> Callable[[], MarkdownStore]:

@@ -14,8 +14,11 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
 from holdfast.clock import stamp
 from holdfast.errors import InputError
+from holdfast.validation import kind_of, problems_of
 
 SCHEMA = 1
 Role = Literal["person", "assistant"]
@@ -26,9 +29,6 @@ TRUST_LEVELS: tuple[Trust, ...] = ("low", "medium", "high")
 _LONGEST_ID = 200
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _TEXTS = ("session", "source", "speaker")
-_KNOWN = frozenset(
-    {"schema", "id", "text", "tags", "session", "source", "speaker", "time", "kind", "trust", "position", "role", "extra"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,23 +190,74 @@ def to_json(record: Record) -> dict[str, Any]:
     return found
 
 
+class _RecordForm(BaseModel):
+    """A record as JSON, front matter or an MCP server bring it. Members that are not known survive."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    schema_: int = Field(SCHEMA, alias="schema")
+    text: str
+    id: str = ""
+    tags: list[str] = []
+    session: str | None = None
+    source: str | None = None
+    speaker: str | None = None
+    time: datetime | None = None
+    kind: str = "note"
+    trust: Trust = "medium"
+    position: int | None = None
+    role: Role | None = None
+    extra: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, value: Any) -> Any:
+        """A known member that is null is left out; text that no file can hold is replaced before it is checked."""
+        if not isinstance(value, Mapping):
+            return value
+        return {_cleaned(name): _cleaned(member) for name, member in value.items() if member is not None or name not in cls.model_fields}
+
+    @field_validator("schema_")
+    @classmethod
+    def _known_schema(cls, value: int) -> int:
+        if value > SCHEMA:
+            raise ValueError(f"{value} is newer than {SCHEMA}: use a newer Holdfast to read it")
+        return value
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _iso_time(cls, value: Any) -> datetime:
+        if not isinstance(value, str):
+            raise ValueError(f"must be a date as text, not {kind_of(value)}")  # noqa: TRY004  # pydantic collects ValueError only
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(f"{value!r} is not a date of ISO 8601, such as 2024-05-08T13:56:00Z") from error
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def from_json(value: Any) -> Record:
-    """The record that a JSON object describes. Members that are not known go into `extra`. InputError says what does not fit."""
-    if not isinstance(value, Mapping):
-        raise InputError(f"a record is a JSON object, not {_sort(value)}.")
-    schema = value.get("schema", SCHEMA)
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema > SCHEMA:
-        raise InputError(f"this record has the schema {schema!r}, which is newer than {SCHEMA}.", hint="Use a newer Holdfast to read it.")
-    if not isinstance(value.get("text"), str):
-        raise InputError("a record needs a member `text` that is text.")
-    tags, extra = value.get("tags") or (), value.get("extra") or {}
-    if isinstance(tags, str):
-        tags = (tags,)
-    if not isinstance(extra, Mapping):
-        raise InputError(f"`extra` is a JSON object, not {_sort(extra)}.")
-    others = {name: member for name, member in value.items() if name not in _KNOWN}
-    given = {name: value[name] for name in ("id", *_TEXTS, "kind", "trust", "position", "role") if value.get(name) is not None}
-    return Record(value["text"], tags=tuple(tags), time=_read_time(value.get("time")), extra={**others, **extra}, **given)
+    """The record that a JSON object describes. Members that are not known go into `extra`. InputError says everything that does not fit."""
+    try:
+        form = _RecordForm.model_validate(value)
+    except ValidationError as error:
+        raise not_fitting("a record", error) from error
+    given = {name: getattr(form, name) for name in form.model_fields_set & _TAKEN}
+    return Record(form.text, tags=tuple(form.tags), extra={**(form.model_extra or {}), **form.extra}, **given)
+
+
+_TAKEN = frozenset(_RecordForm.model_fields) - {"schema_", "text", "tags", "extra"}
+
+
+def not_fitting(what: str, error: ValidationError) -> InputError:
+    """The error that says what is wrong with a value from outside that should be `what`."""
+    wrong = "; ".join(str(problem) if problem.place else f"it {problem.what}" for problem in problems_of(error))
+    return InputError(f"this is not {what}: {wrong}.")
 
 
 class _Setter:
@@ -221,7 +272,7 @@ class _Setter:
 
 def _clean(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"the {name} of a record is text, not {_sort(value)}.")
+        raise InputError(f"the {name} of a record is text, not {kind_of(value)}.")
     return _UNWRITABLE.sub("\ufffd", value) if _UNWRITABLE.search(value) else value
 
 
@@ -233,29 +284,17 @@ def _tags(tags: Any) -> tuple[str, ...]:
 
 def _moment(time: Any) -> datetime:
     if not isinstance(time, datetime):
-        raise InputError(f"the time of a record is a moment, not {_sort(time)}.")
+        raise InputError(f"the time of a record is a moment, not {kind_of(time)}.")
     if time.tzinfo is None:
         raise InputError("the time of a record has no zone.", hint="Give one, for example `tzinfo=datetime.UTC`.")
     moment = time.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def _read_time(value: Any) -> datetime | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InputError(f"`time` is a date as text, not {_sort(value)}.")
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise InputError(f"{value!r} is not a date of ISO 8601.", hint="Write it like 2024-05-08T13:56:00Z.") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def _plain_extra(extra: Any) -> dict[str, Any]:
     """`extra` as it comes back from JSON."""
     if not isinstance(extra, Mapping):
-        raise InputError(f"the extra of a record is a mapping, not {_sort(extra)}.")
+        raise InputError(f"the extra of a record is a mapping, not {kind_of(extra)}.")
     try:
         written = json.dumps(dict(extra), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -267,10 +306,6 @@ def _plain_extra(extra: Any) -> dict[str, Any]:
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return _clean(value, "extra")
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {_clean(name, "extra"): _cleaned(member) for name, member in value.items()}
     return [_cleaned(member) for member in value] if isinstance(value, list) else value
-
-
-def _sort(value: Any) -> str:
-    return "nothing" if value is None else f"{type(value).__name__}"

@@ -14,20 +14,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from holdfast.clock import stamp
 from holdfast.errors import InputError
-from holdfast.knowledge.records import Hit, Record, Why, from_json, to_json
+from holdfast.knowledge.records import Hit, Record, Why, from_json, not_fitting, to_json
 from holdfast.text.needle import Needle
 
 Progress = Callable[[int, int | None], None]
 """Is told how many records are done, and of how many where that is known."""
 
 _LONGEST_QUESTION = 200_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +237,6 @@ def _in_utc(moment: datetime | None, name: str) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)
 
 
-_WHY = {one.name for one in fields(Why)}
-
-
 def hit_to_json(hit: Hit) -> dict[str, Any]:
     """A hit with its record, its score, and why it was found, in parts and as one line."""
     why = {name: value for name, value in asdict(hit.why).items() if value not in (None, ())}
@@ -244,15 +244,17 @@ def hit_to_json(hit: Hit) -> dict[str, Any]:
     return found | ({"unit": [to_json(record) for record in hit.unit]} if hit.unit else {})
 
 
+class _HitForm(BaseModel):
+    record: Any = None
+    score: float = 0.0
+    reasons: Why = Field(default_factory=Why)
+    unit: list[Any] = []
+
+
 def hit_from_json(value: Any) -> Hit:
     """The hit that `hit_to_json` wrote. InputError if it is none."""
-    if not isinstance(value, Mapping):
-        raise InputError("a hit is a JSON object.")
-    given = value.get("reasons") or {}
-    reasons: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in given.items() if name in _WHY}
-    unit = tuple(from_json(record) for record in value.get("unit") or ())
-    score = value.get("score")
-    return Hit(from_json(value.get("record")), float(score) if isinstance(score, int | float) else 0.0, Why(**reasons), unit)
+    form = _read(_HIT, value, "a hit")
+    return Hit(from_json(form.record), form.score, form.reasons, tuple(from_json(record) for record in form.unit))
 
 
 def report_to_json(report: AddReport) -> dict[str, Any]:
@@ -261,9 +263,8 @@ def report_to_json(report: AddReport) -> dict[str, Any]:
 
 
 def report_from_json(value: Mapping[str, Any]) -> AddReport:
-    """The report that `report_to_json` wrote."""
-    counts = {name: int(value.get(name) or 0) for name in ("added", "updated", "unchanged", "embedded")}
-    return AddReport(**counts, ids=tuple(str(id) for id in value.get("ids") or ()))
+    """The report that `report_to_json` wrote. InputError if it is none."""
+    return _read(_REPORT, value, "a report of what was added")
 
 
 def stats_to_json(stats: Stats) -> dict[str, Any]:
@@ -273,15 +274,17 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
 
 
 def stats_from_json(value: Mapping[str, Any], adapter: str, where: str) -> Stats:
-    """The statistics that `stats_to_json` wrote, of a store that is reached through another one."""
-    found: dict[str, Any] = {name: int(value.get(name) or 0) for name in ("records", "sessions", "vectors")}
-    found |= {name: {str(key): int(number) for key, number in (value.get(name) or {}).items()} for name in ("tags", "kinds")}
-    found |= {name: moment(value.get(name)) for name in ("oldest", "newest")}
-    size = value.get("bytes")
-    problems = tuple(str(problem) for problem in value.get("problems") or ())
-    return Stats(adapter, where, **found, bytes=size if isinstance(size, int) else None, problems=problems)
+    """The statistics that `stats_to_json` wrote, of a store that is reached through another one. InputError if they are none."""
+    return _read(_STATS, {**value, "adapter": adapter, "where": where}, "a store's statistics")
 
 
-def moment(value: Any) -> datetime | None:
-    """A moment of the one written form; None for nothing."""
-    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+_HIT, _REPORT, _STATS = TypeAdapter(_HitForm), TypeAdapter(AddReport), TypeAdapter(Stats)
+
+
+def _read(form: TypeAdapter[_T], value: Any, what: str) -> _T:
+    """The value in this form, where null is as good as nothing and what is not known is left out."""
+    given = {name: member for name, member in value.items() if member is not None} if isinstance(value, Mapping) else value
+    try:
+        return form.validate_python(given)
+    except ValidationError as error:
+        raise not_fitting(what, error) from error

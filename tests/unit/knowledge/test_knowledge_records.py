@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InputError
 from holdfast.knowledge.markdown_files import parse, render
 from holdfast.knowledge.records import Hit, Record, Why, from_json, least_trusted, merged, to_json
-from holdfast.knowledge.store import Filter, hit_from_json, hit_to_json, holds
+from holdfast.knowledge.store import AddReport, Filter, hit_from_json, hit_to_json, holds, report_from_json, stats_from_json
 from holdfast.text.needle import Needle
 
 words = st.text(min_size=1).filter(lambda text: text.strip() != "" and text.strip("\0 ") != "")
@@ -116,6 +116,39 @@ def test_json_that_is_no_record_is_refused(value: Any, said: str) -> None:
 
 def test_members_that_are_not_known_are_kept() -> None:
     assert from_json({"text": "x", "colour": "blue"}).extra == {"colour": "blue"}
+
+
+def test_everything_that_is_wrong_with_a_record_is_said_at_once() -> None:
+    """K1: a record from a file, a Markdown head or a server is checked as a whole, each place with what is wrong there."""
+    value = {"text": "x", "tags": ["a", 1], "trust": "huge", "position": "3", "role": "robot", "time": "soon"}
+    with pytest.raises(InputError) as raised:
+        from_json(value)
+    said = str(raised.value)
+    for problem in (
+        "tags[1]: must be text, not int 1",
+        "trust: must be low, medium or high, not 'huge'",
+        "position: must be a whole number, not text",
+        "role: must be person or assistant, not 'robot'",
+        "time: 'soon' is not a date of ISO 8601",
+    ):
+        assert problem in said
+
+
+def test_what_no_file_can_hold_is_replaced_in_json_too() -> None:
+    """K1: half a surrogate pair in a line of JSON is no reason to refuse the record."""
+    record = from_json({"text": "a\ud800b", "tags": ["t\0"], "\udc00": {"\ud800": ["\ud800"]}})
+    assert record == Record("a\ufffdb", tags=("t\ufffd",), extra={"\ufffd": {"\ufffd": ["\ufffd"]}})
+
+
+def test_answers_of_a_server_that_are_none_are_refused_with_the_reason() -> None:
+    """K2, O5: what a knowledge server says is data from outside."""
+    with pytest.raises(InputError, match="not a hit: score: must be a number"):
+        hit_from_json({"record": {"text": "x"}, "score": "high"})
+    with pytest.raises(InputError, match="added: must be a whole number"):
+        report_from_json({"added": "many"})
+    with pytest.raises(InputError, match="oldest"):
+        stats_from_json({"oldest": "long ago"}, "mcp", "here")
+    assert report_from_json({"added": None, "ids": ["a"], "more": 1}) == AddReport(ids=("a",))
 
 
 def test_what_no_file_can_hold_is_replaced() -> None:
