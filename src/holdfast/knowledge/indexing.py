@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.knowledge.periods import asked_periods
 from holdfast.knowledge.records import Hit, Record, Why
-from holdfast.search.pieces import cut_for_meaning
+from holdfast.search.pieces import PROBE, cut_for_meaning
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, analysed
 from holdfast.text.language import guess_language
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ROLES = {None: 0, "person": 1, "assistant": 2}
 _READ = 5000  # characters of a question that are embedded
-_PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 
 
 def numpy_installed() -> bool:
@@ -35,7 +34,7 @@ def numpy_installed() -> bool:
 
 def form_of_analysis() -> str:
     """A mark of how texts are analysed and cut: another one makes an index that was kept useless."""
-    return blake2b("\n".join([*terms(_PROBE, "en"), *cut_for_meaning("word. " * 600)]).encode(), digest_size=8).hexdigest()
+    return blake2b("\n".join([*terms(PROBE, "en"), *cut_for_meaning("word. " * 600)]).encode(), digest_size=8).hexdigest()
 
 
 def analyse(record: Record) -> tuple[Mapping[str, int], str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 
+from holdfast.search.questions import MONTH_NAMES
 from holdfast.text.dates import Span, find_dates
 
 # Days by which people miss when they say it: "three weeks ago" is seldom 21 days.
 _SLACK = {"day": 1, "weekend": 1, "week": 2, "month": 8, "quarter": 8, "season": 15, "half": 15, "year": 60}
 _EPOCH = date(1970, 1, 1).toordinal()
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap])?\.?m?\b", re.IGNORECASE)
-_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 
 
 def asked_periods(question: str, now: datetime) -> list[tuple[int, int, int]]:
@@ -32,7 +32,7 @@ def date_words(time: datetime) -> str:
     >>> date_words(datetime(2023, 5, 8, tzinfo=UTC))
     '8 May 2023'
     """
-    return f"{time.day} {_MONTHS[time.month - 1]} {time.year}"
+    return f"{time.day} {MONTH_NAMES[time.month - 1]} {time.year}"
 
 
 def read_moment(text: str) -> datetime | None:

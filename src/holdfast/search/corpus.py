@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.search.plain_ranking import FULL, WINDOW
+from holdfast.search.plain_ranking import DAY, FULL, WINDOW
 from holdfast.search.questions import ANSWER, average_size, bare_name, common_languages, date_part
 from holdfast.search.segments import NOTHING, Segment
-
-_DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +103,7 @@ class Corpus:
             column["size"],
             column["role"] == 2,
             (size + _borrowed(size * share, line)) / (mass + _borrowed(share, line)),
-            np.where(column["moment"][heads] == NOTHING, -1, column["moment"][heads] // _DAY),
+            np.where(column["moment"][heads] == NOTHING, -1, column["moment"][heads] // DAY),
             speaker,
             speaker[heads],
             np.concatenate([[0], np.cumsum(np.concatenate([np.diff(one["piece_starts"]) for one in segments]))])

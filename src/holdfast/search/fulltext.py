@@ -26,7 +26,7 @@ from types import TracebackType
 
 from holdfast.durable.database import database_faults, open_database, transaction
 from holdfast.errors import InputError
-from holdfast.search.pieces import cut_pieces
+from holdfast.search.pieces import PROBE, cut_pieces
 from holdfast.search.plain_ranking import saturated
 from holdfast.search.questions import analysed, asked_terms, lookalikes
 from holdfast.text.language import guess_language
@@ -36,7 +36,6 @@ _COLUMNS = ("a", "b", "c", "d")
 _BATCH = 500
 _CANDIDATES = 60
 _ENOUGH_ROWS = 20_000  # rows looked at for candidates: the rarest terms are asked first, and commoner ones only until this is reached
-_PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class FullTextIndex:
 
     def _prepare(self) -> bool:
         """Empty the index if it was made with another shape or another analysis. True if it is empty now for that or no reason."""
-        form = json.dumps([list(self.shape.fields), terms(_PROBE, "en"), list(cut_pieces("word. " * 600))])
+        form = json.dumps([list(self.shape.fields), terms(PROBE, "en"), list(cut_pieces("word. " * 600))])
         mark = blake2b(form.encode(), digest_size=12).hexdigest()
         if self.note("form") == mark:
             return False

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import ModelUnavailable
 from holdfast.search.embedding import Embedding
+from holdfast.search.vectors import unit_length
 from holdfast.text.language import STOP_WORDS
 
 if TYPE_CHECKING:
@@ -223,8 +224,8 @@ class MiniLM:
         continued = np.append(inside[row[1:]], False)
         says = ~(silent[row] & ~continued)
         says[0] = says[-1] = False
-        tokens = _unit(found[says])
-        return Embedding(_unit(found.mean(axis=0)), tokens, tuple(_words(encoding, text, np.flatnonzero(says))))
+        tokens = unit_length(found[says])
+        return Embedding(unit_length(found.mean(axis=0)), tokens, tuple(_words(encoding, text, np.flatnonzero(says))))
 
     @property
     def _parts(self) -> tuple[Any, Tokenizer, NDArray[np.bool_], NDArray[np.bool_]]:
@@ -290,8 +291,3 @@ def _words(encoding: Encoding, text: str, places: Iterable[Any]) -> list[str]:
         if number is not None:
             ends.setdefault(number, [start, end])[1] = end
     return [text[slice(*ends[number])].lower() if (number := numbers[place]) is not None else "" for place in places]
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.maximum(length, 1e-12), dtype=np.float32)

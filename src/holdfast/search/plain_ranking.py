@@ -73,7 +73,8 @@ SHOWN = 8
 """Words that a result names as its reason."""
 EXACT = 6
 """Decimals of a score: what differs less is equal, and the newer comes first."""
-_DAY = 86_400_000
+DAY = 86_400_000
+"""Milliseconds of a day."""
 _EPOCH = date(1970, 1, 1)
 _NEVER = -(1 << 63)
 
@@ -116,7 +117,7 @@ class PlainIndex:
             unit.mass = sum(unit.weight(entry) for entry in unit.entries)
             unit.share = min(1.0, FULL / max(unit.size, 1.0))
             moment = unit.entries[0].moment
-            unit.day = -1 if moment is None else moment // _DAY
+            unit.day = -1 if moment is None else moment // DAY
             for entry in unit.entries:
                 for term in entry.counts:
                     self._postings[term].append((number, entry))

@@ -29,8 +29,8 @@ _STANDS_FOR = 0.6  # what a lookalike weighs against the word itself
 _MOST = 3
 _LONGEST_NAME = 5  # words of a speaker's name
 _SELDOM = 20  # a language of fewer than one record in so many is most often guessed wrongly
-_NAMES = "January February March April May June July August September October November December"
-MONTHS = {terms(name, "en")[0]: number for number, name in enumerate(_NAMES.split(" "), 1)}
+MONTH_NAMES = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+_MONTHS = {terms(name, "en")[0]: number for number, name in enumerate(MONTH_NAMES, 1)}
 """The number of each month by the term of its English name."""
 
 
@@ -188,8 +188,8 @@ def token_weights(words: Sequence[str], sought: Sought) -> list[float]:
 
 def date_part(term: str) -> tuple[str, int]:
     """Which part of a date a term writes (`day`, `month` or `year`) and its number; ("", 0) if none."""
-    if term in MONTHS:
-        return "month", MONTHS[term]
+    if term in _MONTHS:
+        return "month", _MONTHS[term]
     if not term.isascii() or not term.isdigit() or len(term) not in (1, 2, 4):
         return "", 0
     return ("year" if len(term) == 4 else "day"), int(term)

@@ -70,7 +70,7 @@ class Compact:
         if not whole:
             return Meaning(vectors_kept, b"")
         words = np.concatenate(tokens)
-        return Meaning(vectors_kept, _word_bytes(_unit(words if self._token is None else words @ self._token)).tobytes())
+        return Meaning(vectors_kept, _word_bytes(unit_length(words if self._token is None else words @ self._token)).tobytes())
 
     def hash_of(self, pieces: Sequence[str]) -> bytes:
         """The name under which the meaning of a text with these pieces is kept: computed once for equal texts."""
@@ -82,7 +82,7 @@ class Compact:
         if question.tokens is None:
             return vector, None
         words = question.tokens if self._token is None else question.tokens @ self._token
-        return vector, _unit(words)
+        return vector, unit_length(words)
 
 
 def read_vectors(kept: bytes, dimension: int) -> tuple[Floats, NDArray[np.uint16], NDArray[np.int8]]:
@@ -106,5 +106,6 @@ def _bytes(vectors: Floats) -> tuple[Floats, NDArray[np.int8]]:
     return scales, np.rint(vectors / scales[:, None]).astype(np.int8)
 
 
-def _unit(vectors: Floats) -> Floats:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+def unit_length(vectors: Floats) -> Floats:
+    """Vectors brought to length 1, one or many."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12), dtype=np.float32)
