@@ -900,3 +900,64 @@ def test_a_list_shows_what_the_newest_commits_and_edits_say(case: Case) -> None:
     case.edit(ID, lambda data: data.replace(b"And mine.", b"Compare the limits."))
     store.commit(replace(done, status="completed"), expect=2)
     assert (case.open().list()[0].status, case.open().list()[0].revision) == ("completed", 3)
+
+
+def _view(store: SessionStore) -> Any:
+    file = store.file(ID)
+    if file is None or not file.is_file():
+        pytest.skip("it has no files")
+    return json.loads(file.read_text("utf-8"))
+
+
+def test_files_that_may_be_late_are_written_when_it_is_asked_for_or_the_run_is_over(store: SessionStore) -> None:
+    """W2, W5, W7: a commit under `views_later` is durable at once; its files follow, all of them and the newest state of each."""
+    texts = stage_files(1, "plan", context="what it was given", output="what it wrote")
+    with store.hold(ID):
+        store.create(session())
+        _view(store)
+        for revision in (1, 2, 3):
+            store.commit(after_plan(store.load(ID)), expect=revision, files=texts if revision == 2 else None, views_later=True)
+        last = replace(after_plan(session()), task="the fifth")
+        store.commit(last, expect=4, views_later=True)
+        store.commit(last, expect=5, views_later=True)
+        store.write_views(ID)
+        assert _view(store)["revision"] == 6
+        store.commit(replace(last, task="the seventh"), expect=6, views_later=True)
+    assert (_view(store)["revision"], _view(store)["task"]) == (7, "the seventh")
+    folder = store.folder(ID)
+    assert folder is not None
+    stages = folder.parent / "stages" / "01-plan"
+    assert sorted(path.read_text("utf-8").strip() for path in stages.glob("*.md")) == ["what it was given", "what it wrote"]
+
+
+def test_an_edit_while_the_files_are_late_is_neither_overlooked_nor_overwritten(store: SessionStore) -> None:
+    """W4: the next commit is refused, also where the file that was edited is behind the log."""
+    with store.hold(ID):
+        store.create(session())
+        document = _view(store)
+        first = store.commit(session(), expect=1, views_later=True)
+        second = store.commit(replace(first, task="another"), expect=2, views_later=True)
+        file = store.file(ID)
+        assert file is not None
+        edited = json.dumps({**document, "task": "A person's own words."})
+        file.write_text(edited, "utf-8")
+        for later in (True, False):
+            with pytest.raises(RevisionConflict):
+                store.commit(replace(second, task="a third"), expect=3, views_later=later)
+            store.write_views(ID)
+            assert file.read_text("utf-8") == edited
+    assert file.read_text("utf-8") == edited
+
+
+def test_files_that_were_late_when_their_process_died_are_written_by_whoever_loads_it(case: Case) -> None:
+    """W6: nobody takes a file that is behind for an edit."""
+    dying = case.open()
+    with dying.hold(ID):
+        dying.create(session())
+        _view(dying)
+        done = dying.commit(after_plan(session()), expect=1, files={"01-plan/output.md": "what it wrote"}, views_later=True)
+        dying.commit(replace(done, task="the third"), expect=2, views_later=True)
+        other = case.open()
+        assert other.load(ID).task == "the third"
+        assert _view(other)["revision"] == 3
+        assert dying.commit(replace(done, task="the fourth"), expect=3, views_later=True).revision == 4

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import DiskFull, NotWritable, StorageError, SyncFailed, WriteFailed
@@ -47,15 +48,21 @@ def storage_error(error: OSError, path: str, operation: str) -> StorageError:
     return WriteFailed(what, path=path, operation=operation, hint="The old content stands.")
 
 
-@contextmanager
-def faults(path: str, operation: str) -> Iterator[None]:
+class faults:  # noqa: N801 - used as a function; a class because a generator costs more than most of the calls inside
     """Turns an OSError raised inside into the storage error for it."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError):
-        raise
-    except OSError as error:
-        raise storage_error(error, path, operation) from error
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, path: str, operation: str) -> None:
+        self._path = path
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, FileExistsError)):
+            raise storage_error(error, self._path, self._operation) from error
 
 
 Kind = Literal["file", "folder", "other"]
@@ -178,6 +185,7 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._settled: set[str] = set()
+        self._real: dict[str, tuple[str, tuple[int, int]]] = {}  # folders with every link followed, and which folder that was
         self._paths: dict[int, str] = {}  # what each open descriptor stands for, so that errors can say it
 
     @property
@@ -185,8 +193,28 @@ class RealDisk:
         return self._settled
 
     def resolve(self, path: str) -> str:
+        folder, _, name = path.rpartition("/")
         with faults(path, "look at"):
+            if folder and name not in ("", ".", "..") and not _is_link(path):
+                return f"{self._real_folder(folder)}/{name}"
             return os.path.realpath(path)
+
+    def _real_folder(self, folder: str) -> str:
+        """As `realpath`, without looking at every part again: what is remembered holds while both names lead to the same folder."""
+        facts = _which(folder)
+        if facts is None:
+            above, _, name = folder.rpartition("/")
+            if above and name not in ("", ".", "..") and not _is_link(folder):
+                return f"{self._real_folder(above)}/{name}"
+        known = self._real.get(folder)
+        if known is not None and known[1] == facts and (known[0] == folder or _which(known[0]) == facts):
+            return known[0]
+        found = os.path.realpath(folder)
+        if facts is not None:
+            if len(self._real) >= _SETTLED_LIMIT:
+                self._real.clear()
+            self._real[folder] = (found, facts)
+        return found
 
     def kind(self, path: str) -> Kind | None:
         try:
@@ -366,6 +394,23 @@ def _exchange(old: str, new: str) -> bool:
 
 def _kind(mode: int) -> Kind:
     return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def _is_link(path: str) -> bool:
+    try:
+        os.readlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _which(folder: str) -> tuple[int, int] | None:
+    """Which folder a path leads to."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def flush(handle: int) -> None:

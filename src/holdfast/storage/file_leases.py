@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.clock import Clock, stamp
+from holdfast.durable import strict_json
 from holdfast.durable.disk import Disk
-from holdfast.durable.replace import read_json, replace_json
+from holdfast.durable.replace import Draft, read_json
 from holdfast.errors import Damaged, Locked, StorageError
 from holdfast.storage.backend import Holder, Lease
 from holdfast.storage.keys import LEASE_LOCK, LEASE_NOTE
@@ -51,7 +52,8 @@ def lease(key: str, folder: str, *, name: str | None, disk: Disk, clock: Clock, 
             raise held_by(folder, _read(note, disk), error.path) from error
         before = _read(note, disk)
         mine = this_process(name, clock)
-        replace_json(note, {"name": mine.name, "host": mine.host, "pid": mine.pid, "since": mine.since}, disk=disk)
+        facts = strict_json.encode({"name": mine.name, "host": mine.host, "pid": mine.pid, "since": mine.since})
+        Draft(note, facts, disk=disk, durable=False).put_in_place()  # a power cut ends the lease, so the note need not survive one
         stack.callback(_forget_note, note, disk)
         stack.enter_context(_beating(note, disk, beat))
         yield Lease(key, mine, before)

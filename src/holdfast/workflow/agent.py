@@ -53,6 +53,24 @@ def _free(_usage: object, _model: str) -> None:
     return None
 
 
+class _MadeWhenAsked:
+    """A field that holds a folder, or the function that makes one, which is called when the field is first looked at."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, request: object, owner: type | None = None) -> Path:
+        if request is None:
+            raise AttributeError(self._name)  # no default: the field must be given
+        found: Path | Callable[[], Path] = vars(request)[self._name]
+        if not isinstance(found, Path):
+            found = vars(request)[self._name] = found()
+        return found
+
+    def __set__(self, request: object, folder: Path | Callable[[], Path]) -> None:
+        vars(request)[self._name] = folder
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageRequest:
     """All that an agent is given for one attempt at a stage."""
@@ -74,8 +92,8 @@ class StageRequest:
     attempt: int = 1
     raw: RawAccess
     knowledge: KnowledgeStore | None = None
-    folder: Path
-    """Where the agent may write files. It exists."""
+    folder: _MadeWhenAsked = _MadeWhenAsked()
+    """Where the agent may write files: a path. It exists, from when it is first asked for: most agents write no files."""
     home: Path | None = None
     """The folder of the workflow file, where paths in it are looked for first; None when it came as values."""
     budget: int | None = None

@@ -44,7 +44,7 @@ class Runner:
         self.usage = usage
         self.clock = clock
         self.memory = memory
-        self._executor = TimedExecutor(clock, stop_requested)
+        self._executor = TimedExecutor(clock, stop_requested, recorder.write_views)
         self._runs: dict[str, StageRun] = {}
         self._began = clock.monotonic()
 

@@ -15,7 +15,7 @@ from holdfast.clock import Clock, stamp
 from holdfast.events import Bus
 from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, SessionError, Status
+from holdfast.session.state import Session, SessionError, Status, evolved
 from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
@@ -60,15 +60,20 @@ class SessionRecorder:
         """Make everything so far durable, with a recovery point when one is due, and then say what was to be said about it."""
         if self._is_committed:
             return
-        session = replace(placed(self.workflow, self.session, running), usage=self.usage())
+        session = evolved(placed(self.workflow, self.session, running), usage=self.usage())
         point, files, self._files = self._due_point(session), self._files, {}
-        self.session = self.store.commit(session, expect=self.session.revision, point=point, files=files)
+        later = session.status == "running"
+        self.session = self.store.commit(session, expect=self.session.revision, point=point, files=files, views_later=later)
         self._is_committed = True
         while self._unsaid:
             self._say(self._unsaid.pop(0))
         if point is not None:
             self._checkpointed = len(session.completed_stages)
             self._say(events.CheckpointWritten(session=self._id, name=point))
+
+    def write_views(self) -> None:
+        """Bring the files that people read up to date: nothing more will be committed for a while."""
+        self.store.write_views(self._id)
 
     def _due_point(self, session: Session) -> str | None:
         done, before, interval = len(session.completed_stages), self._checkpointed, self.checkpoint_interval

@@ -107,6 +107,7 @@ class StageRun:
     context: StageContext | None = None
     raw: SessionRaw | None = None
     folder: Path | None = None
+    """Where the agent writes files, once it asked for that."""
 
     def failed_write(self) -> StorageError | None:
         """The write that failed under the agent's hands."""
@@ -155,7 +156,6 @@ class RequestBuilder:
             self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
         run.attempt = Attempt(stage.name)
         run.raw = SessionRaw(self.store, session.workflow_id)
-        run.folder = self.folder(session.workflow_id, f"{run.number:02d}-{stage.name}")
         given = (output.stage_name for output in context.given)
         return StageRequest(
             session_id=session.workflow_id,
@@ -170,7 +170,7 @@ class RequestBuilder:
             attempt=transitions.record_of(session, stage.name).attempts + 1,
             raw=run.raw,
             knowledge=self.knowledge,
-            folder=run.folder,
+            folder=lambda: self._folder(session.workflow_id, run),
             home=Path(workflow.file).parent if workflow.file else None,
             budget=self.contexts.max_tokens,
             model=stage.model or self.model,
@@ -179,6 +179,10 @@ class RequestBuilder:
             emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=clean_text(str(line)))),
             charge=lambda usage, model: self._charge(usage, model, stage.name),
         )
+
+    def _folder(self, session: str, run: StageRun) -> Path:
+        found = run.folder = self.folder(session, f"{run.number:02d}-{run.stage.name}")
+        return found
 
     def _charge(self, usage: object, model: str, stage: str) -> None:
         self.usage.charge(usage, model, stage)

@@ -61,8 +61,10 @@ class _Worker:
 class TimedExecutor:
     """Runs attempts in worker threads and gives back one outcome at a time."""
 
-    def __init__(self, clock: Clock, stop_requested: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, stop_requested: Callable[[], bool], idle: Callable[[], None] = lambda: None) -> None:
+        """`idle` is called whenever nothing has happened for a while."""
         self._clock = clock
+        self._idle_again = idle
         self._stop_requested = stop_requested
         self._finished: SimpleQueue[tuple[Attempt, AttemptOutcome]] = SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
@@ -108,6 +110,8 @@ class TimedExecutor:
                 return found[1]
             if self.is_stopped():
                 return None
+            if found is None:
+                self._idle_again()
 
     def give_up(self) -> None:
         """Tell every attempt to stop, forget them, and let the threads end, each when its agent has."""

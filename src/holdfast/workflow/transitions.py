@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.session.output import StageOutput
 from holdfast.session.redacting import clean_text
-from holdfast.session.state import Session, SessionError, StageRecord
+from holdfast.session.state import Session, SessionError, StageRecord, evolved
 from holdfast.workflow.definition import Stage, Workflow, final_stages
 
 
@@ -24,8 +24,8 @@ def record_of(session: Session, stage: str) -> StageRecord:
 def with_record(session: Session, stage: str, **changes: Any) -> Session:
     """The session with these members of a stage's record changed."""
     stages = dict(session.stages)
-    stages[stage] = replace(record_of(session, stage), **changes)
-    return replace(session, stages=stages)
+    stages[stage] = evolved(record_of(session, stage), **changes)
+    return evolved(session, stages=stages)
 
 
 def started(session: Session, stage: str, *, at: str) -> Session:
@@ -63,7 +63,7 @@ def _with_output(session: Session, workflow: Workflow, stage: str, output: Stage
     if behind:  # the usual case is that the newest comes last
         outputs = dict(sorted(outputs.items(), key=lambda item: order.get(item[0], -1)))
         snapshots.sort(key=lambda shot: order.get(str(shot.get("stage")), -1))
-    return replace(session, stage_outputs=outputs, memory_snapshots=tuple(snapshots))
+    return evolved(session, stage_outputs=outputs, memory_snapshots=tuple(snapshots))
 
 
 def _listed(session: Session, workflow: Workflow, stage: str, *, done: bool) -> Session:
@@ -71,7 +71,7 @@ def _listed(session: Session, workflow: Workflow, stage: str, *, done: bool) -> 
     if done:
         names.append(stage)
         names.sort(key=lambda name: workflow.order.get(name, -1))
-    return replace(session, completed_stages=tuple(names))
+    return evolved(session, completed_stages=tuple(names))
 
 
 def failed(session: Session, error: SessionError, output: StageOutput | None, *, at: str, seconds: float) -> Session:
@@ -82,8 +82,8 @@ def failed(session: Session, error: SessionError, output: StageOutput | None, *,
     stage = error.stage or ""
     session = with_record(session, stage, status="failed", ended_at=at, seconds=seconds)
     if output is not None:
-        session = replace(session, stage_outputs={**session.stage_outputs, stage: output})
-    return replace(session, error=session.error or replace(error, at=at))
+        session = evolved(session, stage_outputs={**session.stage_outputs, stage: output})
+    return evolved(session, error=session.error or replace(error, at=at))
 
 
 def skipped(session: Session, stage: str, *, at: str, seconds: float) -> Session:
@@ -175,7 +175,7 @@ def placed(workflow: Workflow, session: Session, running: Set[str] = frozenset()
     open_stages = [stage.name for stage in workflow.stages if stage.name not in done]
     current = next((name for name in open_stages if name in running), open_stages[0] if open_stages else None)
     after = next((name for name in open_stages if name != current and name not in running), None)
-    return replace(session, current_stage=current, next_stage=after)
+    return evolved(session, current_stage=current, next_stage=after)
 
 
 def given_stages(workflow: Workflow, session: Session, name: str) -> tuple[str, ...]:

@@ -177,3 +177,24 @@ def test_a_folder_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(NotWritable):
         Lock(tmp_path / "a.lock").acquire()
+
+
+def test_a_lock_that_was_released_is_not_shared_with_a_child(tmp_path: Path) -> None:
+    """P3: its descriptor is kept for the next time, by this process alone: what the parent locks then the child does not have."""
+    path = tmp_path / "a.lock"
+    with Lock(path):
+        pass
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        try:
+            with Lock(path, timeout=0):
+                os._exit(1)
+        except Locked:
+            os._exit(0)
+    os.read(ready[0], 1)
+    with Lock(path):
+        os.write(go[1], b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -316,3 +316,23 @@ def test_relative_paths_work_from_an_empty_folder(tmp_path: Path, monkeypatch: p
     Blobs("raw").put(b"x")
     open_database("data.db").close()
     assert {path.name for path in tmp_path.iterdir()} >= {"home", "file", "log", "raw", "data.db"}
+
+
+def test_a_folder_that_a_link_leads_to_is_followed_anew_when_the_link_is_changed(tmp_path: Path) -> None:
+    """M6: what is remembered of a path never leads to a folder that is no longer the one."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "a")
+    found = [REAL.resolve(str(link / "file")), REAL.resolve(str(link / "new" / "file"))]
+    link.unlink()
+    link.symlink_to(tmp_path / "b")
+    found.append(REAL.resolve(str(link / "file")))
+    (tmp_path / "b").rename(tmp_path / "c")
+    link.unlink()
+    link.symlink_to(tmp_path / "c")
+    found.append(REAL.resolve(str(link / "file")))
+    (tmp_path / "c" / "file").symlink_to(tmp_path / "a" / "target")
+    found.append(REAL.resolve(str(link / "file")))
+    real = tmp_path.resolve()
+    assert found == [str(real / one) for one in ("a/file", "a/new/file", "b/file", "c/file", "a/target")]

@@ -19,6 +19,8 @@ from holdfast.errors import (
     OutputInvalid,
 )
 from holdfast.events import Bus, LogSink
+from holdfast.session.factory import file_sessions
+from holdfast.session.state import Session
 from holdfast.tokens.usage import Usage
 from holdfast.workflow import events
 from holdfast.workflow.agent import StageRequest, StageResult
@@ -39,17 +41,49 @@ def test_stages_run_in_order_and_each_is_given_what_was_found_before_it(place: P
 
 
 def test_a_completed_stage_is_on_disk_before_the_next_one_starts(place: Place) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[Session] = []
 
     def look(request: StageRequest) -> object:
-        seen.append(saved(place))
+        seen.append(file_sessions(place.folder / "sessions").load("s1"))  # as another process sees it
         return output(request.stage.name)
 
     place.agent.script = {"a": [look], "b": [look], "c": [look]}
     place.run(linear("a", "b", "c"))
-    assert [state["completed_stages"] for state in seen] == [[], ["a"], ["a", "b"]]
-    assert [(state["current_stage"], state["next_stage"]) for state in seen] == [("a", "b"), ("b", "c"), ("c", None)]
-    assert [state["status"] for state in seen] == ["running"] * 3
+    assert [[*state.completed_stages] for state in seen] == [[], ["a"], ["a", "b"]]
+    assert [(state.current_stage, state.next_stage) for state in seen] == [("a", "b"), ("b", "c"), ("c", None)]
+    assert [state.status for state in seen] == ["running"] * 3
+
+
+def test_while_a_stage_takes_its_time_the_file_tells_of_what_came_before(place: Place) -> None:
+    """W2: the file may be late while stages follow each other at once, and is not while a person has to wait."""
+    seen: list[dict[str, Any]] = []
+
+    def wait(request: StageRequest) -> object:
+        give_up = time.monotonic() + 60
+        while saved(place)["completed_stages"] != ["a", "b"] and time.monotonic() < give_up:
+            time.sleep(0.01)
+        seen.append(saved(place))
+        return output(request.stage.name)
+
+    place.store = file_sessions(place.folder / "sessions", clock=place.clock)  # time stands still: no commit finds that it is time
+    place.agent.script = {"c": [wait]}
+    place.run(linear("a", "b", "c"))
+    assert [(state["status"], state["completed_stages"]) for state in seen] == [("running", ["a", "b"])]
+    assert saved(place)["status"] == "completed"
+    assert len([*(place.folder / "sessions" / "s1" / "stages").glob("*/*.md")]) == 6
+
+
+def test_a_folder_is_made_for_an_agent_that_asks_for_it_alone(place: Place) -> None:
+    """W12: most agents write no files, and what they do not use is not made."""
+
+    def write(request: StageRequest) -> object:
+        (request.folder / "report.md").write_text("done", encoding="utf-8")
+        return output(request.stage.name)
+
+    place.agent.script = {"b": [write]}
+    place.run(linear("a", "b"))
+    files = place.folder / "sessions" / "s1" / "files"
+    assert [found.relative_to(files).as_posix() for found in sorted(files.rglob("*"))] == ["02-b", "02-b/report.md"]
 
 
 def test_a_stage_with_inputs_sees_those_alone(place: Place) -> None:
@@ -275,9 +309,12 @@ def test_an_agent_that_charges_as_it_goes_is_stopped_in_the_middle(place: Place)
 def test_that_a_stage_is_completed_is_said_when_it_is_on_disk(place: Place) -> None:
     bus = Bus()
     states: list[tuple[str, list[str]]] = []
-    bus.subscribe(
-        lambda event: states.append((event.stage, saved(place)["completed_stages"])) if isinstance(event, events.StageCompleted) else None
-    )
+
+    def look(event: object) -> None:
+        if isinstance(event, events.StageCompleted):
+            states.append((event.stage, [*file_sessions(place.folder / "sessions").load("s1").completed_stages]))
+
+    bus.subscribe(look)
     place.run(linear("a", "b"), bus=bus)
     assert states == [("a", ["a"]), ("b", ["a", "b"])]
 

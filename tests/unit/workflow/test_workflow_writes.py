@@ -15,6 +15,7 @@ from holdfast.durable.disk import REAL
 from holdfast.errors import DiskFull, RevisionConflict, StorageError
 from holdfast.session.factory import file_sessions
 from holdfast.session.store import SessionStore
+from holdfast.testing.clock import FakeClock
 from holdfast.testing.failing_disk import FailingDisk, Fault
 from holdfast.workflow.agent import StageRequest
 
@@ -28,17 +29,26 @@ def with_raw(request: StageRequest) -> object:
     return output(request.stage.name, raw_data_refs=[request.raw.put(f"page of {request.stage.name}")])
 
 
+class Hurrying(FakeClock):
+    """A second later at each look: the files of the session are written with every commit, so that each run makes the same writes."""
+
+    def monotonic(self) -> float:
+        self.advance(1)
+        return super().monotonic()
+
+
 def test_each_write_of_a_run_may_fail_and_nothing_is_lost_or_done_twice(tmp_path: Path) -> None:
     names = ("a", "b", "c")
     probe = FailingDisk(REAL)
     place = Place(tmp_path / "probe", Agent({name: [with_raw] for name in names}))
-    place.store = file_sessions(place.folder / "sessions", disk=probe)
+    place.store = file_sessions(place.folder / "sessions", disk=probe, clock=Hurrying())
     place.run(linear(*names))
     writes = [number for number, call in enumerate([one for one in probe.calls if one.operation == "write"], start=1)]
     assert len(writes) > 15
     for nth in writes:
         place = Place(tmp_path / str(nth), Agent({name: [with_raw] * 2 for name in names}))
-        place.store = file_sessions(place.folder / "sessions", disk=FailingDisk(REAL, [Fault("write", nth, errno.ENOSPC, persistent=True)]))
+        disk = FailingDisk(REAL, [Fault("write", nth, errno.ENOSPC, persistent=True)])
+        place.store = file_sessions(place.folder / "sessions", disk=disk, clock=Hurrying())
         with pytest.raises(DiskFull):
             place.run(linear(*names))
         place.store = file_sessions(place.folder / "sessions")  # what counts is in the log: the file may not have been written any more
