@@ -131,22 +131,10 @@ class FullTextIndex:
             database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", list((notes or {}).items()))
         return len(prepared)
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Take documents out; says how many there were. Until `scrub` traces of their words may remain in the file."""
-        with self._changing():
-            return self._remove(ids)
-
     def clear(self) -> None:
         """Take everything out, the notes too."""
         with self._changing() as database:
             self._empty(database)
-
-    def scrub(self) -> None:
-        """Rewrite the file so that nothing of what was removed is left in it, in its free pages or in its write-ahead log."""
-        with self._lock, database_faults(self.path, "scrub"):
-            self._database.execute("INSERT INTO words(words) VALUES ('optimize')")  # deleted terms live on in older segments until then
-            self._database.execute("VACUUM")
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def note(self, key: str) -> str | None:
         """What was written down under this key."""
@@ -241,16 +229,13 @@ class FullTextIndex:
         self._database.execute("INSERT INTO words (rowid, a, b, c, d) VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, *written))
         self._count(language, 1, size)
 
-    def _remove(self, ids: Iterable[str]) -> int:
-        removed = 0
+    def _remove(self, ids: Iterable[str]) -> None:
         for name in dict.fromkeys(ids):
             rows = self._database.execute("SELECT row, language, size FROM pieces WHERE document = ?", (name,)).fetchall()
             for row, language, size in rows:
                 self._database.execute("DELETE FROM words WHERE rowid = ?", (row,))
                 self._count(language, -1, -size)
             self._database.execute("DELETE FROM pieces WHERE document = ?", (name,))
-            removed += bool(rows)
-        return removed
 
     def _count(self, language: str, pieces: int, size: float) -> None:
         self._database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (pieces, size))
