@@ -124,7 +124,7 @@ class SessionStore:
                 with suppress(ReadAgain):
                     return known.append(new, edit=edit, point=point, files=files, views_later=later)
                 looked = True  # the writing itself notices that somebody else wrote or edited; only then is it looked at who
-        raise RevisionConflict(f"{self.where(session.workflow_id)} is being written all the time.", expected=expect)
+        raise self._never_at_rest(session.workflow_id, expect)
 
     def list(self) -> builtins.list[SessionBrief]:
         """All sessions, newest first. A damaged one is listed with its problem."""
@@ -241,6 +241,7 @@ class SessionStore:
                 state = session_json(changed(session, mark=None))
                 known.write([point_record(known.folded.document, state, name, self.now())])
                 return
+        raise self._never_at_rest(session.workflow_id)
 
     def checkpoints(self, workflow_id: str) -> builtins.list[CheckpointBrief]:
         """The recovery points, oldest first."""
@@ -267,7 +268,7 @@ class SessionStore:
                     self.keep_view(known)
                     known.rewrite(compacted(dict(kept), known.folded.document, texts_of(records)))
                 return len(points) - len(kept)
-        return 0
+        raise self._never_at_rest(workflow_id)
 
     def keep_view(self, known: StoredSession) -> None:
         """Sync the file before the log loses the states that older renderings could be told by; an edit stays as it is."""
@@ -287,7 +288,7 @@ class SessionStore:
                 before = self._before_restore(known)
                 revision = max(known.folded.revision, then.revision) + 1
                 return known.append(changed(then, revision=revision, updated_at=self.now()), before=before, why=f"restored {name}")
-        raise RevisionConflict(f"{self.where(workflow_id)} is being written all the time.")
+        raise self._never_at_rest(workflow_id)
 
     def _before_restore(self, known: StoredSession) -> builtins.list[Document]:
         """The record that keeps what is current as a recovery point. A file that does not fit is set aside."""
@@ -436,6 +437,10 @@ class SessionStore:
     def _need(self, workflow_id: str) -> None:
         if not self._exists(workflow_id):
             raise no_session(workflow_id, [id for id in self.ids() if self._exists(id)])
+
+    def _never_at_rest(self, workflow_id: str, expect: int | None = None) -> RevisionConflict:
+        place = self.where(workflow_id)
+        return RevisionConflict(f"{place} is being written all the time.", path=place, expected=expect)
 
     def _key(self, workflow_id: str, name: str) -> str:
         return f"{self.prefix}/{check_session_id(workflow_id)}/{name}"

@@ -2,5 +2,5 @@
 
 May import `durable`, `events`, `clock`, `ids` and `errors`; never a room that keeps something here.
 Start with `backend.py`, the promises; then `memory.py`, the shortest implementation; then `files.py` and `postgres.py`. Written once above
-it: `cache.py` (what was parsed, until somebody writes), `scrub.py` (forgetting), `retention.py` (pruning).
+it: `scrub.py` (forgetting).
 """

@@ -13,11 +13,24 @@ from typing import Any
 import pytest
 
 from holdfast.config.loading import config_from_values, load_config
-from holdfast.errors import ConfigError, Damaged, DiskFull, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
+from holdfast.errors import (
+    ConfigError,
+    Damaged,
+    DiskFull,
+    InputError,
+    NotWritable,
+    RevisionConflict,
+    StorageError,
+    SyncFailed,
+    WriteFailed,
+)
 from holdfast.session.factory import file_sessions, open_sessions
 from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
+from holdfast.storage.backend import Append, Change, Mark
+from holdfast.storage.memory import MemoryBackend
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault
@@ -397,3 +410,28 @@ def test_what_a_record_holds_can_be_read_by_a_person(tmp_path: Path) -> None:
     assert (record["revision"], record["after"], record["point"]) == (2, 1, "p1")
     assert record["files"] == {"01-s1/output.md": "written"}
     assert {tuple(change["at"]) for change in record["changes"]} == {("completed_stages",), ("stage_outputs", "s1")}
+
+
+class Restless(MemoryBackend):
+    """Somebody else adds to the log before each of our writes to it, once it is there."""
+
+    def write(self, *changes: Change) -> tuple[Mark, ...]:
+        for change in changes:
+            if isinstance(change, Append) and self.mark(change.key) is not None:
+                super().write(Append(change.key, [{"point": "theirs", "at": "", "changes": []}]))
+        return super().write(*changes)
+
+    def rewrite(self, key: str, *given: Any, **settings: Any) -> Mark:
+        super().write(Append(key, [{"point": "theirs", "at": "", "changes": []}]))
+        return super().rewrite(key, *given, **settings)
+
+
+def test_a_log_that_is_never_at_rest_is_an_error_and_not_silence() -> None:
+    """W5: a recovery point that was not kept is not said to be kept, nor one that was not pruned to be gone."""
+    store = SessionStore(Restless())
+    made = store.create(session())
+    with pytest.raises(RevisionConflict, match="all the time"):
+        store.checkpoint(made, "p")
+    with pytest.raises(RevisionConflict, match="all the time"):
+        store.prune_checkpoints("w-1", keep=0)
+    assert [point.name for point in store.checkpoints("w-1")] == ["theirs"]
