@@ -12,8 +12,8 @@ from holdfast.errors import Damaged, StorageError
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.facts import Fact, Origin
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "memory"
-SHARED = Path(__file__).parents[3] / "shared" / "reference"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "memory"
+SHARED = Path(__file__).parents[4] / "shared" / "reference"
 REFERENCE = [
     *FIXTURES.glob("*.json"),
     *(path for path in (SHARED / "memory.json", SHARED / "memory_v2.json") if path.exists()),

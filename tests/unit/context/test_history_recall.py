@@ -18,7 +18,7 @@ from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
 from holdfast.text.words import terms
 
-FACTS: list[list[str]] = json.loads((Path(__file__).parents[1] / "fixtures" / "recall" / "planted.json").read_text(encoding="utf-8"))
+FACTS: list[list[str]] = json.loads((Path(__file__).parents[2] / "fixtures" / "recall" / "planted.json").read_text(encoding="utf-8"))
 
 _TOPICS = """
 release report customers kitchen database survey contract garden flight test_environment budget load_balancer interview invoice team vectors

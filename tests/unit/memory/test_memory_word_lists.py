@@ -14,7 +14,7 @@ from holdfast.memory.word_lists import WordLists, word_lists
 NAMES = sorted(file.name.removesuffix(".toml") for file in files("holdfast.memory").joinpath("lists").iterdir())
 CODE = "\n".join(
     files("holdfast.memory").joinpath(name).read_text("utf-8")
-    for name in ("gate.py", "instructions.py", "merge.py", "rules.py", "statements.py", "support.py")
+    for name in ("gate.py", "instructions.py", "merge.py", "rules.py", "statements.py")
 )
 
 

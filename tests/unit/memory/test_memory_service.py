@@ -162,7 +162,7 @@ def test_secrets_are_not_stored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["plain_strings.json", "with_summaries.json"])
 def test_a_document_of_the_reference_is_injected_learned_into_and_exported(tmp_path: Path, name: str) -> None:
-    source = Path(__file__).parents[1] / "fixtures" / "memory" / name
+    source = Path(__file__).parents[2] / "fixtures" / "memory" / name
     (tmp_path / "memory.json").write_bytes(source.read_bytes())
     memory = opened(tmp_path, debounce_seconds=0)
     assert memory.render_for().startswith("<memory>\n## User Context\nWork: ")

@@ -14,7 +14,7 @@ from holdfast.memory.facts import Fact
 from holdfast.memory.rendering import SHORTENED, BlockView, blocks_of, compose, edited, remind, render, render_blocks
 from holdfast.tokens.counter import open_counter
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "memory"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "memory"
 count = open_counter().count_text
 
 

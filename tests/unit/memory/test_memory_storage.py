@@ -102,7 +102,7 @@ def test_save_compares_the_revision(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_reference_is_opened_changed_and_saved(tmp_path: Path) -> None:
-    fixture = Path(__file__).parents[1] / "fixtures" / "memory" / "plain_strings.json"
+    fixture = Path(__file__).parents[2] / "fixtures" / "memory" / "plain_strings.json"
     (tmp_path / "memory.json").write_bytes(fixture.read_bytes())
     storage = FileMemoryStorage(tmp_path)
     learn(storage, "new")
