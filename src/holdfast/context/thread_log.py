@@ -295,7 +295,7 @@ class ThreadLog:
     def _add(self, records: Sequence[Record], time: str) -> int:
         fresh = self.known().admit(records, time=time)
         if fresh:
-            self._backend.write(Append(self.key, [written(record) for record in fresh], expect=self._mark))
+            self._backend.write(Append(self.key, [written(record) for record in fresh], expect=self._mark, as_one=False))
         return len(fresh)
 
     def _learn(self, reading: Records) -> None:

@@ -165,7 +165,7 @@ def _open_postgres(dsn: str | None, asked: str, layout: Layout, parts: dict[str,
             Address.read(dsn)
     except InputError as error:
         raise ConfigError(error.message, key="memory.dsn", hint=error.hint) from None
-    return PostgresMemoryStorage(layout, dsn, **parts)
+    return PostgresMemoryStorage(layout, dsn, **{name: part for name, part in parts.items() if name != "disk"})
 
 
 def _fallback(asked: str, reason: str, layout: Layout, parts: dict[str, Any]) -> MemoryStore:

@@ -72,6 +72,8 @@ class Append:
     key: str
     records: Sequence[Mapping[str, Any]]
     expect: Mark | None = None
+    as_one: bool = True
+    """Whether a reader shall see all of them or none; if not, each stands for itself, and damage to one does not hide the others."""
 
 
 @dataclass(frozen=True, slots=True)

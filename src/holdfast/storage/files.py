@@ -305,9 +305,9 @@ class FileBackend:
         match change:
             case Put(key, data):
                 replace(self.path(key), data, disk=self.disk)
-            case Append(key, records):
+            case Append(key, records, _, as_one):
                 with self._renewing(key):
-                    self.log(key).append_many(records, as_one=True)
+                    self.log(key).append_many(records, as_one=as_one)
             case Delete(key):
                 path = self.disk.resolve(self.path(key))
                 with suppress(FileNotFoundError):
