@@ -174,7 +174,7 @@ def test_forgetting_makes_no_store_and_says_when_one_cannot_be_reached(run: Run,
     (base / "config.yaml").write_text("knowledge: {adapter: mcp, server: {url: 'http://127.0.0.1:9/mcp'}}\n")
     with pytest.raises(HoldfastError, match="cannot be reached"):
         run("memory", "forget", "--text", "elm street 5", "--yes")
-    assert "Elm Street 5" in run("memory", "show").stdout
+    assert "Elm Street 5" in run("memory", "show", "--json").stdout
 
 
 def test_nothing_in_a_record_commands_the_terminal(run: Run, base: Path) -> None:
