@@ -18,10 +18,9 @@ import pytest
 from tests.contract.session_stores import STORES, Case, case_of
 
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict, StorageError
-from holdfast.session.names import stage_files
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.renderer import render_session, session_json
-from holdfast.session.state import Session, SessionError, StageRecord
+from holdfast.session.state import Session, SessionError, StageRecord, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Append, Delete, Put
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from holdfast.errors import InputError
 from holdfast.session.factory import file_sessions
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, StageRecord
+from holdfast.session.state import Session, StageRecord, stage_files
 
 
 def main(folder: str, seed: int) -> None:

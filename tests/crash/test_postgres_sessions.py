@@ -14,9 +14,8 @@ import pytest
 from tests.conftest import Effort
 
 from holdfast.session.factory import postgres_sessions
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session
+from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

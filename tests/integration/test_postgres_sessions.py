@@ -20,11 +20,10 @@ from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
 from holdfast.session.factory import open_sessions, postgres_sessions
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
 from holdfast.session.postgres_rows import SessionBackend
 from holdfast.session.renderer import render_session
-from holdfast.session.state import Session
+from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.testing.failing_disk import FailingDisk, Fault
 

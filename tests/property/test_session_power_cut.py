@@ -11,9 +11,8 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.session.factory import file_sessions
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session
+from holdfast.session.state import Session, stage_files
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:

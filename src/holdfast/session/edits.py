@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, OutputInvalid, RevisionConflict
-from holdfast.session.names import near
 from holdfast.session.output import StageOutput, output_json, parse_output
 from holdfast.session.parser import decode_session, parse_session
 from holdfast.session.renderer import render_session, session_json
-from holdfast.session.state import Session, StageRecord
+from holdfast.session.state import Session, StageRecord, near
 from holdfast.validation import json_line
 
 _RECENT = 50  # renderings that a power cut may have left half of

@@ -12,9 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, StorageError
-from holdfast.session.names import check_session_id
 from holdfast.session.output import StageOutput, legacy_output, read_output
-from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord, StageStatus, Status
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord, StageStatus, Status, check_session_id
 from holdfast.validation import Loc, Problem, json_line, kind_of, problems_of
 
 _MOST = 8  # problems that are worth telling at once

@@ -25,11 +25,24 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import HoldfastError, InputError, Locked, RevisionConflict, StorageError
 from holdfast.session.edits import Edit
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
-from holdfast.session.names import check_checkpoint_name, check_session_id, id_stem, is_session_id, near, no_session
 from holdfast.session.parser import parse_session
 from holdfast.session.raw_data import RawData, RawStore
 from holdfast.session.renderer import render_session, session_json
-from holdfast.session.state import CheckpointBrief, Session, SessionBrief, evolved, forked, restored, spare_name
+from holdfast.session.state import (
+    CheckpointBrief,
+    Session,
+    SessionBrief,
+    check_checkpoint_name,
+    check_session_id,
+    evolved,
+    forked,
+    id_stem,
+    is_session_id,
+    near,
+    no_session,
+    restored,
+    spare_name,
+)
 from holdfast.session.stored import ReadAgain, StoredSession, Views, clean_brief
 from holdfast.storage.backend import ABSENT, Backend, Delete, Holder, Lease, Put
 
@@ -102,7 +115,7 @@ class SessionStore:
 
         RevisionConflict if somebody else wrote first, or edited the file that `session` was not read from; nothing is written then. Never
         leaves a mix of old and new: a reader at any moment finds one of the two. With `point` the state is a recovery point of that name
-        as well; `files` are the Markdown of stages by their names (see `names.stage_files`). One record and one sync for all of it (W5).
+        as well; `files` are the Markdown of stages by their names (see `state.stage_files`). One record and one sync for all of it (W5).
 
         With `views_later` the files that people read may be left as they are for a moment, if they were written less than VIEW_DELAY
         seconds ago: who says so holds the session and calls `write_views` when nothing more is to be committed soon.

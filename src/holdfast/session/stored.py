@@ -18,11 +18,10 @@ from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageErr
 from holdfast.session.edits import Edit, compare
 from holdfast.session.legacy import old_session
 from holdfast.session.log import Document, Folded, Record, commit_record, flat, fold, states, texts_of, together
-from holdfast.session.names import check_session_id
 from holdfast.session.parser import parse_session
 from holdfast.session.redacting import clean_text
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
-from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, evolved
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
 
 VIEW_DELAY = 0.1

@@ -17,8 +17,7 @@ from holdfast.durable import strict_json
 from holdfast.durable.disk import Disk
 from holdfast.durable.replace import Draft, read_json
 from holdfast.errors import Damaged, Locked, StorageError
-from holdfast.storage.backend import Holder, Lease
-from holdfast.storage.keys import LEASE_LOCK, LEASE_NOTE
+from holdfast.storage.backend import LEASE_LOCK, LEASE_NOTE, Holder, Lease
 
 _PATIENCE = 0.25  # seconds: somebody who only looks whether it is held has it for a moment
 

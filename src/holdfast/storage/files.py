@@ -26,8 +26,25 @@ from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionCo
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.storage import file_leases
-from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_changes, check_document, check_key, check_log, check_prefix, is_log
+from holdfast.storage.backend import (
+    ABSENT,
+    Append,
+    Change,
+    Delete,
+    Holder,
+    Item,
+    Lease,
+    Mark,
+    Put,
+    Records,
+    Stored,
+    check_changes,
+    check_document,
+    check_key,
+    check_log,
+    check_prefix,
+    is_log,
+)
 from holdfast.storage.pending import PendingSteps, mark_of
 from holdfast.storage.places import PENDING, Places
 

@@ -15,8 +15,25 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.strict_json import decode, encode
 from holdfast.errors import InputError, Locked, RevisionConflict
-from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_blob, check_changes, check_document, check_key, check_log, check_prefix
+from holdfast.storage.backend import (
+    ABSENT,
+    Append,
+    Change,
+    Delete,
+    Holder,
+    Item,
+    Lease,
+    Mark,
+    Put,
+    Records,
+    Stored,
+    check_blob,
+    check_changes,
+    check_document,
+    check_key,
+    check_log,
+    check_prefix,
+)
 
 
 class MemoryBackend:

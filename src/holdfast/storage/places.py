@@ -16,8 +16,7 @@ from itertools import islice
 from holdfast.durable.blobs import is_blob_id
 from holdfast.durable.disk import Disk, Named
 from holdfast.errors import ConfigError
-from holdfast.storage.backend import Item, Kind
-from holdfast.storage.keys import check_key, is_log, is_reserved
+from holdfast.storage.backend import Item, Kind, check_key, is_log, is_reserved
 
 PENDING = ".pending"
 """The folder below the root that says which steps of several changes were begun."""

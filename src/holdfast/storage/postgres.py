@@ -20,8 +20,26 @@ from holdfast.durable.postgres_connection import driver
 from holdfast.durable.records import line_of
 from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
 from holdfast.storage import postgres_leases
-from holdfast.storage.backend import ABSENT, Append, Change, Delete, Holder, Item, Lease, Mark, Put, Records, Stored
-from holdfast.storage.keys import check_blob, check_changes, check_document, check_key, check_log, check_prefix, is_log
+from holdfast.storage.backend import (
+    ABSENT,
+    Append,
+    Change,
+    Delete,
+    Holder,
+    Item,
+    Lease,
+    Mark,
+    Put,
+    Records,
+    Stored,
+    check_blob,
+    check_changes,
+    check_document,
+    check_key,
+    check_log,
+    check_prefix,
+    is_log,
+)
 
 _LAST = chr(0x10FFFF)
 _STEPS = 3  # held at once by one process: each needs a connection of the pool, and another one to write

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, stamp
 from holdfast.events import Bus
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, SessionError, Status, evolved
+from holdfast.session.state import Session, SessionError, Status, evolved, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow

@@ -25,9 +25,8 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.session.factory import file_sessions, open_sessions
-from holdfast.session.names import stage_files
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session
+from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Append, Change, Mark
 from holdfast.storage.memory import MemoryBackend
