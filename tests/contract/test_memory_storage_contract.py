@@ -19,10 +19,9 @@ from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.facts import Fact, Origin
 from holdfast.memory.history import LIMIT, Held
-from holdfast.memory.layout import Layout
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
-from holdfast.memory.store import Edit
+from holdfast.memory.store import Edit, Layout
 from holdfast.storage.backend import Put
 from holdfast.storage.memory import MemoryBackend
 

@@ -16,8 +16,7 @@ from langchain_core.tools import tool
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
-from holdfast.agents.tools.builtin import ThreadSandboxes, ViewImagesMiddleware
-from holdfast.agents.tools.toolset import open_sandboxes, open_tools
+from holdfast.agents.tools.toolset import ThreadSandboxes, ViewImagesMiddleware, open_sandboxes, open_tools
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.context.archive import FileArchive

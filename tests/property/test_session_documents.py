@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError, OutputInvalid
-from holdfast.session.differences import differences
+from holdfast.session.editor import differences
 from holdfast.session.forgetting import scrubbed
 from holdfast.session.log import commit_record, fold
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, output_json, parse_output

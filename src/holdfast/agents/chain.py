@@ -19,7 +19,7 @@ from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
 from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
-from holdfast.context.offload import FileOutputs
+from holdfast.context.compaction import FileOutputs
 from holdfast.models.abilities import abilities_of
 from holdfast.models.factory import model_middlewares
 from holdfast.models.retries import middlewares as retry_middlewares

@@ -24,8 +24,7 @@ from holdfast.agents.parts import Given, Parts, open_parts
 from holdfast.agents.subagents.executor import Executor, task_tool
 from holdfast.agents.subagents.task_types import Registry, SubagentType
 from holdfast.agents.threads import prune_subagents
-from holdfast.agents.tools.builtin import ViewImagesMiddleware
-from holdfast.agents.tools.toolset import open_sandboxes, open_tools
+from holdfast.agents.tools.toolset import ViewImagesMiddleware, open_sandboxes, open_tools
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
 from holdfast.models.factory import create_chat_model, settings_of
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
 
-    from holdfast.agents.tools.builtin import ThreadSandboxes
+    from holdfast.agents.tools.toolset import ThreadSandboxes
     from holdfast.skills import Skill
 
 

@@ -15,9 +15,8 @@ from holdfast.errors import Damaged, InputError
 from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Change, Difference, Held
-from holdfast.memory.layout import check_agent, scope_name
 from holdfast.memory.queue import MemoryQueue
-from holdfast.memory.store import MemoryStore
+from holdfast.memory.store import MemoryStore, check_agent, scope_name
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
 

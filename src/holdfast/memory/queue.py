@@ -30,7 +30,7 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.events import UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn
-from holdfast.memory.layout import check_agent
+from holdfast.memory.store import check_agent
 
 _CRASHES = 20  # an item that so many workers began and none ended takes them down with it
 _REMEMBER = 90 * 86400.0

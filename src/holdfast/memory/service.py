@@ -24,11 +24,10 @@ from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
 from holdfast.memory.history import Author, Change, Held, chosen_to_undo, undone
-from holdfast.memory.layout import Layout, check_agent, scope_name
 from holdfast.memory.queue import MemoryQueue, Retry
 from holdfast.memory.rendering import BlockView, Rendering, blocks_of, compose, edited, remind
 from holdfast.memory.storage import FileMemoryStorage, open_storage
-from holdfast.memory.store import Edit, MemoryStore, StorageState
+from holdfast.memory.store import Edit, Layout, MemoryStore, StorageState, check_agent, scope_name
 from holdfast.memory.updater import Extractor, Updater, apply_decisions, evict_from, new_fact_id
 from holdfast.memory.worker import Flushed, Worker
 from holdfast.text.secrets import redact

@@ -20,8 +20,7 @@ from holdfast.errors import ConfigError, InputError, RevisionConflict, StoreUnav
 from holdfast.imports import load_dotted
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.events import StorageFallback
-from holdfast.memory.layout import Layout, check_agent
-from holdfast.memory.store import Edit, MemoryStore
+from holdfast.memory.store import Edit, Layout, MemoryStore, check_agent
 from holdfast.storage.backend import Change as Write
 from holdfast.storage.backend import Mark
 from holdfast.storage.files import FileBackend

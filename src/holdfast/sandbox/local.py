@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.context.offload import FileOutputs, Outputs
+from holdfast.context.compaction import FileOutputs, Outputs
 from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, HoldfastError, InputError, SandboxError, SandboxUnavailable, StorageError
 from holdfast.ids import IdSource, RandomIds

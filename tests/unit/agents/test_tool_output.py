@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.tool_calls import ToolOutputMiddleware
 from holdfast.context.archive import FileArchive
-from holdfast.context.offload import FileOutputs
+from holdfast.context.compaction import FileOutputs
 from holdfast.errors import InputError
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, repeat

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.loading import config_from_values
-from holdfast.context.compaction import Ask, Entry, Notes, check_answer, default_prompt, summarize
-from holdfast.context.offload import clipped
+from holdfast.context.compaction import Ask, Entry, Notes, check_answer, clipped, default_prompt, summarize
 from holdfast.context.planner import Policy, keep_from, plan_compaction
 from holdfast.context.rules import groups, pairing, repair
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Measure, Messages, Tokens, parse_keep, parse_trigger

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.loading import load_config
-from holdfast.context.offload import FileOutputs
+from holdfast.context.compaction import FileOutputs
 from holdfast.errors import ConfigError, InputError, SandboxUnavailable
 from holdfast.sandbox.bubblewrap import base_environment, filter_program, unavailable_because
 from holdfast.sandbox.commands import Cancel, Capture, CommandLimits, CommandResult, Sandbox, shortened

@@ -34,12 +34,11 @@ from holdfast.agents.message_factory import LangChainMessages
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
-from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.records import records_of
 from holdfast.context.triggers import parse_keep, parse_trigger
 from holdfast.context.view import marks_of, text_of
-from holdfast.context.window import ContextWindow, Prepared, WindowLimits
+from holdfast.context.window import ContextWindow, Manifest, Prepared, WindowLimits, manifest_of
 from holdfast.errors import SummaryError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.context.archive import Archive
-    from holdfast.context.offload import Outputs
+    from holdfast.context.compaction import Outputs
 
 _KEEP = ("messages", 20)
 _ENOUGH_REPORTS = 8
@@ -151,7 +150,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     @classmethod
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
         """From the `summarization` section. The summarizer is the one that S14 names; a model that is too weak for it is not asked."""
-        from holdfast.context.offload import FileOutputs
+        from holdfast.context.compaction import FileOutputs
         from holdfast.models.factory import summary_model
 
         wanted = config.summarization

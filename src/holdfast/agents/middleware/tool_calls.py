@@ -24,7 +24,7 @@ from langgraph.types import Command, interrupt
 
 from holdfast.agents.message_factory import LangChainMessages
 from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall, thread_of
-from holdfast.context.offload import clipped
+from holdfast.context.compaction import clipped
 from holdfast.context.records import records_of
 from holdfast.context.view import MARK, marks_of, text_of
 from holdfast.ids import IdSource, RandomIds
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
     from holdfast.context.archive import Archive
-    from holdfast.context.offload import Outputs
+    from holdfast.context.compaction import Outputs
 
 
 _KIND = "approval"

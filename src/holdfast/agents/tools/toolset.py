@@ -1,31 +1,348 @@
 """Which tools an agent has: all of ours, or those that `tools` in config.yaml lists, with tools of the user's own (A10).
 
 An entry names one of ours by its name or by `use` (the reference's paths are known), or anything importable: a LangChain tool, a function.
+
+The built-in tools work in the sandbox of a thread: bash, files, things to show (A5, A9, A10).
 """
 
 from __future__ import annotations
 
+import base64
 import logging
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain.agents.middleware.types import ModelRequest
+from langchain.tools import ToolRuntime
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langgraph.types import Command
 
-from holdfast.agents.tools.builtin import ThreadSandboxes
+from holdfast.agents.middleware.thread_data import AroundModelCall, files_thread
 from holdfast.config.known_keys import nearest
-from holdfast.errors import ConfigError, HoldfastError, NotImportable
+from holdfast.errors import ConfigError, HoldfastError, InputError, NotImportable
 from holdfast.imports import load_dotted
+from holdfast.sandbox import searching
+from holdfast.sandbox.commands import Sandbox
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config, ToolConfig
+
+
+_OPEN = 32  # an idle one holds three descriptors
+
+Runtime = ToolRuntime[Any, Any]
+Settings = Mapping[str, Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@dataclass
+class _Held:
+    sandbox: Sandbox
+    users: int = 0
+
+
+class ThreadSandboxes:
+    """The sandboxes of an agent's threads. Safe for many threads; one that is in use is never closed."""
+
+    def __init__(self, open_sandbox: Callable[[str], Sandbox]) -> None:
+        self._open = open_sandbox
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+
+    @contextmanager
+    def of(self, runtime: Any) -> Iterator[Sandbox]:
+        """The sandbox for a call: that of its thread, or of the parent's thread in a sub-agent."""
+        with self.named(files_thread(runtime) or "default") as sandbox:
+            yield sandbox
+
+    @contextmanager
+    def named(self, thread: str) -> Iterator[Sandbox]:
+        """The sandbox of a thread, held open while the block runs."""
+        with self._lock:
+            held = self._held.get(thread)
+            if held is None:
+                held = self._held[thread] = _Held(self._open(thread))
+            self._held.move_to_end(thread)
+            held.users += 1
+        try:
+            yield held.sandbox
+        finally:
+            with self._lock:
+                held.users -= 1
+                idle = [name for name, one in self._held.items() if one.users == 0]
+                gone = [self._held.pop(name) for name in idle[: max(0, len(self._held) - _OPEN)]]
+            for one in gone:
+                one.sandbox.close()
+
+    def close(self) -> None:
+        """Close them all. What is running is stopped."""
+        with self._lock:
+            gone, self._held = list(self._held.values()), OrderedDict()
+        for one in gone:
+            one.sandbox.close()
+
+
+def tool_of(function: Callable[..., Any], *, name: str | None = None, coroutine: Callable[..., Any] | None = None) -> BaseTool:
+    """A tool from a function. An error of ours becomes a result that the model reads, also where no middleware of ours is around it."""
+    return StructuredTool.from_function(
+        _told(function), coroutine=_told_later(coroutine) if coroutine else None, name=name or function.__name__, handle_tool_error=True
+    )
+
+
+def _told(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except HoldfastError as error:
+            raise ToolException(_words(error)) from error
+
+    return call
+
+
+def _told_later(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except HoldfastError as error:
+            raise ToolException(_words(error)) from error
+
+    return call
+
+
+def _words(error: HoldfastError) -> str:
+    return f"Error: {error}" if isinstance(error, InputError) else f"Error: {type(error).__name__}: {error}"
+
+
+def bash(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Runs a command to its end. A cancelled turn, or a sub-agent that is stopped, stops its command with it."""
+
+    def bash(runtime: Runtime, command: str, timeout_seconds: float | None = None) -> str:
+        """Run a bash command in /mnt/user-data/workspace. It has no network unless that is allowed, and nothing on its input."""
+        with places.of(runtime) as sandbox:
+            return sandbox.run(command, timeout=timeout_seconds).text
+
+    async def bash_later(runtime: Runtime, command: str, timeout_seconds: float | None = None) -> str:
+        with places.of(runtime) as sandbox:
+            return (await sandbox.arun(command, timeout=timeout_seconds)).text
+
+    return tool_of(bash, coroutine=bash_later)
+
+
+def ls(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Lists a folder."""
+
+    def ls(runtime: Runtime, path: str = "/mnt/user-data/workspace", depth: int = 1) -> str:
+        """List a folder, `depth` levels deep. Folders end with a slash."""
+        with places.of(runtime) as sandbox:
+            return sandbox.files.ls(path, depth=depth).text or "The folder is empty."
+
+    return tool_of(ls)
+
+
+def read_file(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Reads lines of a file."""
+
+    def read_file(runtime: Runtime, path: str, offset: int = 1, limit: int | None = None) -> str:
+        """Read a text file from line `offset` on, at most `limit` lines."""
+        with places.of(runtime) as sandbox:
+            found = sandbox.files.read(path, offset=offset, limit=limit)
+        if not found.text:
+            return "The file is empty."
+        if not found.more:
+            return found.text
+        return f"{found.text.rstrip()}\n[The file goes on: read on with offset={found.first + found.lines}.]"
+
+    return tool_of(read_file)
+
+
+def write_file(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Writes a file."""
+
+    def write_file(runtime: Runtime, path: str, content: str, append: bool = False) -> str:
+        """Write a file, or with `append` add to its end. Missing folders are made. What the user gets belongs in /mnt/user-data/outputs."""
+        with places.of(runtime) as sandbox:
+            seen = sandbox.files.append(path, content) if append else sandbox.files.write(path, content)
+        return f"{seen.path} has {seen.size:,} bytes now."
+
+    return tool_of(write_file)
+
+
+def str_replace(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Replaces a text in a file."""
+
+    def str_replace(runtime: Runtime, path: str, old_str: str, new_str: str, replace_all: bool = False) -> str:
+        """Replace a text in a file. `old_str` must stand there exactly once, unless `replace_all` is set."""
+        with places.of(runtime) as sandbox:
+            count = sandbox.files.str_replace(path, old_str, new_str, every=replace_all)
+        return f"Replaced {'once' if count == 1 else f'{count} times'} in {path}."
+
+    return tool_of(str_replace)
+
+
+def glob(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Finds files by their names."""
+
+    def glob(runtime: Runtime, pattern: str, path: str = "/mnt/user-data") -> str:
+        """Find files by name: `*`, `?`, and `**` for any number of folders, for example `**/*.py`."""
+        with places.of(runtime) as sandbox:
+            return searching.glob(sandbox.files, pattern, path=path).text or "Nothing fits."
+
+    return tool_of(glob)
+
+
+def grep(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Finds lines by a pattern."""
+
+    def grep(
+        runtime: Runtime,
+        pattern: str,
+        path: str = "/mnt/user-data",
+        include: str | None = None,
+        literal: bool = False,
+        ignore_case: bool = False,
+    ) -> str:
+        """Find lines that fit a regular expression, or with `literal` a plain text, in files below a folder. `include` limits names."""
+        with places.of(runtime) as sandbox:
+            return searching.grep(sandbox.files, pattern, path=path, include=include, literal=literal, ignore_case=ignore_case).text
+
+    return tool_of(grep)
+
+
+IMAGE_BYTES = 5_000_000
+_KINDS = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
+
+
+def present_files(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Marks files of the outputs as what the user gets."""
+
+    def present_files(runtime: Runtime, filepaths: list[str]) -> Command[Any]:
+        """Show files to the user. They must be in /mnt/user-data/outputs."""
+        shown = []
+        with places.of(runtime) as sandbox:
+            for path in filepaths:
+                found = sandbox.files.artifact(path)
+                found.stream.close()
+                shown.append(found.path)
+        if not shown:
+            raise InputError("there is nothing to show.", hint="Give at least one path.")
+        said = ToolMessage(f"Shown to the user: {', '.join(shown)}.", tool_call_id=str(runtime.tool_call_id), name="present_files")
+        return Command(update={"artifacts": shown, "messages": [said]})
+
+    return tool_of(present_files)
+
+
+def view_image(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
+    """Puts a picture in front of the model. The picture itself stays in its file; `ViewImagesMiddleware` sends it along."""
+
+    def view_image(runtime: Runtime, path: str) -> Command[Any]:
+        """Look at a picture file (PNG, JPEG, GIF or WebP)."""
+        with places.of(runtime) as sandbox:
+            seen = sandbox.files.stat(path)
+            kind = image_type(sandbox.files.read_bytes(path, limit=IMAGE_BYTES))
+        if kind is None:
+            raise InputError(f"{seen.path} is no picture in a form that can be shown.", hint="Convert it to PNG first.")
+        call = str(runtime.tool_call_id)
+        said = ToolMessage(f"{seen.path} ({kind}, {seen.size:,} bytes) is shown below.", tool_call_id=call, name="view_image")
+        return Command(update={"viewed_images": {seen.path: {"media_type": kind, "call": call}}, "messages": [said]})
+
+    return tool_of(view_image)
+
+
+def image_type(data: bytes) -> str | None:
+    """What kind of picture the bytes are, by their beginning; None when they are none that models take.
+
+    >>> image_type(b"GIF89a...")
+    'image/gif'
+    """
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _KINDS if data.startswith(start)), None)
+
+
+class ViewImagesMiddleware(AroundModelCall):
+    """Sends the pictures that the model asked to look at along, right behind the call that asked; never stored in the conversation (A10).
+
+    A picture in a tool result is refused by many providers, and one in the state would be written into every checkpoint. So the state holds
+    the path, and the picture is read from its file for each request of the turn that it was asked for in. Later requests name it only. Put
+    it outside of whatever counts what is really sent.
+    """
+
+    def __init__(self, places: ThreadSandboxes) -> None:
+        super().__init__()
+        self._places = places
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Ask the model, with the pictures where there are any."""
+        return (yield self._with_pictures(request))
+
+    def _with_pictures(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        state: Any = request.state
+        viewed = state.get("viewed_images") or {}
+        by_call = {str(seen.get("call")): path for path, seen in viewed.items() if isinstance(seen, Mapping)}
+        asked = _asked_in_this_turn(request.messages, by_call)
+        if not asked:
+            return request
+        thread = files_thread(request.runtime) or "default"
+        messages = list(request.messages)
+        for position, paths in sorted(asked.items(), reverse=True):
+            messages.insert(position + 1, self._picture_message(thread, paths))
+        return request.override(messages=messages)
+
+    def _picture_message(self, thread: str, paths: Sequence[str]) -> HumanMessage:
+        blocks: list[Any] = []
+        for path in paths:
+            blocks.append({"type": "text", "text": f"{path}:"})
+            try:
+                with self._places.named(thread) as sandbox:
+                    data = sandbox.files.read_bytes(path, limit=IMAGE_BYTES)
+            except HoldfastError as error:
+                blocks.append({"type": "text", "text": f"(cannot be shown: {error.message})"})
+                continue
+            kind = image_type(data)
+            if kind is None:
+                blocks.append({"type": "text", "text": "(is no picture any more)"})
+            else:
+                blocks.append({"type": "image", "base64": base64.b64encode(data).decode("ascii"), "mime_type": kind})
+        return HumanMessage(content_blocks=blocks, id=f"pictures-{abs(hash(tuple(paths))):x}")
+
+
+def _asked_in_this_turn(messages: Sequence[AnyMessage], by_call: Mapping[str, str]) -> dict[int, list[str]]:
+    """Where to put pictures: the position of the last tool result of each batch, with the paths that the batch asked for."""
+    if not by_call:
+        return {}
+    found: dict[int, list[str]] = {}
+    end, paths = None, []
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if isinstance(message, ToolMessage):
+            end = position if end is None else end
+            if message.tool_call_id in by_call and message.status != "error":
+                paths.append(by_call[message.tool_call_id])
+            continue
+        if end is not None and paths:
+            found[end] = list(reversed(paths))
+        end, paths = None, []
+        if isinstance(message, HumanMessage):
+            break
+    return found
+
 
 _LOG = logging.getLogger("holdfast.tools")
 _OURS = "holdfast.agents."
 
 _SANDBOX_TOOLS = ("bash", "ls", "read_file", "write_file", "str_replace", "glob", "grep", "present_files", "view_image")
 BUILT_IN: Mapping[str, str] = MappingProxyType(
-    {name: "holdfast.agents.tools.builtin" for name in _SANDBOX_TOOLS}
+    {name: "holdfast.agents.tools.toolset" for name in _SANDBOX_TOOLS}
     | dict.fromkeys(("web_search", "web_fetch"), "holdfast.agents.web.web_tools")
 )
 """Where each of our tools is made. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""

@@ -15,8 +15,7 @@ from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, sh
 from holdfast.app.session_views import draw_story, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
-from holdfast.session.differences import Difference, differences
-from holdfast.session.editor import edit_session, fix_output
+from holdfast.session.editor import Difference, differences, edit_session, fix_output
 from holdfast.session.output import output_json
 from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import spare_name
