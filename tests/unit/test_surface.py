@@ -94,3 +94,8 @@ def test_a_room_imports_only_what_is_below_it(tmp_path: Path) -> None:
         [linter, "--no-cache", "--config", ROOT / "pyproject.toml"], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_stages_without_a_model_load_no_langchain() -> None:
+    """P2, W18"""
+    assert not loaded_after("import holdfast.harness, holdfast.agents.stages.stage_agents, holdfast.workflow.launcher") & HEAVY

@@ -1,40 +1,23 @@
 """The agents of the stages of a run: those that ask the configured model, where there is one that is good enough (W12, W18, A15).
 
 Also how a stage's code is run in the sandbox of its session, with or without a model that wrote it. No LangChain until a model is asked.
-
-The coder is here: the model writes a program, the sandbox runs it, and what it printed is what the findings may cite (W12).
-
-The researcher is here too: it asks for searches, reads what was found, and cites it (W12).
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-from langchain_core.tools import BaseTool, StructuredTool
-from langgraph.errors import GraphRecursionError
-
-from holdfast.agents.stages.model_stage import Asker, Evidence, ModelStage, Passage, fitted, role_prompt, stop_if_cancelled
 from holdfast.durable.replace import replace_text
-from holdfast.errors import HoldfastError, ModelNotConfigured, ModelTooWeak, SandboxError, SandboxUnavailable
+from holdfast.errors import ModelNotConfigured, ModelTooWeak, SandboxError
 from holdfast.models.abilities import abilities_of
 from holdfast.models.factory import create_chat_model, settings_of
-from holdfast.offline.claims import Names
 from holdfast.offline.coder import Coder, Ran, RunCode
-from holdfast.offline.documents import Library
-from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
-from holdfast.offline.retrieval import Retrieval
-from holdfast.offline.sources import gather
-from holdfast.offline.stage_settings import whole_number
-from holdfast.sandbox.commands import Cancel, CommandResult, Sandbox
-from holdfast.tokens.usage import Usage
+from holdfast.sandbox.commands import Cancel, Sandbox
 from holdfast.workflow.agent import StageAgent, StageRequest
 
 if TYPE_CHECKING:
@@ -155,6 +138,7 @@ def _models(config: Config, usual: str | BaseChatModel) -> Models:
 
 
 def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None) -> dict[str, StageAgent]:
+    from holdfast.agents.stages.model_agents import ModelCoder, ModelResearcher
     from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
 
     sandboxes = _sandboxes(config, open_one)
@@ -176,224 +160,3 @@ def _sandboxes(config: Config, open_one: Callable[[str], Sandbox] | None) -> Cal
         return open_sandbox(config, thread)
 
     return open_one or opened
-
-
-_ROUNDS = 3
-_SHOWN = 6_000
-_PROGRAM = {
-    "type": "object",
-    "properties": {
-        "language": {"type": "string", "enum": ["python", "bash"]},
-        "code": {"type": "string", "minLength": 1, "description": "a complete program that prints its results"},
-    },
-    "required": ["language", "code"],
-    "additionalProperties": False,
-}
-
-
-@dataclass(frozen=True)
-class ModelCoder(ModelStage):
-    """Writes code, runs it in the sandbox of the session, and reports what it printed. `open_sandbox` takes a thread's name."""
-
-    open_sandbox: Callable[[str], Sandbox] | None = None
-
-    def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
-        if self.open_sandbox is None:
-            raise SandboxUnavailable("the stage writes code, and there is no sandbox to run it in.", hint="Use another agent type.")
-        passages: list[Passage] = []
-        with closing(self.open_sandbox(sandbox_thread(request))) as sandbox:
-            for number in range(1, int(request.stage.settings.get("rounds", _ROUNDS)) + 1):
-                stop_if_cancelled(request)
-                program = self._program(request, asker, passages)
-                if program is None:
-                    continue
-                language, code = program
-                ran = self._run(request, sandbox, language, code)
-                passages += self._kept(request, number, language, code, ran)
-                request.emit(f"round {number}: exit code {ran.exit_code}")
-                if ran.ok:
-                    break
-        return Evidence.given(request, passages)
-
-    def _program(self, request: StageRequest, asker: Asker, passages: list[Passage]) -> tuple[str, str] | None:
-        messages: list[BaseMessage] = [SystemMessage(f"{role_prompt(self.role)}\n\n{request.system_prompt}".strip())]
-        room = asker.room - asker.count(messages[0].text)
-        tried = "\n\n".join(f"[{passage.source}]\n{passage.text[-_SHOWN:]}" for passage in passages[-2:])
-        messages.append(HumanMessage(fitted(request.prompt, max(0, room - asker.count(tried)), request.task, asker.count)))
-        if tried:
-            messages.append(HumanMessage(f"The last program did not succeed. Write a corrected one.\n\n{tried}"))
-        value: Any = asker.ask(messages, _PROGRAM, title="program").value
-        if isinstance(value, dict) and value.get("language") in PROGRAMS and str(value.get("code") or "").strip():
-            return str(value["language"]), str(value["code"])
-        return None
-
-    def _run(self, request: StageRequest, sandbox: Sandbox, language: str, code: str) -> CommandResult:
-        name, command = PROGRAMS[language]
-        sandbox.files.write(name, code)
-        replace_text(request.folder / name, code)
-        with stopping(request) as cancel:
-            ran = sandbox.run(command, cancel=cancel)
-        stop_if_cancelled(request)
-        return ran
-
-    def _kept(self, request: StageRequest, number: int, language: str, code: str, ran: CommandResult) -> list[Passage]:
-        program = request.raw.put(code, source=f"program {number}", media_type="text/x-python" if language == "python" else "text/x-sh")
-        printed = request.raw.put(ran.text, source=f"output {number}", media_type="text/plain")
-        return [Passage(f"program {number}", code, program), Passage(f"output {number}", ran.text, printed)]
-
-
-_PER_QUESTION = 4
-_CALLS = 12
-_SHOWN_OF_A_PASSAGE = 1_500
-_SEARCH = (
-    "Search until you have what answers the questions, with different words where a search finds little. Prefer figures, dates and names. "
-    "When you have enough, or nothing more is to be found, say so in one sentence."
-)
-
-
-@dataclass
-class _Desk:
-    """What was found so far, each passage once, under the name that findings cite."""
-
-    request: StageRequest
-    library: Library
-    retrieval: Retrieval | None
-    passages: dict[str, Passage] = field(default_factory=dict)
-
-    def look_up(self, question: TaskQuestion, most: int) -> list[Passage]:
-        """The sections that answer a question best."""
-        found = []
-        for answer in (self.retrieval.answers(question) if self.retrieval is not None else [])[:most]:
-            text = self.library.text_of(answer.source)
-            if text:
-                found.append(self.lay(answer.source, text, document=answer.document.text, name=answer.document.id))
-        return found
-
-    def lay(self, source: str, text: str, *, document: str | None = None, name: str | None = None) -> Passage:
-        """Keep the document that a passage is from as raw data, and the passage for the model."""
-        known = self.passages.get(source)
-        if known is not None:
-            return known
-        ref = self.request.raw.put(document or text, source=name or source, media_type="text/markdown")
-        passage = self.passages[source] = Passage(source, text, ref)
-        return passage
-
-
-@dataclass(frozen=True)
-class ModelResearcher(ModelStage):
-    """Finds passages and lets the model report from them. `config` says which web tools there are."""
-
-    config: Config | None = None
-
-    def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
-        questions = questions_given(request.given) or split_task(request.task)
-        library = gather(request, questions)
-        names = Names(tuple(names_asked_about(questions, request.task)))
-        retrieval = Retrieval(library, names, questions) if len(library) else None
-        desk = _Desk(request, library, retrieval)
-        try:
-            for question in questions:
-                stop_if_cancelled(request)
-                desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
-            if abilities_of(asker.model).tools:
-                self._search(request, asker, desk, questions)
-        finally:
-            if retrieval is not None:
-                retrieval.close()
-        request.emit(f"{len(desk.passages)} passages from {len(library)} documents")
-        return Evidence.given(request, desk.passages.values())
-
-    def _search(self, request: StageRequest, asker: Asker, desk: _Desk, questions: Sequence[TaskQuestion]) -> None:
-        """Let the model search by itself. What it found stays on the desk, however the search ends."""
-        from langchain.agents import create_agent
-
-        from holdfast.agents.middleware.tool_calls import ToolErrorMiddleware
-
-        tools = self._tools(request, desk)
-        if not tools:
-            return
-        calls = whole_number(request.stage, "max_searches", _CALLS)
-        system = f"{role_prompt(self.role)}\n\n{request.system_prompt}\n\n{_SEARCH}"
-        asked = "\n".join(f"- {question.text}" for question in questions)
-        room = asker.room // 2 - asker.count(system) - asker.count(asked)
-        prompt = fitted(request.prompt, max(0, room), request.task, asker.count)
-        agent = create_agent(asker.model, tools, system_prompt=SystemMessage(system), middleware=[ToolErrorMiddleware()])
-        settings: Any = {"recursion_limit": 2 * calls + 1, "callbacks": [], "tags": ["nostream"]}
-        spent: list[Any] = []
-        try:
-            for step in agent.stream({"messages": [HumanMessage(f"{prompt}\n\nQuestions:\n{asked}")]}, settings, stream_mode="updates"):
-                stop_if_cancelled(request)
-                spent += [message for update in step.values() for message in (update or {}).get("messages", ())]
-        except GraphRecursionError:
-            request.emit(f"stopped searching after {calls} steps")
-        for message in spent:
-            if isinstance(message, AIMessage) and (usage := Usage.read(message)) is not None:
-                asker.used = usage if asker.used is None else asker.used + usage
-
-    def _tools(self, request: StageRequest, desk: _Desk) -> list[BaseTool]:
-        wanted = request.stage.tools
-        made: list[BaseTool] = []
-        if desk.retrieval is not None:
-            made += [_search_sources(desk), _read_source(desk)]
-        if request.knowledge is not None:
-            made.append(_search_knowledge(desk))
-        made += self._web(desk)
-        return [tool for tool in made if wanted is None or tool.name in wanted]
-
-    def _web(self, desk: _Desk) -> list[BaseTool]:
-        from holdfast.agents.web.web_tools import make_fetcher, open_searcher
-
-        entries = {entry.name: entry.arguments() for entry in self.config.tools} if self.config is not None else {}
-        searcher = open_searcher(entries.get("web_search"))
-        if searcher is None:
-            return []
-        fetcher = make_fetcher(entries.get("web_fetch") or {})
-
-        def web_search(query: str) -> str:
-            """Search the web. Read what looks useful with web_fetch."""
-            found = [f"- {one.title} ({one.url}): {' '.join(one.text.split())[:300]}" for one in searcher.search(query, 6)]
-            return "\n".join(found) or "Nothing was found."
-
-        def web_fetch(url: str) -> str:
-            """Read a web page. It can then be cited by its address."""
-            page = fetcher.page(url)
-            return _shown([desk.lay(page.url, page.text)])
-
-        return [StructuredTool.from_function(web_search), StructuredTool.from_function(web_fetch)]
-
-
-def _search_sources(desk: _Desk) -> BaseTool:
-    def search_sources(query: str) -> str:
-        """Search the documents of this task. Returns passages under the names by which they are cited."""
-        return _shown(desk.look_up(TaskQuestion("q", query, question_terms(query)), 5))
-
-    return StructuredTool.from_function(search_sources)
-
-
-def _read_source(desk: _Desk) -> BaseTool:
-    def read_source(name: str) -> str:
-        """Read a document, or a section of one, by its name."""
-        text, document = desk.library.text_of(name), desk.library.get(name)
-        if text is None or document is None:
-            return f"There is no {name}. There are: {', '.join(one.id for one in desk.library)}"
-        return _shown([desk.lay(name, text, document=document.text, name=document.id)], most=8 * _SHOWN_OF_A_PASSAGE)
-
-    return StructuredTool.from_function(read_source)
-
-
-def _search_knowledge(desk: _Desk) -> BaseTool:
-    search: Callable[..., Any] = desk.request.knowledge.search  # type: ignore[union-attr]  # only made where there is one
-
-    def search_knowledge(query: str) -> str:
-        """Search what earlier work found."""
-        try:
-            hits = search(query, top_k=6)
-        except HoldfastError as error:
-            return f"Error: {error}"
-        return _shown([desk.lay(hit.record.id, hit.text) for hit in hits])
-
-    return StructuredTool.from_function(search_knowledge)
-
-
-def _shown(passages: Sequence[Passage], *, most: int = _SHOWN_OF_A_PASSAGE) -> str:
-    return "\n\n".join(f"[{passage.source}]\n{passage.text[:most]}" for passage in passages) or "Nothing was found."
