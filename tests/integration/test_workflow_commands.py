@@ -195,12 +195,12 @@ def test_a_write_that_fails_in_the_middle_ends_with_3_and_the_old_state_stands(
 ) -> None:
     stages = [{"name": name, "agent_type": AGENT + kind} for name, kind in (("s1", "quick"), ("s2", agent), ("s3", "quick"))]
     workflow = json.dumps({"id": "w", "task": "t", "stages": stages})
-    code = 'import json; s = json.load(open(".holdfast/sessions/s.json")); print(s["status"], *s["completed_stages"])'
+    code = 'import holdfast; s = holdfast.build().sessions.load("s"); print(s.status, *s.completed_stages)'  # the file may be late
     look = f"{sys.executable} -c '{code}'"
     script = STORY.replace("{workflow}", workflow).replace("{program}", " ".join(PROGRAM)).replace("{look}", look).replace("{mend}", mend)
     done = in_a_box(bwrap, desk, size=3_000_000, script=script)
     told = done.stdout.splitlines()
     assert told[0] == "run 3", done.stdout + done.stderr
     assert word in told[1].lower()
-    assert told[2] == "running s1"
+    assert told[2].split()[1] == "s1", "what was committed stands; how much that is depends on when the readable file was due"
     assert told[3:] == ["resume 0", "completed s1 s2 s3"]

@@ -254,9 +254,11 @@ class Postgres:
                     break
                 self.clock.sleep(0.1)
                 continue
-            if found is not None:
+            if found is None:
+                raise lost
+            if found[0]:
                 return
-            raise lost
+            break  # it may have been committed, and it may be another one under the same number
         raise StorageError(
             f"the connection to {self.shown} was lost at the moment of the commit, and whether it was written is not known.",
             path=self.shown,

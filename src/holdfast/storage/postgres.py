@@ -43,7 +43,14 @@ from holdfast.storage.backend import (
 
 _LAST = chr(0x10FFFF)
 _STEPS = 3  # held at once by one process: each needs a connection of the pool, and another one to write
-_PROOF = "SELECT 1 WHERE pg_xact_status(%s::text::xid8) = 'committed'"
+# A server that crashed may give a number again that it had not written down, so a number proves a commit only while it runs on.
+_PROOF = """
+    SELECT pg_postmaster_start_time()::text = %s
+    WHERE CASE
+        WHEN %s::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(%s::text::xid8) = 'committed'
+        ELSE false
+    END
+"""
 
 
 class PostgresBackend:
@@ -257,8 +264,8 @@ class PostgresBackend:
         """One transaction, alone with these keys. Should the answer to its commit be lost, its number says what became of it."""
         database = self.database
         with database.transaction(*(lock_key(database.schema, "storage", key) for key in keys)) as step:
-            row = step.one("SELECT pg_current_xact_id()::text")
-            step.proof = (_PROOF, [row[0] if row else ""])
+            number, started = step.one("SELECT pg_current_xact_id()::text, pg_postmaster_start_time()::text") or ("0", "")
+            step.proof = (_PROOF, [started, number, number])
             try:
                 yield step
             except driver().errors.UniqueViolation as error:  # somebody who does not know our locks was quicker
