@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,21 @@ def test_a_room_imports_only_what_is_below_it(tmp_path: Path) -> None:
 def test_stages_without_a_model_load_no_langchain() -> None:
     """P2, W18"""
     assert not loaded_after("import holdfast.harness, holdfast.agents.stages.stage_agents, holdfast.workflow.launcher") & HEAVY
+
+
+def test_every_module_that_a_docstring_or_a_page_names_exists() -> None:
+    """A newcomer follows these names: one that moved leads nowhere."""
+    source = ROOT / "src" / "holdfast"
+    pages = [*source.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    named = [(page, name) for page in pages for name in re.findall(r"`([a-z_/]+\.py)\b", page.read_text(encoding="utf-8"))]
+    assert len(named) > 50
+    places = [source, source / "agents", ROOT, ROOT / "tests"]
+    short = {
+        path.name for folder in (source, ROOT / "tests") for path in folder.rglob("*.py")
+    }  # a page names a neighbour by its name alone
+    lost = [
+        (page.name, name)
+        for page, name in named
+        if not any((place / name).exists() for place in [page.parent, *places]) and not (page.suffix == ".md" and name in short)
+    ]
+    assert lost == []

@@ -1,4 +1,4 @@
-"""The program in which regular expressions run: lines in, numbers out. Started by `matching.py`, on a bare interpreter.
+"""The program in which regular expressions run: lines in, numbers out. Started by `searching.py`, on a bare interpreter.
 
 It imports nothing of ours. The first line says the pattern; every further one is a list of lines, answered by the indices of those that
 fit.

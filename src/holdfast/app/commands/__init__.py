@@ -1,5 +1,5 @@
-"""One module for each command of `holdfast`; each has an `app`, a typer program.
+"""One module for each heading of `holdfast`; each has an `app`, a typer program.
 
-May import everything. They are thin: the work is done in the library, and shown by `output.py`.
-Start with the list in `main.py`.
+May import everything. They are thin: the work is done in the library, and shown by `app/output.py`.
+Start with the list in `app/main.py`.
 """
