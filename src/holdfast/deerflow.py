@@ -1,198 +1,367 @@
-"""Taking over memory and configuration from an installation of the reference, once, without changing it (C6).
+"""Taking over memory and configuration from an installation of the reference, without changing it (C6).
 
-`plan` looks and decides, `apply` writes. A plan is a value: the command line shows it before anything happens. Nothing of ours is ever
-overwritten: where a target exists with other content the plan has a conflict, and a plan with conflicts is refused as a whole.
+`plan` looks and decides, `apply` writes. A plan is a value: the command line shows it before anything happens. Memory goes where the
+configuration that holds afterwards looks for it, is merged with what is there, and is an ordinary change that can be undone. It can be
+done again: what is known already, and what was removed or changed here since, stays as it is.
 
 The reference kept memory in three layouts over time, all of them found here: one `memory.json` with a file per agent below `agents/`;
-the same once more per user below `users/`; and summaries in a JSON file with one Markdown file per fact below `facts/`.
+the same once more per user below `users/`; and summaries in a JSON file with one Markdown file per fact below `agents/NAME/facts/`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock, stamp
+from holdfast.config.loading import FILE_NAME, read_config
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import read_yaml
+from holdfast.config.sections import Config
 from holdfast.durable.replace import read_json, replace_json, replace_text
 from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError
 from holdfast.ids import check_name
+from holdfast.memory import store as memory_store
+from holdfast.memory.document import Document, parse
+from holdfast.memory.facts import SLOTS
+from holdfast.memory.storage import FileMemoryStorage, keeps_files, open_storage
+from holdfast.memory.store import Edit, Layout, MemoryStore
 
 _STATE_FOLDERS = (".deer-flow", "backend/.deer-flow", ".")
 _DEFAULT_AGENT = "__default__"
-_FACT_KEYS = ("id", "category", "confidence", "createdAt", "sourceError", "status", "updatedAt", "lastConfirmedAt", "confirmationCount")
+_DEFAULT_USER = "default"
+_EXTENSIONS = "extensions_config.json"
+_NOT_OF_A_FACT = frozenset({"schemaVersion", "revision", "user_id", "agent_name", "source", "title", "categoryExtension", "scope"})
 
 
 @dataclass(frozen=True)
-class Step:
+class FileStep:
     """One file to be written: where it comes from, where it goes, what it holds."""
 
     kind: str
     source: Path
     target: Path
-    content: Any
-    facts: int = 0
+    text: str
+
+
+@dataclass(frozen=True)
+class MemoryStep:
+    """What one scope is given: a user's folder (None: the base directory), an agent (None: all of them), and what was found for it."""
+
+    user: str | None
+    agent: str | None
+    sources: tuple[Path, ...]
+    found: Document
+    home: Path
+    where: str
+    effect: Effect
+
+    @property
+    def scope(self) -> str:
+        """Its name in the note of what was taken over."""
+        return f"{self.user or ''}/{self.agent or ''}"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a step does to a document, in numbers: facts that are new, changed there, known, and not wanted back; summaries filled in."""
+
+    document: Document
+    added: int = 0
+    changed: int = 0
+    known: int = 0
+    left_out: int = 0
+    summaries: int = 0
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.added or 'no'} new {'fact' if self.added == 1 else 'facts'}",
+            f"{self.summaries} {'summary' if self.summaries == 1 else 'summaries'}" if self.summaries else "",
+            f"{self.changed} changed there" if self.changed else "",
+            f"{self.known} known already" if self.known else "",
+            f"{self.left_out} removed or changed here stay so" if self.left_out else "",
+        ]
+        return ", ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be taken over, what is there already, what cannot be read, and what stands in the way."""
+    """What would be taken over, what cannot be read, and what else a person should know. `config` is the one that holds afterwards."""
 
     source: Path
-    base: Path
-    steps: tuple[Step, ...] = ()
-    same: tuple[Path, ...] = ()
+    config: Config
+    files: tuple[FileStep, ...] = ()
+    memory: tuple[MemoryStep, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
-    conflicts: tuple[Path, ...] = ()
-    done_before: str | None = None
     notes: tuple[str, ...] = ()
+    taken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass
 class _Findings:
-    steps: list[Step] = field(default_factory=list)
+    files: list[FileStep] = field(default_factory=list)
+    memory: list[MemoryStep] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def plan(source: Path, *, base: Path, config_target: Path, keep_config: bool = False) -> Plan:
-    """Look through an installation and decide what goes where; reads only. With `keep_config` a configuration of ours stays in use."""
+def plan(source: Path, *, ours: Config, target: Path, again: bool = False) -> Plan:
+    """Look through an installation and decide what goes where; reads only.
+
+    `ours` is the configuration in use; where it has no file, the installation's is written to `target`. With `again` also facts come back
+    that were taken over before and removed here since.
+    """
     if not source.is_dir():
         raise InputError(f"{source} is not a folder.", hint="Give the folder of the installation, or its `.deer-flow` folder.")
-    found = _Findings()
-    _memory(source, base, found)
-    _configuration(source, config_target, found, keep=keep_config)
-    if not found.steps and not found.unreadable and not found.notes:
+    source, found = source.resolve(), _Findings()
+    file = _config_file(source)
+    config, theirs = _configuration(file, ours, target, found)
+    _companions(file, config, found)
+    taken = {} if again else _taken(config.base, source)
+    _memory(source, config, theirs, taken, found)
+    if not (found.files or found.memory or found.unreadable or found.notes):
         raise InputError(
             f"{source} has neither a memory.json nor a config.yaml.", hint="Give the folder that holds `config.yaml` or `.deer-flow`."
         )
-    new, same, conflicts = [], [], []
-    for step in found.steps:
-        if not step.target.exists():
-            new.append(step)
-        elif _same(step):
-            same.append(step.target)
-        else:
-            conflicts.append(step.target)
-    return Plan(
-        source, base, tuple(new), tuple(same), tuple(found.unreadable), tuple(conflicts), _done_before(base, source), tuple(found.notes)
-    )
+    return Plan(source, config, tuple(found.files), tuple(found.memory), tuple(found.unreadable), tuple(found.notes), taken)
 
 
-def apply(plan: Plan, *, clock: Clock) -> None:
-    """Write what was planned, each file durably, then the note that it was done. Refuses a plan with conflicts, before writing anything."""
-    if plan.conflicts:
-        listed = ", ".join(str(path) for path in plan.conflicts)
-        raise InputError(
-            f"There is something else already at {listed}.", hint="Move it away first, or use another HOLDFAST_HOME. Nothing was written."
-        )
-    if plan.done_before:
-        raise InputError(f"This was taken over on {plan.done_before}.", hint=f"Remove {_note(plan.base)} to do it again.")
-    for step in plan.steps:
-        if step.kind == "config":
-            replace_text(step.target, step.content)
+def apply(plan: Plan, *, clock: Clock) -> Plan:
+    """Write what was planned, each part durably, then the note of what was taken over. Gives the plan with what was really done."""
+    for step in plan.files:
+        replace_text(step.target, step.text)
+    done = tuple(_applied(step, plan, clock) for step in plan.memory)
+    _write_note(plan, done, clock)
+    return replace(plan, memory=done)
+
+
+def _applied(step: MemoryStep, plan: Plan, clock: Clock) -> MemoryStep:
+    effects: list[Effect] = []
+
+    def edit(current: Document) -> Edit:
+        effects.append(merged(current, step.found, plan.taken.get(step.scope, {})))
+        return Edit(effects[-1].document, "import", f"taken over from {plan.source}")
+
+    with closing(_store(plan.config, step.home, step.user)) as store:
+        store.change(step.agent, edit)
+    return replace(step, effect=effects[-1])
+
+
+def merged(current: Document, found: Document, taken: Mapping[str, str]) -> Effect:
+    """What a document becomes with what was found, and in what way. `taken` says by id what was taken over before, as a digest.
+
+    A fact that is known by its words stays once. One that was taken over before is left as it is here, gone or changed, unless it is still
+    as it was taken and has changed there since.
+    """
+    effect = Effect(replace(current, extra={**found.extra, **current.extra}))
+    said = {fact.content.casefold() for fact in current.facts}
+    for fact in found.facts:
+        held, before = current.fact(fact.id), taken.get(fact.id)
+        if fact.content.casefold() in said:
+            effect = replace(effect, known=effect.known + 1)
+        elif before is None:
+            free = fact if effect.document.fact(fact.id) is None else replace(fact, id=f"{fact.id}-imported")
+            effect = replace(effect, document=effect.document.with_fact(free), added=effect.added + 1)
+            said.add(fact.content.casefold())
+        elif held is not None and _digest(held.content) == before:
+            effect = replace(effect, document=effect.document.with_fact(fact), changed=effect.changed + 1)
         else:
-            replace_json(step.target, step.content)
-    record = {
-        "schema": 1,
-        "source": str(plan.source.resolve()),
-        "when": stamp(clock.now()),
-        "files": [str(step.source) for step in plan.steps],
-    }
-    replace_json(_note(plan.base), record)
+            effect = replace(effect, left_out=effect.left_out + 1)
+    for name in SLOTS:
+        here, there = current.slot(name), found.slot(name)
+        if there.text and there.text != here.text and (not here.text or _digest(here.text) == taken.get(name)):
+            effect = replace(
+                effect, document=replace(effect.document, slots={**effect.document.slots, name: there}), summaries=effect.summaries + 1
+            )
+    return effect
+
+
+def _store(config: Config, home: Path, user: str | None) -> MemoryStore:
+    """Where a scope is kept: as the configuration says, below `home`. A further user's memory is in files, also beside a database."""
+    if user is None and not keeps_files(config):
+        return open_storage(config)
+    return FileMemoryStorage(_layout(config, home))
+
+
+def _layout(config: Config, home: Path) -> Layout:
+    """The layout that the configuration has with `home` as base directory; never a file beside it, which is the installation's own."""
+    path = config.memory.storage_path
+    if home != config.base and Path(path).expanduser().is_absolute():
+        path = memory_store.FILE_NAME
+    return Layout.below(home, path, inherit=config.memory.inherit)
+
+
+# The note of what was taken over
 
 
 def _note(base: Path) -> Path:
     return base / "imports" / "deerflow.json"
 
 
-def _done_before(base: Path, source: Path) -> str | None:
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _sources(base: Path) -> dict[str, Any]:
+    """What the note says of each installation. The first form had one installation, and not what was taken over."""
     note = _note(base)
-    if not note.exists():
-        return None
-    record = read_json(note)
-    return str(record.get("when")) if isinstance(record, dict) and record.get("source") == str(source.resolve()) else None
+    record = read_json(note) if note.exists() else {}
+    sources = record.get("sources") if isinstance(record, dict) else None
+    return dict(sources) if isinstance(sources, dict) else {}
 
 
-def _same(step: Step) -> bool:
-    try:
-        return bool(step.target.read_text("utf-8") == step.content if step.kind == "config" else read_json(step.target) == step.content)
-    except (HoldfastError, UnicodeDecodeError):
-        return False
+def _taken(base: Path, source: Path) -> dict[str, dict[str, str]]:
+    scopes = _sources(base).get(str(source.resolve()), {}).get("scopes")
+    return {str(name): dict(scope) for name, scope in scopes.items()} if isinstance(scopes, dict) else {}
+
+
+def _write_note(plan: Plan, done: tuple[MemoryStep, ...], clock: Clock) -> None:
+    scopes: dict[str, dict[str, str]] = {name: dict(scope) for name, scope in _taken(plan.config.base, plan.source).items()}
+    for step in done:
+        facts = {fact.id: _digest(fact.content) for fact in step.found.facts}
+        slots = {name: _digest(step.found.slot(name).text) for name in SLOTS if step.found.slot(name).text}
+        scopes[step.scope] = {**scopes.get(step.scope, {}), **facts, **slots}
+    entry = {"when": stamp(clock.now()), "files": [str(step.target) for step in plan.files], "scopes": scopes}
+    sources = {**_sources(plan.config.base), str(plan.source.resolve()): entry}
+    replace_json(_note(plan.config.base), {"schema": 2, "sources": sources})
 
 
 # Memory
 
 
-def _memory(source: Path, base: Path, found: _Findings) -> None:
-    folders = [source / name for name in _STATE_FOLDERS]
-    scopes = [scope for folder in folders if folder.is_dir() for scope in _scopes(folder)]
-    users = sorted({user for user, _, _ in scopes if user})
-    only_user = users[0] if len(users) == 1 and not any(user is None for user, _, _ in scopes) else None
-    taken: set[Path] = set()
-    for user, agent, folder in scopes:
-        home = base if user in (None, only_user) else base / "users" / user.lower()
-        target = (home / "agents" / agent if agent else home) / "memory.json"
-        if target in taken:
+@dataclass(frozen=True)
+class _Scope:
+    """Where something was found: whose it is, the folder of the scope, and the JSON file, which may have another name."""
+
+    user: str | None
+    agent: str | None
+    folder: Path
+    file: Path
+
+
+def _memory(source: Path, config: Config, theirs: Path | None, taken: Mapping[str, Mapping[str, str]], found: _Findings) -> None:
+    roots = _roots(source, theirs)
+    scopes = list({scope.file.resolve(): scope for root in roots for scope in _scopes(root, theirs, found)}.values())
+    users = sorted({scope.user for scope in scopes if scope.user})
+    only = users[0] if len(users) == 1 and all(scope.user or scope.agent for scope in scopes) else None
+    grouped: dict[tuple[str | None, str | None], list[_Scope]] = {}
+    for scope in scopes:
+        user = None if scope.user in (None, _DEFAULT_USER, only) else scope.user
+        grouped.setdefault((user, scope.agent), []).append(scope)
+    read = {key: _joined(group, found) for key, group in grouped.items()}
+    for (user, agent), document in read.items():
+        if document is None:
             continue
-        document = _document(folder, found)
-        if document is not None:
-            taken.add(target)
-            found.steps.append(Step("memory", folder, target, document, facts=len(document.get("facts", ()))))
+        group = grouped[user, agent]
+        if agent is not None and not any(scope.file.is_file() for scope in group):  # facts alone: the summaries are the user's
+            document = replace(document, slots=dict((read.get((user, None)) or Document()).slots))
+        _add_step(user, agent, group, document, config, taken, found)
 
 
-def _scopes(folder: Path) -> Iterator[tuple[str | None, str | None, Path]]:
-    """Every (user, agent, folder) below a state folder that holds memory."""
-    yield from _agents(folder, None)
-    users = folder / "users"
+def _add_step(
+    user: str | None,
+    agent: str | None,
+    group: list[_Scope],
+    document: Document,
+    config: Config,
+    taken: Mapping[str, Mapping[str, str]],
+    found: _Findings,
+) -> None:
+    home = config.base if user is None else config.base / "users" / user
+    files = tuple(scope.file if scope.file.is_file() else scope.folder for scope in group)
+    if agent is None and keeps_files(config) and _layout(config, home).shared.resolve() in {file.resolve() for file in files}:
+        file = _layout(config, home).shared
+        found.notes.append(f"{file} is where the configuration keeps memory: it is used as it is.")
+        more = [path for path in files if path.resolve() != file.resolve()]
+        hint = "taking it in would change the installation: take over in another folder, or set `memory.storage_path: memory.json`"
+        found.unreadable.extend((path, hint) for path in more)
+        return
+    with closing(_store(config, home, user)) as store:
+        where, current = store.where(agent), store.own(agent) or Document()
+    step = MemoryStep(user, agent, files, document, home, where, Effect(current))
+    found.memory.append(replace(step, effect=merged(current, document, taken.get(step.scope, {}))))
+
+
+def _roots(source: Path, theirs: Path | None) -> list[Path]:
+    """The folders that may hold memory: the usual ones, and the one that the installation's configuration names."""
+    folders = [source / name for name in _STATE_FOLDERS]
+    if theirs is not None:
+        folders += [folder / theirs for folder in folders] if not theirs.is_absolute() else [theirs]
+        folders += [folder.parent for folder in folders[len(_STATE_FOLDERS) :] if folder.is_file()]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _scopes(root: Path, theirs: Path | None, found: _Findings) -> Iterator[_Scope]:
+    """Every scope below a state folder that holds memory."""
+    name = theirs.name if theirs is not None and (root / theirs.name).is_file() else memory_store.FILE_NAME
+    yield from _agents(root, None, name, found)
+    users = root / "users"
     for user in sorted(users.iterdir()) if users.is_dir() else ():
-        if user.is_dir() and _usable(user.name):
-            yield from _agents(user, user.name)
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,128}", user.name):
+            yield from _agents(user, user.name, memory_store.FILE_NAME, found)
+        elif user.is_dir():
+            found.unreadable.append((user, "this cannot be the name of a user"))
 
 
-def _agents(folder: Path, user: str | None) -> Iterator[tuple[str | None, str | None, Path]]:
-    if _holds_memory(folder):
-        yield user, None, folder
+def _agents(folder: Path, user: str | None, name: str, found: _Findings) -> Iterator[_Scope]:
+    if (folder / name).is_file() or (folder / "facts").is_dir():
+        yield _Scope(user, None, folder, folder / name)
     agents = folder / "agents"
     for agent in sorted(agents.iterdir()) if agents.is_dir() else ():
-        if not _holds_memory(agent):
+        file = agent / memory_store.FILE_NAME
+        if not (file.is_file() or (agent / "facts").is_dir()):
             continue
         if agent.name == _DEFAULT_AGENT:
-            yield user, None, agent
-        elif _usable(agent.name):
-            yield user, check_name(agent.name), agent
-
-
-def _usable(name: str) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) is not None
-
-
-def _holds_memory(folder: Path) -> bool:
-    return (folder / "memory.json").is_file() or (folder / "facts").is_dir()
-
-
-def _document(folder: Path, found: _Findings) -> dict[str, Any] | None:
-    file = folder / "memory.json"
-    document: dict[str, Any] = {}
-    if file.is_file():
+            yield _Scope(user, None, agent, file)
+            continue
         try:
-            read = read_json(file)
-        except Damaged as error:
-            found.unreadable.append((file, error.message))
-            return None
-        if not isinstance(read, dict):
-            found.unreadable.append((file, "it is not a memory document: the outermost value is not an object"))
-            return None
-        document = read
-    facts = [fact for path in sorted((folder / "facts").rglob("*.md")) if (fact := _fact(path, found)) is not None]
-    if facts:
-        document["facts"] = [*document.get("facts", []), *facts]
-    return document
+            yield _Scope(user, check_name(agent.name), agent, file)
+        except InputError as error:
+            found.unreadable.append((agent, error.message))
+
+
+def _joined(group: list[_Scope], found: _Findings) -> Document | None:
+    """What the places of one scope say together; None when nothing of it can be read."""
+    read = [document for scope in group if (document := _document(scope, found)) is not None]
+    whole = read[0] if read else None
+    for document in read[1:]:
+        assert whole is not None  # noqa: S101 - there is a first one
+        whole = whole.joined(document)
+    return whole
+
+
+def _document(scope: _Scope, found: _Findings) -> Document | None:
+    value: Any = {}
+    try:
+        if scope.file.is_file():
+            value = read_json(scope.file)
+        if not isinstance(value, dict):
+            raise Damaged("it is not a memory document: the outermost value is not an object", path=str(scope.file))
+        facts = value.get("facts")
+        known = [_with_source(fact) for fact in facts] if isinstance(facts, list) else []
+        files = sorted((scope.folder / "facts").rglob("*.md"))
+        markdown = [fact for path in files if (fact := _fact(path, found)) is not None]
+        return parse({**value, "facts": [*known, *markdown]}, path=str(scope.file))
+    except HoldfastError as error:
+        found.unreadable.append((scope.file, error.message))
+        return None
+
+
+def _with_source(fact: Any) -> Any:
+    return {**fact, "source": _source(fact.get("source"))} if isinstance(fact, dict) else fact
+
+
+def _source(origin: Any) -> str:
+    """Who said it, as one word: the thread, or how the fact came about (`manual` where somebody typed it)."""
+    if isinstance(origin, dict):
+        return str(origin.get("threadId") or origin.get("type") or "unknown")
+    return str(origin) if origin else "unknown"
 
 
 def _fact(path: Path, found: _Findings) -> dict[str, Any] | None:
@@ -201,7 +370,7 @@ def _fact(path: Path, found: _Findings) -> dict[str, Any] | None:
         text = path.read_text("utf-8-sig").replace("\r\n", "\n")
         match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
         head = read_yaml(match.group(1), path).values if match else None
-    except (UnicodeDecodeError, ConfigError) as error:
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
         found.unreadable.append((path, str(error)))
         return None
     if match is None or not isinstance(head, dict):
@@ -210,11 +379,9 @@ def _fact(path: Path, found: _Findings) -> dict[str, Any] | None:
     if head.get("status", "active") != "active":
         return None
     body = re.sub(r"\A\s*#[^\n]*\n", "", match.group(2)).strip() or match.group(2).strip().lstrip("# ")
-    origin = head.get("source")
-    fact = {key: _plain(head[key]) for key in _FACT_KEYS if head.get(key) is not None}
-    fact["content"] = body
-    fact["source"] = origin.get("threadId", origin.get("type", "unknown")) if isinstance(origin, dict) else str(origin or "unknown")
-    return fact
+    fact = {key: _plain(value) for key, value in head.items() if key not in _NOT_OF_A_FACT and value not in (None, [])}
+    category = head.get("categoryExtension") or head.get("category")
+    return {**fact, **({"category": str(category)} if category else {}), "content": body, "source": _source(head.get("source"))}
 
 
 def _plain(value: Any) -> Any:
@@ -224,22 +391,60 @@ def _plain(value: Any) -> Any:
 # Configuration
 
 
-def _configuration(source: Path, target: Path, found: _Findings, *, keep: bool) -> None:
-    places = [source / "config.yaml"]
+def _config_file(source: Path) -> Path | None:
+    places = [source / FILE_NAME]
     if source.name == ".deer-flow":  # the state folder was given: the configuration is beside it, or one above the backend
-        places += [source.parent / "config.yaml", source.parent.parent / "config.yaml"]
-    file = next((path for path in places if path.is_file()), None)
+        places += [source.parent / FILE_NAME, source.parent.parent / FILE_NAME]
+    return next((path for path in places if path.is_file()), None)
+
+
+def _configuration(file: Path | None, ours: Config, target: Path, found: _Findings) -> tuple[Config, Path | None]:
+    """The configuration that holds afterwards, and where the installation's own says that memory is."""
     if file is None:
-        return
-    if keep and file.resolve() != target.resolve():
-        found.notes.append(f"{target} is in use and stays as it is; {file} was not taken over.")
-        return
-    if file.resolve() == target.resolve():
+        return ours, None
+    if ours.file is not None and file.resolve() == ours.file.resolve():
         found.notes.append(f"{file} works here unchanged.")
-        return
+        return ours, _storage_path(ours, file, found)
     try:
         text = upgrade_text(file.read_bytes(), file).text
-    except ConfigError as error:
+        config = read_config(text, file=target)
+    except (ConfigError, OSError) as error:
         found.unreadable.append((file, str(error)))
+        return ours, None
+    theirs = _storage_path(config, file, found)
+    if ours.file is not None:
+        before = any(str(ours.file) in entry.get("files", ()) for entry in _sources(ours.base).values())
+        said = "was taken over before" if before else f"is in use, and {file} is not taken over"
+        found.notes.append(f"{ours.file} {said}; it stays as it is.")
+        return ours, theirs
+    place = read_yaml(text, file).places.get(("memory", "storage_path"))
+    if theirs is not None and theirs.is_absolute() and place is not None:
+        text = f"{text[: place.start]}{memory_store.FILE_NAME}{text[place.end :]}"
+        config = read_config(text, file=target)
+        found.notes.append(f"memory.storage_path was {theirs}, a place of the installation; here it is {memory_store.FILE_NAME}.")
+    found.files.append(FileStep("config", file, target, text))
+    return config, theirs
+
+
+def _storage_path(config: Config, file: Path, found: _Findings) -> Path | None:
+    """The memory that a configuration of the installation names. The newest form has it as a folder in a section of its own."""
+    try:
+        backend = config.raw.get("memory") or {}
+        backend = backend.get("backend_config") if isinstance(backend, dict) else None
+        folder = backend.get("storage_path") if isinstance(backend, dict) else None
+        return Path(folder if isinstance(folder, str) and folder and "$" not in folder else config.memory.storage_path).expanduser()
+    except ConfigError as error:  # a variable that is not set here
+        found.unreadable.append((file, str(error)))
+        return None
+
+
+def _companions(file: Path | None, config: Config, found: _Findings) -> None:
+    """What lies beside the installation's configuration: MCP servers come along, skills are named."""
+    if file is None or config.file is None or config.file.parent.resolve() == file.parent.resolve():
         return
-    found.steps.append(Step("config", file, target, text))
+    servers, target = file.with_name(_EXTENSIONS), config.file.with_name(_EXTENSIONS)
+    if servers.is_file() and not target.exists():
+        found.files.append(FileStep("extensions", servers, target, servers.read_text("utf-8-sig")))
+    skills = file.with_name("skills")
+    if skills.is_dir() and config.skills.path is None and not config.file.with_name("skills").exists():
+        found.notes.append(f"Skills stay where they are: set `skills.path: {skills.resolve()}` to use them.")

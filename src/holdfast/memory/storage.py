@@ -150,6 +150,11 @@ def open_storage(config: Config, **parts: Any) -> MemoryStore:
         return _fallback(asked, f"{type(error).__name__}: {error}", layout, parts)
 
 
+def keeps_files(config: Config) -> bool:
+    """Whether the configuration keeps memory in files of its own, not in a database or a storage of the user's."""
+    return config.memory.storage_class in (None, *_FILE) and (config.memory.dsn is None or config.memory.storage_class is not None)
+
+
 def _open_postgres(dsn: str | None, asked: str, layout: Layout, parts: dict[str, Any]) -> MemoryStore:
     from holdfast.durable.postgres_connection import LOCAL, Address, driver
 

@@ -8,6 +8,7 @@ document and its history never disagree, and an update of the queue that is in t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 
 FILE_NAME = "memory.json"
+_ENDING = re.compile(r"[^.]\.\w+$")
 AGENTS = "agents"
 
 
@@ -115,8 +117,8 @@ class Layout:
 
 
 def _file(path: Path) -> Path:
-    """A folder, which some installations of the reference have there, means the usual file in it."""
-    return path / FILE_NAME if path.is_dir() else path
+    """A folder, which some installations of the reference have there, means the usual file in it; so does a name without an ending."""
+    return path / FILE_NAME if path.is_dir() or not (_ENDING.search(path.name) or path.exists()) else path
 
 
 _REBASES = 20

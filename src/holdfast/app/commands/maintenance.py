@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from holdfast import deerflow as deerflow_files
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.config.loading import FILE_NAME
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,49 +66,59 @@ def take_over() -> None:
     """Take over memory and configuration from another installation."""
 
 
-@importing.command(epilog="Example: holdfast import deerflow ~/deer-flow --dry-run")
+@importing.command(epilog="Examples: holdfast import deerflow ~/deer-flow --dry-run | holdfast import deerflow ~/deer-flow")
 def deerflow(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder: the one with config.yaml, or its .deer-flow folder.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over and write nothing.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also facts that were taken over before and removed here since.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take over memory (global, per agent, per user folder) and config from DeerFlow, once, without changing it."""
+    """Take over memory (global, per agent, per user folder) and config from DeerFlow, without changing it.
+
+    It can be done again: what is new there is merged in, what is known or was removed here stays as it is.
+    """
     with open_harness(config) as harness:
-        loaded = harness.config
-        target = loaded.file or loaded.base.parent / "config.yaml"
-        found = deerflow_files.plan(folder.expanduser(), base=loaded.base, config_target=target, keep_config=loaded.file is not None)
+        found = deerflow_files.plan(folder.expanduser(), ours=harness.config, target=Path.cwd() / FILE_NAME, again=again)
         if not dry_run:
-            deerflow_files.apply(found, clock=harness.clock)
+            found = deerflow_files.apply(found, clock=harness.clock)
     value = {
         "source": found.source,
-        "base": found.base,
+        "base": found.config.base,
         "written": not dry_run,
-        "files": [{"kind": s.kind, "source": s.source, "target": s.target, "facts": s.facts} for s in found.steps],
-        "already_there": found.same,
-        "conflicts": found.conflicts,
+        "files": [{"kind": s.kind, "source": s.source, "target": s.target} for s in found.files],
+        "memory": [_memory_record(step) for step in found.memory],
         "unreadable": [{"file": path, "why": why} for path, why in found.unreadable],
         "notes": found.notes,
     }
     show(value, lambda console: _draw_import(console, found, dry_run), as_json=as_json)
-    if found.unreadable or (dry_run and found.conflicts):
+    if found.unreadable:
         raise typer.Exit(1)
 
 
+def _memory_record(step: deerflow_files.MemoryStep) -> dict[str, Any]:
+    effect = step.effect
+    counts = {name: getattr(effect, name) for name in ("added", "changed", "known", "left_out", "summaries")}
+    return {"user": step.user, "agent": step.agent, "sources": step.sources, "target": step.where, **counts}
+
+
 def _draw_import(console: Console, found: deerflow_files.Plan, dry_run: bool) -> None:
-    word = "would write" if dry_run else "wrote"
-    for step in found.steps:
-        facts = f" ({step.facts} facts)" if step.kind == "memory" else ""
-        console.print(f"{word} {step.target}{facts}  from {step.source}", markup=False)
-    for path in found.same:
-        console.print(f"already there: {path}", markup=False)
-    for path in found.conflicts:
-        console.print(f"in the way: {path} holds something else", markup=False)
+    for file in found.files:
+        console.print(f"{'would write' if dry_run else 'wrote'} {file.target}", markup=False, soft_wrap=True)
+        console.print(f"  from {file.source}", markup=False, soft_wrap=True)
+    for step in found.memory:
+        whose = (f" of agent {step.agent}" if step.agent else "") + (f" of user {step.user}" if step.user else "")
+        console.print(f"memory{whose}: {step.effect}", markup=False, soft_wrap=True)
+        for source in step.sources:
+            console.print(f"  from {source}", markup=False, soft_wrap=True)
+        console.print(f"  {'would be in' if dry_run else 'is in'} {step.where}", markup=False, soft_wrap=True)
     for path, why in found.unreadable:
-        console.print(f"not taken over: {path}: {why}", markup=False)
+        console.print(f"not taken over: {path}: {why}", markup=False, soft_wrap=True)
     for note in found.notes:
-        console.print(note, markup=False)
-    if not (found.steps or found.conflicts):
+        console.print(note, markup=False, soft_wrap=True)
+    for home in dict.fromkeys(step.home for step in found.memory if step.user):
+        console.print(f"A user's memory is used with HOLDFAST_HOME={shlex.quote(str(home))}", markup=False, soft_wrap=True)
+    if not (found.files or any(step.effect.added or step.effect.changed or step.effect.summaries for step in found.memory)):
         console.print("There is nothing new to take over.")
 
 
