@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
 from os import PathLike
@@ -231,6 +231,32 @@ def merge_messages(known: Any, updates: Sequence[Any]) -> Any:
     for update in updates:
         known = add_messages(known, update)
     return known
+
+
+class Rewritten(Overwrite):
+    """A whole history for the messages channel that shows itself as the messages that are new in it.
+
+    A node that writes `Rewritten(answers, whole)` replaces the history with `whole` under any reducer, while a stream of updates or
+    messages, and a middleware further out, see `answers`: a step that compacts looks like any other. It is stored as LangGraph's own
+    `Overwrite`, under whose name it is known to every saver.
+    """
+
+    def __init__(self, shown: Iterable[Any], whole: Iterable[Any]) -> None:
+        super().__init__(list(whole))
+        self.shown = list(shown)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.shown)
+
+    def __len__(self) -> int:
+        return len(self.shown)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.shown[index]
+
+
+Rewritten.__module__, Rewritten.__name__ = Overwrite.__module__, Overwrite.__name__  # by these a saver finds the class again
+Sequence.register(Rewritten)
 
 
 class ThreadState(AgentState[Any]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
@@ -24,6 +25,7 @@ from langchain.agents.middleware.types import (
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.types import Command
 
+from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.memory_service import memory_tools
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
@@ -224,7 +226,14 @@ def _digest(view: BlockView) -> str:
 
 
 def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
-    """The response, with a state update if there is one."""
+    """The response, with a state update if there is one.
+
+    A message with its reminder goes before the answer in the same write: two writes would change the shape of streamed updates. A history
+    that was rewritten in this step has it already.
+    """
+    reminded = update.pop("messages", [])
+    if reminded and not isinstance(response.result, Rewritten):
+        response = replace(response, result=[*reminded, *response.result])
     return ExtendedModelResponse(response, Command(update=update)) if update else response
 
 

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired
 
@@ -28,8 +28,10 @@ from langchain.agents.middleware.types import (
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.graph.message import add_messages
 from langgraph.types import Command, Overwrite
 
+from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.message_factory import LangChainMessages
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.threads import recall_tools
@@ -262,8 +264,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return response
         stored = list(_from_state(request, prepared.messages))
         self.context_window.stored(thread)
-        update = {"messages": Overwrite([*stored, *response.result]), **self._epoch(request.state, prepared.outcome)}
-        return ExtendedModelResponse(response, Command(update=update))
+        whole: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
+        response = replace(response, result=Rewritten(response.result, whole))  # type: ignore[arg-type]  # a list to its readers
+        update = self._epoch(request.state, prepared.outcome)
+        return ExtendedModelResponse(response, Command(update=update)) if update else response
 
     def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
         """The limits with a cap 30 % below what was just refused; the refusal is recorded for calibration, as one token more than fits."""

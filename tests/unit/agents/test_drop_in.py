@@ -1,0 +1,112 @@
+"""S16: what somebody relies on who changes nothing but the import of LangChain's `SummarizationMiddleware`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel
+
+from holdfast.agents.checkpoints import ThreadState, open_checkpoints
+from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.context.archive import MemoryArchive
+from holdfast.memory.service import MemoryService
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
+
+SETTINGS: dict[str, Any] = {"trigger": ("messages", 10), "keep": ("messages", 4)}
+
+
+def model(answer: str = "fine") -> ScriptedModel:
+    return ScriptedModel([repeat(answer)], profile={"max_input_tokens": 8000})
+
+
+def compacting(**settings: Any) -> SummarizationMiddleware:
+    return SummarizationMiddleware(model("NOTES"), **{"archive": MemoryArchive(), **SETTINGS, **settings})
+
+
+def talk(turns: int) -> list[AnyMessage]:
+    pairs = [(HumanMessage(f"question {n}", id=f"h{n}"), AIMessage(f"answer {n}", id=f"a{n}")) for n in range(turns)]
+    return [message for pair in pairs for message in pair]
+
+
+class Verdict(BaseModel):
+    """The answer in a form."""
+
+    good: bool
+
+
+def steps_of(agent: Any, *texts: str, thread: str = "t") -> list[tuple[str, Any]]:
+    """What `stream_mode="updates"` gives, node by node."""
+    config = {"configurable": {"thread_id": thread}}
+    return [
+        step
+        for text in texts
+        for chunk in agent.stream({"messages": [HumanMessage(text)]}, config, stream_mode="updates")
+        for step in chunk.items()
+    ]
+
+
+@pytest.mark.parametrize("schema", [None, ThreadState], ids=["plain", "deltas"])
+def test_updates_are_a_dict_with_messages_also_in_a_step_with_a_compaction(schema: Any, tmp_path: Any) -> None:
+    """S16, S15: the loop of LangChain's streaming page, `data["messages"][-1]`, and nothing of the summary in it."""
+    saver = open_checkpoints(tmp_path)
+    agent = create_agent(model(), middleware=[compacting()], checkpointer=saver, state_schema=schema)
+    steps = steps_of(agent, *(f"question {turn}" for turn in range(12)))
+    assert [name for name, _ in steps] == ["model"] * 12
+    assert all([message.text for message in data["messages"]] == ["fine"] for _, data in steps)
+    assert all(data["messages"][-1].text == "fine" and data["messages"][0].type == "ai" for _, data in steps)
+    again = create_agent(model(), middleware=[compacting()], checkpointer=saver, state_schema=schema)  # read anew from the file
+    stored = again.get_state({"configurable": {"thread_id": "t"}}).values["messages"]
+    assert len(stored) < 12
+    assert sum("NOTES" in message.text for message in stored) == 1
+    saver.close()
+
+
+def test_the_message_stream_has_the_answers_and_no_summary_in_a_step_with_a_compaction() -> None:
+    """S15, S16"""
+    agent = create_agent(model(), middleware=[compacting()], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    said = [
+        message.text
+        for turn in range(12)
+        for message, _ in agent.stream({"messages": [HumanMessage(f"question {turn}")]}, config, stream_mode="messages")
+    ]
+    assert "".join(said) == "fine" * 12
+
+
+def test_updates_with_structured_output_keep_their_shape() -> None:
+    """S16: the answer is two messages then, and the compaction takes away neither."""
+    answers = ScriptedModel(
+        [AIMessage("", tool_calls=[{"id": "c1", "name": "Verdict", "args": {"good": True}}])], profile={"max_input_tokens": 8000}
+    )
+    agent = create_agent(answers, middleware=[compacting()], checkpointer=InMemorySaver(), response_format=ToolStrategy(Verdict))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    chunks = list(agent.stream({"messages": [*talk(6), HumanMessage("so?")]}, config, stream_mode="updates"))
+    assert [message.type for message in chunks[0]["model"]["messages"]] == ["ai", "tool"]
+    assert chunks[0]["model"]["structured_response"] == Verdict(good=True)
+    values = agent.get_state(config).values
+    assert [message.type for message in values["messages"][-2:]] == ["ai", "tool"]
+    assert "NOTES" in values["messages"][0].text
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["as documented", "the other way round"])
+def test_updates_are_a_dict_with_a_reminder_of_the_memory_too(inside: bool, tmp_path: Any) -> None:
+    """S16, S19: a reminder that rides on the user's message is stored with it and changes no shape."""
+    service = MemoryService.at(tmp_path)
+    memory = MemoryMiddleware(service)
+    order = [memory, compacting()] if inside else [compacting(), memory]
+    agent = create_agent(model(), middleware=order, checkpointer=InMemorySaver())
+    steps = steps_of(agent, "hello")
+    service.add("User has a cat called Biscuit")
+    steps += steps_of(agent, *(f"What is my cat called? {turn}" for turn in range(12)))
+    assert all(data["messages"][-1].text == "fine" for _, data in steps)
+    stored = agent.get_state({"configurable": {"thread_id": "t"}}).values["messages"]
+    reminded = [data["messages"] for _, data in steps if "Biscuit" in str(data["messages"][0].content)]
+    assert reminded, "no reminder was made: the test shows nothing"
+    assert len(stored) == len({message.id for message in stored})
