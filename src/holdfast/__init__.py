@@ -20,6 +20,7 @@ from holdfast.errors import (
     Damaged,
     DiskFull,
     ExtractionFailed,
+    ExtraMissing,
     HoldfastError,
     InputError,
     LimitExceeded,
@@ -81,6 +82,7 @@ __all__ = [
     "ContextOverflow",
     "Damaged",
     "DiskFull",
+    "ExtraMissing",
     "ExtractionFailed",
     "FileArchive",
     "Harness",
@@ -155,7 +157,13 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"holdfast.{_MODULE_OF[name]}"), name)
+    try:
+        module = import_module(f"holdfast.{_MODULE_OF[name]}")
+    except ModuleNotFoundError as error:
+        from holdfast.imports import missing_extra
+
+        raise (missing_extra(error) or error) from error
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -4,6 +4,7 @@
     ├── ConfigError              a setting is wrong; knows file, line, key and what would fit
     │   ├── MissingVariable      an environment variable that a setting names is not set
     │   └── NotImportable        a setting names a class or function that cannot be imported
+    ├── ExtraMissing             a part needs packages that an extra of this distribution installs (also an ImportError)
     ├── InputError               a name, argument or file given by a person is not usable
     ├── StorageError             files and databases; knows the path and the operation
     │   ├── WriteFailed          nothing new is visible, the old content stands
@@ -65,6 +66,19 @@ class InputError(HoldfastError):
     """What a person gave (a name, an argument, a file) cannot be used. Says what would fit."""
 
     exit_code = 2
+
+
+class ExtraMissing(HoldfastError, ImportError):
+    """A part needs a package that is not installed. `extra` is what to put between the brackets of `pip install 'holdfast[...]'`."""
+
+    exit_code = 2
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package {module}, which is not installed.", hint=f"Install it with `pip install 'holdfast[{extra}]'`."
+        )
+        self.module = module
+        self.extra = extra
 
 
 class ConfigError(HoldfastError):

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
+import sqlite3
 import sys
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import __version__
+from holdfast.durable.database import open_plain
 from holdfast.durable.probe import probe
-from holdfast.errors import ConfigError, StorageError
+from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.models.choice import pick
 from holdfast.sandbox.bubblewrap import unavailable_because
 
@@ -41,7 +46,23 @@ def examine(harness: Harness | ConfigError) -> list[Check]:
     if isinstance(harness, ConfigError):
         return [*found, Check("configuration", "bad", str(harness)), _sandbox()]
     config = harness.config
-    return [*found, _configuration(config), _model(config), _base(config), *_stores(harness), _sandbox(), *_disk(harness.base)]
+    parts: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
+        ("configuration", lambda: [_configuration(config)]),
+        ("model", lambda: [_model(config)]),
+        ("base directory", lambda: [_base(config)]),
+        ("memory", lambda: _memory(harness)),
+        ("threads", lambda: _threads(config)),
+        ("databases", lambda: _databases(config.base)),
+        ("damaged files", lambda: _set_aside(config.base)),
+        ("sandbox", lambda: [_sandbox()]),
+        ("disk", lambda: _disk(config.base)),
+    )
+    for about, look in parts:
+        try:
+            found += look()
+        except (HoldfastError, OSError, sqlite3.Error) as error:  # one that cannot be looked at is a finding, and the rest is looked at
+            found.append(Check(about, "bad", f"could not be looked at: {error}"))
+    return found
 
 
 def _versions() -> Check:
@@ -90,25 +111,41 @@ def _base(config: Config) -> Check:
         return Check("base directory", "bad", f"{base} is not a folder. Set HOLDFAST_HOME to one.")
     if not os.access(base, os.W_OK):
         return Check("base directory", "bad", f"{base} is not writable. Give yourself the right, or set HOLDFAST_HOME.")
+    if os.name == "posix" and base.stat().st_mode & 0o077:
+        told = f"{base} can be read by others: `chmod -R go-rwx {shlex.quote(str(base))}` closes it ({config.base_source})."
+        return Check("base directory", "note", told)
     return Check("base directory", "good", f"{base} ({config.base_source})")
 
 
-def _stores(harness: Harness) -> list[Check]:
-    config, findings = harness.config, _memory(harness)
+def _threads(config: Config) -> list[Check]:
     threads = config.base / "threads"
-    if threads.is_dir():
-        findings.append(Check("threads", "good", f"{sum(1 for folder in threads.iterdir() if folder.is_dir())} in {threads}"))
-    aside = sorted(config.base.rglob("*.damaged-*")) if config.base.is_dir() else []
-    if aside:
-        findings.append(Check("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}"))
-    return findings
+    if not threads.is_dir():
+        return []
+    return [Check("threads", "good", f"{sum(1 for folder in threads.iterdir() if folder.is_dir())} in {threads}")]
+
+
+def _set_aside(base: Path) -> list[Check]:
+    aside = sorted(base.rglob("*.damaged-*")) if base.is_dir() else []
+    return [Check("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}")] if aside else []
+
+
+def _databases(base: Path) -> list[Check]:
+    """Whether SQLite finds each database of the base sound. An index that is made again by itself does not count."""
+    found: list[Check] = []
+    for path in sorted(base.glob("**/*.db")) if base.is_dir() else ():
+        try:
+            with closing(open_plain(path)) as connection:
+                (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except (StorageError, sqlite3.Error) as error:
+            said = str(error)
+        if said != "ok":
+            told = f"{path} is damaged ({said}). Put a copy from a backup in its place, or move it away to begin anew."
+            found.append(Check("databases", "bad", told))
+    return found
 
 
 def _memory(harness: Harness) -> list[Check]:
-    try:
-        status, where = harness.memory.status(), harness.memory.store.where()
-    except (StorageError, ConfigError) as error:
-        return [Check("memory", "bad", str(error))]
+    status, where = harness.memory.status(), harness.memory.store.where()
     counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
     said = f"facts: {counts}" if counts else "no facts yet"
     said += f"; {status.waiting} conversations wait to be learned from" if status.waiting else ""

@@ -1,4 +1,4 @@
-"""Import an object by its dotted path: the one resolver for every setting that names a class or a function."""
+"""Import an object by its dotted path, and say which extra brings a package that is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,25 @@ import importlib
 from os import PathLike
 from typing import Any
 
-from holdfast.errors import NotImportable
+from holdfast.errors import ExtraMissing, NotImportable
+
+_EXTRAS = {
+    "agents": ("langchain", "langchain_core", "langchain_openai", "langgraph", "openai"),
+    "local": ("xllamacpp",),
+    "vectors": ("numpy", "onnxruntime", "tokenizers"),
+    "postgres": ("psycopg", "psycopg_pool"),
+    "mcp": ("mcp",),
+    "web": ("httpx", "markitdown"),
+}
+_EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}
+
+
+def missing_extra(error: BaseException) -> ExtraMissing | None:
+    """The error that says which line to type, when a package of one of our extras was not found. None for any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    module = (error.name or "").partition(".")[0]
+    return ExtraMissing(module, _EXTRA_OF[module]) if module in _EXTRA_OF else None
 
 
 def load_dotted(

@@ -6,7 +6,10 @@ The command group knows the names and one-line helps of its commands, and import
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from holdfast import __version__
-from holdfast.errors import HoldfastError
+from holdfast.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error; may stand anywhere.")] = False,
 ) -> None:
     """Keeps what an agent needs: inside the window, across crashes, across conversations."""
     if version:
@@ -114,16 +118,40 @@ def root(
 
 
 def main() -> None:
-    """Run the program. An error of ours is one clear message and an exit code, never a traceback."""
+    """Run the program. Whatever goes wrong is one clear message and an exit code; the traceback is shown with `--verbose` alone."""
+    verbose = _take_flag("--verbose")
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without this letter, or bytes that are no text, end nothing
     try:
+        _check_arguments(sys.argv[1:])
         app(prog_name="holdfast")
-    except HoldfastError as error:
-        from holdfast.app.output import report_error
-
-        sys.exit(report_error(error, as_json="--json" in sys.argv[1:]))
     except KeyboardInterrupt:
         typer.echo("holdfast: stopped", err=True)
         sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the outermost handler: everything is told in a sentence, also what nobody foresaw
+        if verbose:
+            traceback.print_exc()
+        from holdfast.app.output import report_error, typed_error
+
+        sys.exit(report_error(typed_error(error), as_json="--json" in sys.argv[1:]))
+
+
+def _take_flag(name: str) -> bool:
+    """Whether the flag stands anywhere before a `--`; it is taken out, so that every command knows it."""
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    if name not in sys.argv[1:end]:
+        return False
+    sys.argv[1:end] = [word for word in sys.argv[1:end] if word != name]
+    return True
+
+
+def _check_arguments(words: Sequence[str]) -> None:
+    """Refuse words that are not text in UTF-8, unless they name a file that is there."""
+    for number, word in enumerate(words, 1):
+        if any("\ud800" <= letter <= "\udfff" for letter in word) and not os.path.lexists(word):
+            shown = os.fsencode(word).decode(errors="replace")
+            raise InputError(f"word {number} of the command ({shown}) is not UTF-8.", hint="Type it in UTF-8, or give the text in a file.")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.redaction import redact_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,13 +106,31 @@ def moment(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
+def typed_error(error: Exception) -> HoldfastError:
+    """The error as one of ours: itself, a storage error with its path, the extra that is missing, or a fault of the program."""
+    import sqlite3
+
+    from holdfast.durable.disk import storage_error
+    from holdfast.imports import missing_extra
+
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, sqlite3.Error):
+        return StorageError(f"a database cannot be used: {error}.", hint="`holdfast doctor` looks at each of them.")
+    if isinstance(error, OSError):
+        return storage_error(error, os.fsdecode(error.filename) if error.filename else "a file", "use")
+    known = missing_extra(error)
+    told = f"this should not happen: {type(error).__name__}: {redact_text(str(error)) or 'no message'}."
+    return known or HoldfastError(told, hint="The same command with --verbose shows where.")
+
+
 def report_error(error: HoldfastError, *, as_json: bool) -> int:
     """Say what went wrong, each error on its own line, and return the exit code."""
     errors = [error, *(error.others if isinstance(error, ConfigError) else ())]
     if as_json:
         typer.echo(json.dumps({"error": [_error_record(one) for one in errors]}, ensure_ascii=False, indent=2, default=str))
     for one in errors:
-        sys.stderr.write(f"holdfast: {one}\n")
+        sys.stderr.write(f"holdfast: {visible(str(one))}\n")
     return error.exit_code
 
 

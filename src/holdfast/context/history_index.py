@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -59,7 +60,7 @@ class HistoryIndex:
         """The best messages by full text, among all that the log holds now."""
         try:
             return self._caught_up().search(query, top_k, kinds=kinds, after=after, before=before)
-        except Damaged:
+        except (Damaged, sqlite3.Error):  # every statement is ours, so one that fails met a file that is not what we wrote
             self._discard()
         except Locked:
             raise

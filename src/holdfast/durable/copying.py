@@ -126,7 +126,7 @@ def _kind(path: Path) -> int | None:
 
 
 def _copy(path: Path, to: Path, name: str, *, database: bool) -> Copied:
-    to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(REAL, str(to.parent), durable=False)  # `mkdir` would give the mode to the last folder alone
     if database:
         from holdfast.durable.database import backup, open_plain
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 
-from holdfast.durable.disk import REAL, Disk, closing, make_folders
+from holdfast.durable.disk import REAL, Disk, closing, faults, make_folders
 from holdfast.durable.replace import temp_name
 from holdfast.errors import Damaged, DiskFull, HoldfastError, Locked, NotWritable, StorageError, SyncFailed, WriteFailed
 
@@ -51,6 +51,7 @@ def open_database(
             os.stat(name)  # FileNotFoundError, rather than SQLite's "unable to open"
         else:
             make_folders(REAL, os.path.dirname(name))
+            _make_private(name)
     with database_faults(name, "open"):
         connection = sqlite3.connect(
             _address(name, read_only),
@@ -129,6 +130,7 @@ def backup(connection: sqlite3.Connection, target: str | PathLike[str], *, disk:
     make_folders(disk, folder)
     temp = os.path.join(folder, temp_name())
     try:
+        _make_private(temp)
         with database_faults(name, "back up to"):
             copy = sqlite3.connect(temp)
             try:
@@ -175,6 +177,15 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
     if primary == sqlite3.SQLITE_IOERR:
         return WriteFailed(what, path=path, operation=operation, hint="What was committed before stands. Check the disk.")
     return None
+
+
+def _make_private(name: str) -> None:
+    """Make the file readable by its owner alone before SQLite makes it for everybody; the files beside it get the same rights.
+
+    Only a file that is not there: closing a second descriptor of a database would drop the locks that this process has on it.
+    """
+    with faults(name, "open"), suppress(FileExistsError):
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
 
 
 def _address(name: str, read_only: bool) -> str:

@@ -6,8 +6,9 @@ learned from by the rules, like in any conversation. Needs no LangChain.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,6 +73,7 @@ class ExtractiveConversation:
         self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
         self.agent_name = agent
         self._config, self._opened = config, ExitStack()
+        self._not_asked = ""
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
         self.memory = memory or self._opened.enter_context(
             closing(MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus))
@@ -210,12 +212,13 @@ class ExtractiveConversation:
         yield Ended("completed", answer)
 
     def _composed(self, question: str, found: Sequence[Finding]) -> str:
+        notes = [note for note in (self._not_asked, _NOTE) if note]
         if not found:
-            return f"{_NOTHING}\n{_NOTE}"
+            return "\n".join([_NOTHING, *notes])
         sources = [SourceText(str(number), finding.text) for number, finding in enumerate(found)]
         chosen = select(sources, question=question, budget=_ROOM, count=self._count)
         lines = [f"- {passage.text.strip()} [{found[int(passage.source)].source}]" for passage in chosen.passages]
-        return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), _NOTE])
+        return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), *notes])
 
     def _said(self, question: str) -> list[Finding]:
         """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
@@ -229,10 +232,13 @@ class ExtractiveConversation:
         return found[:6]
 
     def _records(self, question: str) -> list[Finding]:
-        with suppress(HoldfastError, ImportError):  # a store that cannot be opened is no reason not to answer from the rest
+        self._not_asked = ""
+        try:
             found = self._knowledge().search(question, top_k=5)
-            return [Finding(hit.text, hit.record.source or hit.record.id, "knowledge") for hit in found]
-        return []
+        except (HoldfastError, ImportError, sqlite3.Error) as error:  # no reason not to answer from the rest; the answer says so
+            self._not_asked = f"(The knowledge store was not asked: {error})"
+            return []
+        return [Finding(hit.text, hit.record.source or hit.record.id, "knowledge") for hit in found]
 
 
 def _needs_model() -> InputError:
