@@ -72,11 +72,10 @@ def test_the_message_stream_has_the_answers_and_no_summary_in_a_step_with_a_comp
     """S15, S16"""
     agent = create_agent(model(), middleware=[compacting()], checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "t"}}
-    said = [
-        message.text
-        for turn in range(12)
-        for message, _ in agent.stream({"messages": [HumanMessage(f"question {turn}")]}, config, stream_mode="messages")
+    steps: list[Any] = [
+        agent.stream({"messages": [HumanMessage(f"question {turn}")]}, config, stream_mode="messages") for turn in range(12)
     ]
+    said = [message.text for stream in steps for message, _ in stream]
     assert "".join(said) == "fine" * 12
 
 

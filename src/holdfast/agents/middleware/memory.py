@@ -232,8 +232,9 @@ def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
     that was rewritten in this step has it already.
     """
     reminded = update.pop("messages", [])
-    if reminded and not isinstance(response.result, Rewritten):
-        response = replace(response, result=[*reminded, *response.result])
+    result: Any = response.result  # LangChain's type says a list
+    if reminded and not isinstance(result, Rewritten):
+        response = replace(response, result=[*reminded, *result])
     return ExtendedModelResponse(response, Command(update=update)) if update else response
 
 
