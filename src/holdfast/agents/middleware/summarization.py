@@ -265,7 +265,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         stored = list(_from_state(request, prepared.messages))
         self.context_window.stored(thread)
         whole: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
-        response = replace(response, result=Rewritten(response.result, whole))  # type: ignore[arg-type]  # a list to its readers
+        response = replace(response, result=Rewritten(response.result, whole))
         update = self._epoch(request.state, prepared.outcome)
         return ExtendedModelResponse(response, Command(update=update)) if update else response
 
