@@ -14,13 +14,12 @@ One message, in the order of things:
    disk, and what was half said when the turn was cancelled is kept too.
 4. After the first exchange the thread gets a title, and a better one when the light model has written it.
 
-What is learned about the user is queued by the memory middleware and worked on by memory's own thread, which step 2 starts.
+What is learned about the user is queued by the memory middleware and worked on by memory's own thread, which the middleware starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -71,7 +70,6 @@ class Conversation:
         self._turns = TurnRunner(self.thread, self._base / "threads" / self.thread, parts.loop, disk=parts.disk)
         self._titling: Future[None] | None = None
         self._has_title = False
-        self._learning_in: int | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -267,11 +265,8 @@ class Conversation:
         tell(Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run))
 
     def _prepare(self) -> None:
-        """The thread is in the list from now on, and what is queued for memory is learned from while the process lives (M8)."""
+        """The thread is in the list from now on."""
         self._parts.threads.note(self.thread, agent=self.agent_name)
-        if self._learning_in != os.getpid():  # once; a child made by fork has no such thread yet
-            self._parts.memory.start(signals=False)
-            self._learning_in = os.getpid()
 
     def _new_message(self, text: Content) -> _Given:
         content: Any = text if isinstance(text, str) else [dict(block) for block in text]

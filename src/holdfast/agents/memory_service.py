@@ -6,17 +6,23 @@ The tools by which an agent keeps its own memory of the user, in the mode `tool`
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain.tools import ToolRuntime
-from langchain_core.messages import HumanMessage
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.middleware.thread_data import thread_of
+from holdfast.config.loading import load_config
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory import tools
 from holdfast.memory.facts import SLOTS, SlotUpdate, turns_of
 from holdfast.memory.model_extractor import ModelExtractor
+from holdfast.memory.rules import RulesExtractor
 from holdfast.memory.service import MemoryService
 from holdfast.models.abilities import model_name_of
 from holdfast.models.factory import memory_model
@@ -29,16 +35,39 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.memory.document import Document
-    from holdfast.memory.service import MemoryService
+    from holdfast.memory.updater import Extractor
 
 
 def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None, **parts: Any) -> MemoryService:
     """The service with its extractor: the rules when `extractor: rules` says so, or when no model is there that is good enough.
 
-    `model` may be given; otherwise it is the one that `memory.model_name` names, else the lightweight one. Raises ModelNotConfigured when
-    `extractor: model` is set and there is none.
+    `model` may be given; otherwise it is the one that `memory.model_name` names, else the lightweight one. It is made when something is
+    first learned, so that memory can be read without it. Raises ModelNotConfigured when `extractor: model` is set and there is none.
     """
-    return MemoryService.open(config, extractor=model_extractor(config, model=model, accounts=accounts), **parts)
+
+    @cache
+    def chosen() -> Callable[[Document], Extractor] | None:
+        return model_extractor(config, model=model, accounts=accounts)
+
+    def extractor(document: Document) -> Extractor:
+        make = chosen()
+        return make(document) if make is not None else RulesExtractor()
+
+    if config.memory.extractor == "model":
+        chosen()
+    return MemoryService.open(config, extractor=extractor, **parts)
+
+
+_opened: dict[Path, tuple[Config, MemoryService]] = {}
+
+
+def process_memory() -> MemoryService:
+    """The memory below the base directory that the command line would use here: one for all of this process who give none."""
+    config = load_config()
+    held = _opened.get(config.base)
+    if held is None or held[0] != config:
+        held = _opened[config.base] = (config, open_memory(config))
+    return held[1]
 
 
 def model_extractor(
@@ -63,23 +92,41 @@ def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Callable[[Do
 
     def ask(prompt: str, schema: dict[str, Any]) -> dict[str, Any] | str:
         """Ask in the schema where the model can, and quietly: nobody's stream and nobody's callbacks (S15)."""
-        settings: Any = {"callbacks": [], "tags": ["nostream"], "run_name": "memory"}
+        heard = _Heard()
+        settings: Any = {"callbacks": [heard], "tags": ["nostream"], "run_name": "memory"}
         try:
             named = {"title": "memory_update", "description": "What is worth remembering about the user.", **schema}
-            structured: Any = model.with_structured_output(named, include_raw=True)
+            asked: Any = model.with_structured_output(named)
         except NotImplementedError:
-            answer = model.invoke([HumanMessage(prompt)], settings)
-            _charge(accounts, answer, name)
-            return str(answer.text)
-        found = structured.invoke([HumanMessage(prompt)], settings)
-        _charge(accounts, found["raw"], name)
-        parsed = found.get("parsed")
-        return parsed if isinstance(parsed, dict) else str(found["raw"].text)
+            asked = model
+        try:
+            parsed = asked.invoke([HumanMessage(prompt)], settings)
+        except Exception:  # of the parser, if there is an answer: any class may stand there, and the answer is read as text then
+            if heard.answer is None:
+                raise
+            parsed = None
+        _charge(accounts, heard.answer, name)
+        return parsed if isinstance(parsed, dict) else heard.answer.text if heard.answer is not None else ""
 
     def make(document: Document) -> ModelExtractor:
         return ModelExtractor(ask, limit=max(1000, min(6000, window // 2)), slots=lambda: _slots(document))
 
     return make
+
+
+class _Heard(BaseCallbackHandler):
+    """Hears the model's answer as it was given, with its usage.
+
+    LangChain's own way to both (`include_raw`) runs the call in a pool of threads. At the end of a process there are none any more, and
+    a call in one that hangs would keep the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self.answer: BaseMessage | None = None
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        found = response.generations[-1][-1] if response.generations and response.generations[-1] else None
+        self.answer = getattr(found, "message", None)
 
 
 def _slots(document: Document) -> list[SlotUpdate]:

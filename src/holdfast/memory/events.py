@@ -68,3 +68,13 @@ class UpdateGivenUp(_QueueEvent):
     thread: str
     attempts: int
     error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateLeft(_QueueEvent):
+    """The process ended before a conversation could be learned from. The next one that uses this memory does it."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Update for {thread} is left for the next process ({error})"
+    thread: str
+    error: str

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted
 from holdfast.ids import IdSource
 from holdfast.memory.document import Document
+from holdfast.memory.events import UpdateLeft
 from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
 from holdfast.memory.history import Change, Held
 from holdfast.memory.queue import Item, MemoryQueue
@@ -74,8 +75,11 @@ class Updater:
         self._max_facts = max_facts
         self._shown = shown or (lambda agent: "")
 
-    def process(self, item: Item) -> Learned:
-        """Learn from an item that was claimed. A failure is a result: the item is tried again later."""
+    def process(self, item: Item, *, leaving: bool = False) -> Learned:
+        """Learn from an item that was claimed. A failure is a result: the item is tried again later.
+
+        When the process is `leaving`, a failure says nothing about the item, and it is not counted.
+        """
         self._emit(UpdateStarted(thread=item.thread))
         try:
             change = self._learn(item)
@@ -83,7 +87,11 @@ class Updater:
             return Learned(item.id, item.thread, "lost")
         except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
             said = redact(str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}")  # it may show a key
-            self.queue.fail(item, said)
+            if leaving:
+                self.queue.release(item)
+                self.store.bus.emit(UpdateLeft(thread=item.thread, error=said))
+            else:
+                self.queue.fail(item, said)
             return Learned(item.id, item.thread, "failed", error=said)
         except BaseException:  # the process is being stopped: nobody's fault
             self.queue.release(item)

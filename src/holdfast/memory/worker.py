@@ -1,4 +1,4 @@
-"""Who works through the queue: in a thread of its own, on demand, and at the end of the process (M8).
+"""Who works through the queue: in one thread for each store, on demand, and at the end of the process (M8).
 
 Nothing here is needed for what is queued to survive: it is on disk. This is only about learning from it soon.
 """
@@ -11,7 +11,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from holdfast.errors import StorageError
@@ -31,77 +33,127 @@ class Flushed:
     left: int = 0
 
 
+class _Store:
+    """What the workers of this process on one queue have in common: one thread for all of them, and what is being worked on."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.busy = 0
+        self.workers: list[Worker] = []
+        """Those that were started. The first one has the thread."""
+
+    def wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+_stores: dict[tuple[int, Path], _Store] = {}
+"""By process too: a child made by fork has neither the threads nor the work of its parent."""
+
+
+class _Thread(threading.Thread):
+    """A thread that works through the queue until it is told to stop, and then for `drain` seconds more."""
+
+    def __init__(self, work: Callable[[_Thread, _Store], None], store: _Store) -> None:
+        super().__init__(target=work, args=(self, store), name="holdfast-memory", daemon=True)
+        self.stopping = False
+        self.drain: float | None = None
+        self.drained: Flushed | None = None
+
+
 class Worker:
-    """Runs an updater. Safe for many threads; `start` may be called once."""
+    """Runs an updater. Safe for many threads; `start` may be called as often as one likes.
+
+    Several on one queue share a thread, which belongs to the one that was started first; when it is closed the next one goes on. At the
+    end of the process, what waits is learned from for `exit_seconds`; the rest stays queued for the next process.
+    """
 
     def __init__(self, updater: Updater, *, enabled: bool = True, exit_seconds: float = 10.0) -> None:
         self._updater = updater
         self._enabled = enabled
         self._exit_seconds = exit_seconds
-        self._changed = threading.Condition()
-        self._busy = 0
-        self._stopping = False
-        self._drain: float | None = None
-        self._drained: Flushed | None = None
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
-        self._leaves = False
+        self._place = updater.queue.path.absolute()
+        self._thread: _Thread | None = None
+        self._leaves: int | None = None
+
+    @property
+    def _store(self) -> _Store:
+        key = (os.getpid(), self._place)
+        return _stores.get(key) or _stores.setdefault(key, _Store())
+
+    @property
+    def running(self) -> bool:
+        """Whether a thread of this process works through the queue, this worker's or another's."""
+        return any(worker._works for worker in self._store.workers)
+
+    @property
+    def _works(self) -> bool:
+        return self._thread is not None and self._thread.is_alive() and not self._thread.stopping
 
     def start(self, *, signals: bool = True) -> None:
-        """Take back what dead processes held, and work in a thread of its own from now on. SIGTERM then ends the process in order."""
-        if self._process != os.getpid():  # a child made by fork has no thread yet
-            self._thread, self._process, self._busy = None, os.getpid(), 0
-        if not self._enabled or self._thread is not None:
+        """Work in a thread of its own from now on, first of all at what dead processes held. SIGTERM then ends the process in order."""
+        store = self._store
+        if not self._enabled or (self in store.workers and self.running):
             return
         self._flush_at_exit()
-        self._updater.queue.recover()
-        self._recover()
         if signals:
             _leave_in_order()
-        self._thread = threading.Thread(target=self._run, name="holdfast-memory", daemon=True)
+        with store.changed:
+            if self not in store.workers:
+                store.workers.append(self)
+            if not self.running:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._thread = _Thread(self._run, self._store)
         self._thread.start()
 
     def notice(self) -> None:
         """Something was queued."""
         self._flush_at_exit()
-        with self._changed:
-            self._changed.notify_all()
+        self._store.wake()
 
-    def flush(self, timeout: float | None = None) -> Flushed:
+    def flush(self, timeout: float | None = None, *, leaving: bool = False) -> Flushed:
         """Work on everything that waits, each item at most once, and wait for what another thread is at; until the time is over."""
         if not self._enabled or not self._updater.queue.path.exists():
             return Flushed()
         self._recover()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        store, deadline = self._store, None if timeout is None else time.monotonic() + timeout
         tried: set[str] = set()
         done = failed = 0
         while deadline is None or time.monotonic() < deadline:
-            learned = self._one(early=True, besides=tried)
+            learned = self._one(early=True, besides=tried, leaving=leaving)
             if learned is not None:
                 tried.add(learned.item)
                 done, failed = done + (learned.state == "done"), failed + (learned.state == "failed")
                 continue
-            with self._changed:
-                if not self._busy:
+            with store.changed:
+                if not store.busy:
                     break
-                self._changed.wait(0.05)
+                store.changed.wait(0.05)
         return Flushed(done, failed, len(self._updater.queue))
 
     def close(self, timeout: float | None = None) -> Flushed:
         """Stop the thread, learn from what waits as long as there is time, and do nothing at the end of the process any more."""
         atexit.unregister(self.close)
-        self._leaves = False
-        if self._process != os.getpid():  # a child made by fork: the thread and the work are the parent's
+        mine = self._leaves in (None, os.getpid())
+        self._leaves = None
+        if not mine:  # a child made by fork: the thread and the work are the parent's
             return Flushed()
-        seconds = self._exit_seconds if timeout is None else timeout
-        thread = self._thread
-        if thread is None or not thread.is_alive():
+        seconds, store = self._exit_seconds if timeout is None else timeout, self._store
+        thread = self._thread if self._works else None
+        with store.changed:
+            if thread is not None:  # it does the rest: a call that hangs then keeps nobody from leaving
+                thread.drain, thread.stopping = seconds, True
+                store.changed.notify_all()
+                store.changed.wait_for(lambda: thread.drained is not None, seconds + 1.0)
+            if self in store.workers:
+                store.workers.remove(self)
+            if store.workers and not self.running:
+                store.workers[0]._begin()
+        if thread is None:
             return self._flushed_aside(seconds)
-        with self._changed:  # the thread does it: a call that hangs then keeps nobody from leaving
-            self._drain, self._stopping = seconds, True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._drained is not None, seconds + 1.0)
-        return self._drained or Flushed(left=len(self._updater.queue))
+        return thread.drained or Flushed(left=len(self._updater.queue))
 
     def _flushed_aside(self, seconds: float) -> Flushed:
         """Flush in a thread of its own, so that a call that hangs keeps nobody from leaving; what is not done stays queued."""
@@ -109,7 +161,7 @@ class Worker:
 
         def work() -> None:
             try:
-                found.append(self.flush(seconds))
+                found.append(self.flush(seconds, leaving=True))
             except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
                 found.append(error)
 
@@ -117,7 +169,7 @@ class Worker:
         try:
             aside.start()
         except RuntimeError:  # the interpreter is shutting down and starts no thread any more
-            return self.flush(seconds)
+            return self.flush(seconds, leaving=True)
         aside.join(seconds + 1.0)
         if not found:
             return Flushed(left=len(self._updater.queue))
@@ -125,18 +177,19 @@ class Worker:
             raise found[0]
         return found[0]
 
-    def _one(self, *, early: bool = False, besides: set[str] | None = None) -> Learned | None:
+    def _one(self, *, early: bool = False, besides: set[str] | None = None, leaving: bool = False) -> Learned | None:
         item = self._updater.queue.claim(early=early, besides=besides or ())
         if item is None:
             return None
-        with self._changed:
-            self._busy += 1
+        store = self._store
+        with store.changed:
+            store.busy += 1
         try:
-            return self._updater.process(item)
+            return self._updater.process(item, leaving=leaving)
         finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
+            with store.changed:
+                store.busy -= 1
+                store.changed.notify_all()
 
     def _recover(self) -> None:
         """Finish the changes that processes which died had begun."""
@@ -150,29 +203,34 @@ class Worker:
 
     def _flush_at_exit(self) -> None:
         """From now on the end of the process waits for what is queued, also when nobody else remembers this object by then."""
-        if self._enabled and not self._leaves:
-            self._leaves = True
+        if self._enabled and self._leaves != os.getpid():
+            self._leaves = os.getpid()
             atexit.register(self.close)
 
-    def _run(self) -> None:
-        while not self._stopping:
+    def _run(self, thread: _Thread, store: _Store) -> None:
+        recovered = False
+        while not thread.stopping:
             try:
+                if not recovered:
+                    self._updater.queue.recover()
+                    self._recover()
+                    recovered = True
                 learned = self._one()
                 pause = 0.0 if learned is not None else self._pause()
             except StorageError as error:
                 _log.error("the memory queue cannot be worked on: %s", error)
                 pause = _TROUBLE
-            with self._changed:
-                if pause > 0.0 and not self._stopping:
-                    self._changed.wait(pause)
+            with store.changed:
+                if pause > 0.0 and not thread.stopping:
+                    store.changed.wait(pause)
         drained = Flushed()
         try:
-            drained = self.flush(self._drain)
+            drained = self.flush(thread.drain, leaving=True)
         except StorageError as error:
             _log.error("the memory queue cannot be worked on: %s", error)
-        with self._changed:
-            self._drained = drained
-            self._changed.notify_all()
+        with store.changed:
+            thread.drained = drained
+            store.changed.notify_all()
 
 
 def _leave_in_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.config.memory_sections import Block, Memory
 from holdfast.context.archive import MemoryArchive
-from holdfast.events import Bus, UpdateQueued
+from holdfast.events import Bus, MemoryPersisted, UpdateQueued
 from holdfast.memory.service import MemoryService
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
@@ -294,3 +295,49 @@ def test_blocks_are_shown_within_their_limit_and_only_where_memory_is(tmp_path: 
         agent, model = agent_of(MemoryMiddleware(service, clock=clock))
         agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
         assert '<block name="persona" access="read-only">' in model.requests[0].system
+
+
+def test_three_middlewares_and_two_services_on_one_store_have_one_worker(tmp_path: Path) -> None:
+    """M8: and when the one that has the thread is closed, another goes on."""
+
+    def workers() -> int:
+        return sum(thread.name == "holdfast-memory" for thread in threading.enumerate()) - before
+
+    before = sum(thread.name == "holdfast-memory" for thread in threading.enumerate())
+    learned, bus = threading.Event(), Bus()
+    bus.subscribe(lambda event: learned.set() if isinstance(event, MemoryPersisted) else None)
+    first, second = (MemoryService.at(tmp_path, settings=Memory(debounce_seconds=0), bus=bus) for _ in range(2))
+    middlewares = [MemoryMiddleware(first), MemoryMiddleware(first), MemoryMiddleware(second)]
+    agents = [agent_of(middleware)[0] for middleware in middlewares]
+    for number, agent in enumerate(agents):
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config(f"t{number}"))
+    assert workers() == 1
+    first.close()
+    assert workers() == 1
+    agents[2].invoke({"messages": [HumanMessage("I prefer Emacs.")]}, config("new"))
+    assert learned.wait(30)
+    second.close()
+    assert workers() == 0
+
+
+def test_without_a_service_all_middlewares_of_a_process_share_one_and_need_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2, M8, S14: the model that extracts is made when something is learned, not before."""
+    (tmp_path / "config.yaml").write_text("models: [{name: gone, use: 'no_such_package:Chat', model: x}]\nmemory: {debounce_seconds: 0}\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOLDFAST_CONFIG", "HOLDFAST_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "config.yaml"))
+    one, other = MemoryMiddleware(), MemoryMiddleware(agent="coder")
+    assert one.service is other.service
+    failed = threading.Event()
+    leave = one.service.store.bus.subscribe(lambda event: failed.set() if event.kind() == "update_failed" else None)
+    agent, model = agent_of(one)
+    agent.invoke({"messages": [HumanMessage("I prefer Emacs.")]}, config("t"))
+    assert len(model.requests) == 1
+    assert failed.wait(30), "and that it cannot be made is said then"
+    leave()
+    (item,) = one.service.queue.items()
+    assert "'gone'" in str(item.error)
+    one.service.close(0.0)

@@ -26,7 +26,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.memory_service import memory_tools
+from holdfast.agents.memory_service import memory_tools, process_memory
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
 from holdfast.ids import IdSource, RandomIds
@@ -88,11 +88,13 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         ids: IdSource | None = None,
     ) -> None:
         super().__init__()
-        self.service = service or _default_service()
-        self.agent, self._learn, self._date = agent, learn, date
+        self.service = service or process_memory()
+        settings = self.service.settings
+        self.agent, self._date = agent, date
+        self._learn = learn and settings.enabled and settings.mode != "tool"
         self._clock = clock or SystemClock()
         self._unnamed = (ids or RandomIds()).new("thread")
-        tool_mode = self.service.settings.enabled and self.service.settings.mode == "tool"
+        tool_mode = settings.enabled and settings.mode == "tool"
         self.tools: Sequence[BaseTool] = memory_tools(self.service, agent) if tool_mode else []
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
@@ -118,6 +120,8 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     # what goes into the prompt
 
     def _injected(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Any]]:
+        if self._learn:
+            self.service.start(signals=False)  # from the first call on, what waits is learned from: also what an earlier process left
         state: Mapping[str, Any] = request.state  # with the keys of the other middlewares
         epoch = int((state.get("holdfast_window") or {}).get("epoch", 0))
         known = _Shown.read(state.get("holdfast_memory"))
@@ -236,10 +240,3 @@ def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
     if reminded and not isinstance(result, Rewritten):
         response = replace(response, result=[*reminded, *result])
     return ExtendedModelResponse(response, Command(update=update)) if update else response
-
-
-def _default_service() -> MemoryService:
-    from holdfast.agents.memory_service import open_memory
-    from holdfast.config.loading import load_config
-
-    return open_memory(load_config())
