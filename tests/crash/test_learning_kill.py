@@ -1,4 +1,4 @@
-"""M8, S18: learning runs by itself wherever the middleware is used, in real processes that are killed, and nothing that was answered is lost."""
+"""M8, S18: learning runs by itself wherever the middleware is used, in real processes that are killed, and nothing is lost."""
 
 from __future__ import annotations
 

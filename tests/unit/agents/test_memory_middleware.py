@@ -31,7 +31,8 @@ def clock() -> FakeClock:
 
 
 def service_at(base: Path, clock: FakeClock, **settings: Any) -> MemoryService:
-    return MemoryService.at(base, settings=Memory(debounce_seconds=1, **settings), clock=clock)
+    """With a debounce that does not pass by itself: what is queued can be looked at."""
+    return MemoryService.at(base, settings=Memory(debounce_seconds=1_000_000, **settings), clock=clock)
 
 
 def agent_of(*middleware: Any, steps: Any = None, tools: Any = ()) -> tuple[Any, ScriptedModel]:
