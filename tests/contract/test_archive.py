@@ -290,8 +290,32 @@ def test_pruning_takes_out_what_is_older(archive: Archive, clock: FakeClock) -> 
     assert archive.add("old", records_of(TALK)) == 5, "a pruned thread can be written again"
 
 
-@pytest.mark.parametrize("thread", ["", ".", "..", "../x", "a/b", "/etc", ".hidden", "a\\b", "a b", "x" * 129, "a\n", "ä", ":", "~\0"])
-def test_a_name_that_is_no_thread_is_refused_everywhere(archive: Archive, thread: str) -> None:
+FOREIGN = ["anna@example.com", "whatsapp:+49170", "user 1", "tenant/42/7", "slack:C024|1700000.0001", "Ünal Çelik", "x" * 200, "友" * 300]
+HOSTILE = [".", "..", "../x", "/etc", ".hidden", "a\\b", "a\n", ":", "~\0", "~x~y", "\ud800", "CON", "~anna-example.com~" + "0" * 32]
+
+
+@pytest.mark.parametrize("thread", [*FOREIGN, *HOSTILE], ids=ascii)
+def test_any_id_that_langgraph_takes_is_a_thread(archive: Archive, clock: FakeClock, thread: str) -> None:
+    """S9, S16: written, read, searched, listed under its own name, forgotten and pruned; no id is another's."""
+    others = [*FOREIGN, *HOSTILE, "anna-example.com", "trip-7"]
+    others.remove(thread)
+    archive.add(thread, records_of(TALK))
+    for other in others:
+        archive.add(other, records_of(TALK[:1]))
+    assert archive.threads() == sorted([thread, *others])
+    assert [record.id for record in archive.messages(thread)] == [message.id for message in TALK]
+    assert archive.search(thread, "heron")
+    assert archive.stats(thread).messages == len(TALK)
+    assert archive.stats(thread).thread == thread
+    assert archive.forget(thread, ids=["m2"]).threads == (thread,)
+    assert archive.read(thread, "m2") is None
+    clock.advance(7200)
+    assert thread in archive.prune(clock.now() - timedelta(hours=1)).threads
+    assert archive.threads() == []
+
+
+@pytest.mark.parametrize("thread", ["", 7, "x" * 5000])
+def test_what_is_no_thread_is_refused_everywhere(archive: Archive, thread: Any) -> None:
     for call in (
         lambda: archive.add(thread, records_of(TALK)),
         lambda: archive.read(thread, "m1"),

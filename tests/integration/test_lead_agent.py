@@ -265,20 +265,21 @@ def test_one_turn_at_a_time_in_a_thread(tmp_path: Path) -> None:
         assert agent.conversation("t").ask("b") == "slow"
 
 
-def test_conversations_survive_a_restart_and_are_listed_branched_and_deleted(tmp_path: Path) -> None:
-    """A14"""
+@pytest.mark.parametrize("thread", ["t", "anna@example.com", "tenant/42/7"])
+def test_conversations_survive_a_restart_and_are_listed_branched_and_deleted(tmp_path: Path, thread: str) -> None:
+    """A14, S16: also under an id that is no file name."""
 
     def fresh() -> Any:
         return scripted(lambda request: f"answer to {request.last.text}")
 
     with lead(tmp_path, fresh()) as agent:
         for number in range(3):
-            agent.conversation("t").ask(f"Question {number} about the office move")
+            agent.conversation(thread).ask(f"Question {number} about the office move")
         agent.conversation("other").ask("Something else")
     model = fresh()
     with lead(tmp_path, model) as agent:
-        talk = agent.conversation("t")
-        assert [info.id for info in agent.parts.threads.all()] == ["other", "t"]
+        talk = agent.conversation(thread)
+        assert [info.id for info in agent.parts.threads.all()] == ["other", thread]
         assert talk.title.startswith("Question 0 about the")
         assert [record.text for record in talk.history()][-1] == "answer to Question 2 about the office move"
         at = talk.history()[1].id
@@ -290,13 +291,13 @@ def test_conversations_survive_a_restart_and_are_listed_branched_and_deleted(tmp
         new.ask("Another way")
         assert len(talk.messages) == 6, "the old one is as it was"
         assert "Question 1" not in model.requests[-1].text
-        assert agent.parts.threads.find(new.thread).parent == "t"  # type: ignore[union-attr]
+        assert agent.parts.threads.find(new.thread).parent == thread  # type: ignore[union-attr]
         with pytest.raises(InputError, match="no message"):
             talk.branch("nothing")
-        assert agent.parts.threads.delete("t") == ["t"]
-        assert agent.conversation("t").messages == []
-        assert "t" not in [info.id for info in agent.parts.threads.all()]
-        assert not (tmp_path / "threads" / "t").exists()
+        assert agent.parts.threads.delete(thread) == [thread]
+        assert agent.conversation(thread).messages == []
+        assert thread not in [info.id for info in agent.parts.threads.all()]
+        assert sorted(path.name for path in (tmp_path / "threads").iterdir()) == sorted(["other", new.thread])
 
 
 def test_a_branch_from_before_a_compaction_begins_with_the_words_as_they_were(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from holdfast.agents.threads import branch, transcript
 from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
-from holdfast.ids import check_thread
+from holdfast.ids import check_thread, thread_folder
 from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
@@ -67,7 +67,7 @@ class Conversation:
         parts = self._parts = agent.parts
         self.thread = check_thread(thread) if thread is not None else parts.ids.new("thread")
         self._graph, self._base = agent.graph, parts.config.base
-        self._turns = TurnRunner(self.thread, self._base / "threads" / self.thread, parts.loop, disk=parts.disk)
+        self._turns = TurnRunner(self.thread, self._base / "threads" / thread_folder(self.thread), parts.loop, disk=parts.disk)
         self._titling: Future[None] | None = None
         self._has_title = False
 

@@ -28,7 +28,7 @@ from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
 from holdfast.errors import InputError, OutsideRoot
-from holdfast.ids import check_thread
+from holdfast.ids import check_thread, thread_folder
 from holdfast.talk import ThreadInfo
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Threads:
 
     def _folder(self, thread: str) -> Path:
         root = self._base / "threads"
-        folder = root / thread
+        folder = root / thread_folder(thread)
         if folder.is_symlink():
             raise OutsideRoot(f"{folder} is a link.", path=folder, operation="delete", hint="Remove the link by hand.")
         return folder

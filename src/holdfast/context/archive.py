@@ -24,10 +24,10 @@ from holdfast.context.records import MessageRecord, Record, SummaryRecord
 from holdfast.context.thread_log import Doomed, RecordIndex, ThreadLog, log_key
 from holdfast.durable.disk import REAL, Disk, RealDisk
 from holdfast.errors import InputError, OutsideRoot
-from holdfast.ids import check_thread, is_thread
+from holdfast.ids import THREAD_NOTE, check_thread, thread_folder, thread_in, thread_note
 from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
-from holdfast.storage.backend import Backend
+from holdfast.storage.backend import Backend, Put
 from holdfast.storage.files import FileBackend
 from holdfast.storage.memory import MemoryBackend
 from holdfast.text.normalise import normalise
@@ -138,8 +138,8 @@ class Forgotten:
 class Archive(Protocol):
     """Keeps what was said. Safe for many threads and processes.
 
-    Every method takes the thread's name: letters, digits and `-_.:`, at most 128, not beginning with a dot or colon; InputError for
-    any other. A thread that nobody has written to is an empty one, never an error.
+    Every method takes the thread's id, which is any text that LangGraph takes for one. A thread that nobody has written to is an empty
+    one, never an error.
     """
 
     def add(self, thread: str, records: Iterable[Record]) -> int:
@@ -220,7 +220,12 @@ class StoredArchive:
 
     def add(self, thread: str, records: Iterable[Record]) -> int:
         given = list(records)
-        return self._thread(thread).add(given, stamp(self._clock.now())) if given else 0
+        if not given:
+            return 0
+        log = self._thread(thread)
+        if (note := thread_note(thread)) is not None and log.is_empty():
+            self.backend.write(Put(_note_key(thread_folder(thread)), note))
+        return log.add(given, stamp(self._clock.now()))
 
     def has(self, thread: str, ids: Iterable[str]) -> set[str]:
         known = self._thread(thread).known()
@@ -260,8 +265,8 @@ class StoredArchive:
         return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
 
     def threads(self) -> list[str]:
-        names = [name for name in self.backend.children("threads") if is_thread(name)]
-        return [name for name in names if self.backend.mark(log_key(name)) is not None]
+        found = (thread_in(folder, self._note(folder)) for folder in self.backend.children("threads"))
+        return sorted(thread for thread in found if thread is not None and self.backend.mark(log_key(thread)) is not None)
 
     def stats(self, thread: str) -> Stats:
         log = self._thread(thread)
@@ -294,14 +299,18 @@ class StoredArchive:
     def _thread(self, thread: str) -> ThreadLog:
         name = check_thread(thread)
         with self._lock:
-            log = self._open.pop(name, None) or ThreadLog(self.backend, name, self._index_path(name), self._timeout)
+            log = self._open.pop(name, None) or ThreadLog(self.backend, name, self._index_path(thread_folder(name)), self._timeout)
             self._open[name] = log
             while len(self._open) > _OPEN_THREADS:
                 self._open.popitem(last=False)[1].close()
             return log
 
-    def _index_path(self, name: str) -> str | None:
-        return None if self._indexes is None else os.path.join(self._indexes, name, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
+    def _index_path(self, folder: str) -> str | None:
+        return None if self._indexes is None else os.path.join(self._indexes, folder, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
+
+    def _note(self, folder: str) -> bytes | None:
+        stored = self.backend.get(_note_key(folder)) if folder.startswith("~") else None
+        return stored.data if stored is not None else None
 
     @staticmethod
     def _message(log: ThreadLog, index: int) -> MessageRecord | None:
@@ -324,7 +333,7 @@ class FileArchive(StoredArchive):
 
     def _thread(self, thread: str) -> ThreadLog:
         """OutsideRoot if a link in the thread's folder leads anywhere else."""
-        path = os.path.join(self._disk.resolve(self._root), check_thread(thread), "archive.jsonl")  # noqa: PTH118
+        path = os.path.join(self._disk.resolve(self._root), thread_folder(thread), "archive.jsonl")  # noqa: PTH118
         if self._disk.resolve(path) != path:
             raise OutsideRoot(f"{path} leads out of its folder by a link.", path=path, operation="open", hint="Remove the link.")
         return super()._thread(thread)
@@ -335,6 +344,10 @@ class MemoryArchive(StoredArchive):
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(MemoryBackend(clock=clock), clock=clock)
+
+
+def _note_key(folder: str) -> str:
+    return f"threads/{folder}/{THREAD_NOTE}"
 
 
 def kinds_for(role: str | None) -> frozenset[str]:

@@ -33,7 +33,7 @@ from holdfast.durable.folder import Folder
 from holdfast.errors import SummaryError
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
-from holdfast.ids import check_thread
+from holdfast.ids import thread_folder
 from holdfast.tokens.messages import Message
 
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
@@ -56,7 +56,7 @@ class FileOutputs:
 
     def folder(self, thread: str) -> Path:
         """The folder on this machine."""
-        return self._base / "threads" / check_thread(thread) / "user-data" / "outputs"
+        return self._base / "threads" / thread_folder(thread) / "user-data" / "outputs"
 
     def keep(self, thread: str, id: str, text: str) -> str:
         name = f"{id if _SAFE.fullmatch(id) else blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}.txt"

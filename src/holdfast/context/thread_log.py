@@ -12,7 +12,7 @@ from holdfast.context.history_index import HistoryIndex
 from holdfast.context.records import MessageRecord, Record, record_from, restored, written
 from holdfast.context.view import MARK
 from holdfast.errors import InputError, RevisionConflict
-from holdfast.ids import RandomIds
+from holdfast.ids import RandomIds, thread_folder
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put, Records
 from holdfast.text.needle import Needle
 
@@ -25,7 +25,7 @@ _OURS = frozenset({"schema", "kind", "seq", "time", "mark", "after", "covers", "
 
 def log_key(thread: str) -> str:
     """Where the log of a thread is kept."""
-    return f"threads/{thread}/archive.jsonl"
+    return f"threads/{thread_folder(thread)}/archive.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from holdfast.durable.beneath import check_path
 from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.errors import InputError, NotWritable, OutsideRoot
-from holdfast.ids import check_thread
+from holdfast.ids import THREAD_NOTE, thread_folder, thread_in, thread_note
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
@@ -221,15 +221,16 @@ class ThreadFolders:
 
     def open(self, thread: str) -> ThreadFolder:
         """The folders of a thread, made if need be."""
-        name = check_thread(thread)
+        name, note = thread_folder(thread), thread_note(thread)
         make_folders(REAL, str(self._threads.absolute()))
         with Folder(self._threads) as threads:
-            return ThreadFolder(name, threads.folder(f"{name}/{_DATA}", make=True))
+            if note is not None and self._note(name) != note:
+                threads.write(f"{name}/{THREAD_NOTE}", note)
+            return ThreadFolder(thread, threads.folder(f"{name}/{_DATA}", make=True))
 
     def exists(self, thread: str) -> bool:
         """Whether the thread has folders."""
-        name = check_thread(thread)
-        return (self._threads / name / _DATA).is_dir()
+        return (self._threads / thread_folder(thread) / _DATA).is_dir()
 
     def list(self) -> tuple[str, ...]:
         """The threads that have folders, by name."""
@@ -237,14 +238,15 @@ class ThreadFolders:
             names = sorted(entry.name for entry in self._threads.iterdir())
         except FileNotFoundError:
             return ()
-        return tuple(name for name in names if (self._threads / name / _DATA).is_dir())
+        found = (thread_in(name, self._note(name)) for name in names if (self._threads / name / _DATA).is_dir())
+        return tuple(sorted(thread for thread in found if thread is not None))
 
     def size(self, thread: str) -> ThreadSize:
         """How much is in the folders of a thread; nothing if it has none. A file with several names counts once."""
         if not self.exists(thread):
             return ThreadSize(0, 0)
         seen = {}
-        with Folder(self._threads / check_thread(thread) / _DATA) as data:
+        with Folder(self._threads / thread_folder(thread) / _DATA) as data:
             for entry in data.walk():
                 if entry.kind == "file":
                     seen[entry.identity] = entry.size
@@ -258,10 +260,16 @@ class ThreadFolders:
         if not self.exists(thread):
             return False
         with Folder(self._threads) as threads:
-            threads.remove(f"{check_thread(thread)}/{_DATA}", tree=True)
+            threads.remove(f"{thread_folder(thread)}/{_DATA}", tree=True)
         with suppress(OSError):  # something else of the thread is still there
-            (self._threads / check_thread(thread)).rmdir()
+            (self._threads / thread_folder(thread)).rmdir()
         return True
+
+    def _note(self, folder: str) -> bytes | None:
+        try:
+            return (self._threads / folder / THREAD_NOTE).read_bytes() if folder.startswith("~") else None
+        except OSError:
+            return None  # then nobody can say whose it is
 
     @property
     def _threads(self) -> Path:

@@ -32,7 +32,7 @@ from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError
-from holdfast.ids import check_thread
+from holdfast.ids import thread_folder
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
@@ -310,7 +310,7 @@ class Uploads:
         archive_limits: ArchiveLimits | None = None,
     ) -> None:
         self._files, self._converter, self._most, self._archive_limits = files, converter, most_bytes, archive_limits
-        self._lock_path = Path(base) / "threads" / check_thread(thread) / "uploads.lock"
+        self._lock_path = Path(base) / "threads" / thread_folder(thread) / "uploads.lock"
 
     def take(self, name: str, content: bytes | BinaryIO) -> Upload:
         """Keep the file durably and say under which path. Where there is a converter, its text is put beside it as `NAME.md`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from pydantic import BaseModel
 from holdfast.agents.checkpoints import ThreadState, open_checkpoints
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.context.archive import MemoryArchive
+from holdfast.context.archive import FileArchive, MemoryArchive
+from holdfast.context.recall import search_history
 from holdfast.memory.service import MemoryService
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
@@ -53,7 +55,7 @@ def steps_of(agent: Any, *texts: str, thread: str = "t") -> list[tuple[str, Any]
 
 
 @pytest.mark.parametrize("schema", [None, ThreadState], ids=["plain", "deltas"])
-def test_updates_are_a_dict_with_messages_also_in_a_step_with_a_compaction(schema: Any, tmp_path: Any) -> None:
+def test_updates_are_a_dict_with_messages_also_in_a_step_with_a_compaction(schema: Any, tmp_path: Path) -> None:
     """S16, S15: the loop of LangChain's streaming page, `data["messages"][-1]`, and nothing of the summary in it."""
     saver = open_checkpoints(tmp_path)
     agent = create_agent(model(), middleware=[compacting()], checkpointer=saver, state_schema=schema)
@@ -95,7 +97,7 @@ def test_updates_with_structured_output_keep_their_shape() -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["as documented", "the other way round"])
-def test_updates_are_a_dict_with_a_reminder_of_the_memory_too(inside: bool, tmp_path: Any) -> None:
+def test_updates_are_a_dict_with_a_reminder_of_the_memory_too(inside: bool, tmp_path: Path) -> None:
     """S16, S19: a reminder that rides on the user's message is stored with it and changes no shape."""
     service = MemoryService.at(tmp_path)
     memory = MemoryMiddleware(service)
@@ -109,3 +111,16 @@ def test_updates_are_a_dict_with_a_reminder_of_the_memory_too(inside: bool, tmp_
     reminded = [data["messages"] for _, data in steps if "Biscuit" in str(data["messages"][0].content)]
     assert reminded, "no reminder was made: the test shows nothing"
     assert len(stored) == len({message.id for message in stored})
+
+
+@pytest.mark.parametrize("thread", ["anna@example.com", "whatsapp:+49170", "tenant/42/7", "../../etc", "Ünal", "x" * 200], ids=ascii)
+def test_a_thread_of_any_id_goes_on_after_its_compactions(thread: str, tmp_path: Path) -> None:
+    """S9, S16: the archive of an id that is no file name is found again, also by another process."""
+    agent = create_agent(model(), middleware=[compacting(archive=FileArchive(tmp_path))], checkpointer=InMemorySaver())
+    steps_of(agent, *(f"question {turn}" for turn in range(20)), thread=thread)
+    archive = FileArchive(tmp_path)
+    assert archive.threads() == [thread]
+    assert "question 1" in [record.text for record in archive.messages(thread)]
+    assert search_history(archive, thread, "question 3")
+    assert [path.name for path in tmp_path.iterdir()] == ["threads"], "nothing was written beside the threads"
+    archive.close()

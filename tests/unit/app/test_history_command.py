@@ -94,7 +94,8 @@ def test_showing_is_word_for_word_with_what_was_said_around(base: Path) -> None:
     ("arguments", "says"),
     [
         (["nowhere"], "There are: trip"),
-        (["../x"], "not a usable thread"),
+        (["../x"], "There are: trip"),
+        ([""], "not a usable thread"),
         (["trip", "burn"], "Use list, search or show"),
         (["trip", "search"], "Give the words"),
         (["trip", "show"], "Give the id"),
