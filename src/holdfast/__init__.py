@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from holdfast.tokens.budget import Budget
     from holdfast.tokens.counter import TokenCounter, open_counter
     from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
+    from holdfast.workflow.control import result_of
     from holdfast.workflow.launcher import resume, run_workflow
 
 __version__ = "0.1.0"
@@ -128,6 +129,7 @@ __all__ = [
     "make_lead_agent",
     "open_counter",
     "open_knowledge",
+    "result_of",
     "resume",
     "run_workflow",
 ]
@@ -149,6 +151,7 @@ _WHERE = {
     "tokens.budget": ("Budget",),
     "tokens.counter": ("TokenCounter", "open_counter"),
     "workflow.agent": ("StageAgent", "StageRequest", "StageResult"),
+    "workflow.control": ("result_of",),
     "workflow.launcher": ("resume", "run_workflow"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

@@ -90,6 +90,14 @@ def without_effect(config: Config) -> Iterator[Finding]:
             lambda c: c.session.written("storage_backend") == "file",
             "only `storage_backend: postgresql` uses a database address.",
         ),
+        *(
+            (
+                ("session", "long", key),
+                lambda c: c.session.written("checkpoint_interval") is None,
+                "without `checkpoint_interval` every session has a recovery point after each stage.",
+            )
+            for key in ("after_stages", "after_seconds")
+        ),
     )
     for path, is_idle, reason in rules:
         if config.reading.places.get(path) is not None and _at(config, path) and is_idle(config):

@@ -235,11 +235,28 @@ class VectorStore(Section):
 
 
 class ShortSession(Section):
-    """Sessions of at most `max_stages` stages neither look up nor store long-term memory (W9). Off without a number."""
+    """Sessions of at most `max_stages` stages neither look up nor store long-term memory (W9). Off without a number.
+
+    One whose stages took at most `max_seconds`, all together, looks it up and stores nothing: how long it takes is known at its end.
+    """
 
     strange: ClassVar[Strange] = "refused"
 
     max_stages: Count | None = None
+    max_seconds: Delay | None = None
+
+
+class LongSession(Section):
+    """From so many completed stages, or so many seconds of work, on a recovery point is written after every stage (W5)."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    after_stages: Count | None = None
+    after_seconds: Delay | None = None
+
+
+_BACKENDS = {"postgres": "postgresql", "filesystem": "file"}
+"""Other words for where sessions are kept."""
 
 
 class Session(Section):
@@ -250,13 +267,15 @@ class Session(Section):
 
     id: Text | None = None
     storage_backend: Annotated[
-        Literal["file", "postgresql"], BeforeValidator(lambda value: "postgresql" if value == "postgres" else value)
+        Literal["file", "postgresql"],
+        BeforeValidator(lambda value: _BACKENDS.get(value, value) if isinstance(value, str) else value),
     ] = "file"
     connection: Text | None = None
     path: Text | None = None
     vector_store: VectorStore | None = None
     checkpoint_interval: Count | None = None
     short: ShortSession = ShortSession()
+    long: LongSession = LongSession()
     limits: Limit = Limit()
     retain_days: Count | None = None
 

@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
@@ -17,7 +15,7 @@ from typing import Any, Literal
 
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, OutputInvalid, RevisionConflict
-from holdfast.session.output import StageOutput, output_json, parse_output
+from holdfast.session.output import StageOutput, addressed, output_json, parse_output
 from holdfast.session.parser import decode_session, parse_session
 from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import Session, StageRecord, near
@@ -154,12 +152,7 @@ def fixed(session: Session, stage: str, value: object, *, at: str) -> Session:
     names = session.stage_names()
     if stage not in names:
         raise InputError(f"the session {session.workflow_id!r} has no stage {stage!r}.", hint=near(stage, names))
-    if isinstance(value, str):
-        with suppress(ValueError):  # what is wrong with the text is said below
-            value = json.loads(value)
-    if isinstance(value, Mapping) and "stage_name" not in value:
-        value = {"stage_name": stage, **value}  # which stage it is was said already
-    output = parse_output(value, stage=stage, schema=schema_of(session, stage))
+    output = parse_output(addressed(value, stage), stage=stage, schema=schema_of(session, stage))
     record = session.stages.get(stage, StageRecord())
     order = {name: number for number, name in enumerate(names)}
     completed = tuple(sorted({*session.completed_stages, stage}, key=lambda name: order.get(name, len(order))))

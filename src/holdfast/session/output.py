@@ -208,6 +208,12 @@ def parse_output(value: object, *, stage: str, schema: Mapping[str, Any] | None 
     return output
 
 
+def addressed(value: object, stage: str) -> object:
+    """The value with the stage's name, where it is an object, or a text that holds one, that does not say whose output it is."""
+    given = _from_text(value)[0] if isinstance(value, str) else value
+    return {"stage_name": stage, **given} if isinstance(given, Mapping) and "stage_name" not in given else value
+
+
 def read_output(value: Mapping[Any, Any], stage: str) -> StageOutput:
     """The output in a mapping. ValidationError, with every problem, if it does not fit the contract."""
     model = _OutputModel.model_validate({str(name): member for name, member in value.items()}, context={"stage": stage})

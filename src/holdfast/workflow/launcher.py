@@ -247,10 +247,9 @@ class Launcher:
             self.bus,
             self.clock,
             usage.snapshot,
-            checkpoint_interval=settings.checkpoint_interval or 1,
+            points=settings.recovery_points,
         )
-        is_short = settings.short_max_stages is not None and len(workflow.stages) - len(workflow.added_by) <= settings.short_max_stages
-        memory = SessionKnowledge(knowledge, parameters, settings.top_k) if knowledge is not None and not is_short else None
+        memory = _memory(settings, workflow, knowledge, parameters)
         if self.started is not None:
             self.started(session, workflow, store.file(name))
         runner = Runner(
@@ -307,6 +306,16 @@ class Launcher:
             return found
 
         return folder
+
+
+def _memory(
+    settings: RunSettings, workflow: Workflow, knowledge: KnowledgeStore | None, parameters: Mapping[str, Any]
+) -> SessionKnowledge | None:
+    """Long-term memory as this session uses it; None for one without, and for a short one (W9)."""
+    limit = settings.short_max_stages
+    if knowledge is None or (limit is not None and len(workflow.stages) - len(workflow.added_by) <= limit):
+        return None
+    return SessionKnowledge(knowledge, parameters, settings.top_k, short_seconds=settings.short_max_seconds)
 
 
 def failure_of(session: Session) -> HoldfastError | None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import stamp
 from holdfast.knowledge.records import TRUST_LEVELS, Record, Trust, least_trusted
+from holdfast.knowledge.store import AddReport
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.run_settings import seconds_worked
 
 if TYPE_CHECKING:
-    from holdfast.knowledge.store import AddReport, KnowledgeStore
+    from holdfast.knowledge.store import KnowledgeStore
 
 ANY_TOPIC = "general"
 """The tag of workflows without a topic: it is stored, and what is looked up is not limited to it."""
@@ -27,6 +29,8 @@ class SessionKnowledge:
     store: KnowledgeStore
     parameters: Mapping[str, Any]
     top_k: int
+    short_seconds: float | None = None
+    """A session whose stages took at most so long stores nothing."""
 
     def retrieve(self, session: Session, *, now: datetime) -> tuple[Mapping[str, Any], ...]:
         """What is known about the task and the parameters, best first, as plain values for the session file."""
@@ -39,6 +43,8 @@ class SessionKnowledge:
 
     def store_findings(self, workflow: Workflow, session: Session) -> AddReport:
         """Keep the findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
+        if self.short_seconds is not None and seconds_worked(session) <= self.short_seconds:
+            return AddReport()
         return self.store.add(findings_of(workflow, session))
 
 

@@ -26,7 +26,7 @@ from holdfast.errors import (
     SyncFailed,
     WriteFailed,
 )
-from holdfast.session.output import StageOutput, parse_output
+from holdfast.session.output import StageOutput, addressed, parse_output
 from holdfast.session.redacting import clean_text
 from holdfast.session.state import SessionError
 from holdfast.workflow.agent import StageResult
@@ -111,17 +111,12 @@ def verdict_on(stage: Stage, tries: Tries, result: StageResult | None, error: Ba
     """The verdict on one attempt: exactly one of `result` and `error` is given."""
     if error is None and result is not None:
         try:
-            return _weighed(stage, tries, parse_output(_named(result.output, stage.name), stage=stage.name, schema=stage.output_schema))
+            return _weighed(stage, tries, parse_output(addressed(result.output, stage.name), stage=stage.name, schema=stage.output_schema))
         except OutputInvalid as invalid:
             error = invalid
     if isinstance(error, OutputInvalid):
         return _malformed(stage, tries, error)
     return _failed(stage, tries, error or RuntimeError("the agent returned nothing"))
-
-
-def _named(output: object, stage: str) -> object:
-    """A mapping that does not say whose output it is belongs to the stage that was asked."""
-    return {"stage_name": stage, **output} if isinstance(output, Mapping) and "stage_name" not in output else output
 
 
 def _weighed(stage: Stage, tries: Tries, output: StageOutput) -> Verdict:

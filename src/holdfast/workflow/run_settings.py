@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.events import Bus
 from holdfast.redaction import redact
 from holdfast.session.factory import store_of
+from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Limits
 from holdfast.workflow.definition import Workflow
@@ -40,6 +41,30 @@ class VectorStoreSettings:
 
 
 @dataclass(frozen=True)
+class RecoveryPoints:
+    """When a recovery point is written (W5): every `interval` completed stages, and after each one once a session is long."""
+
+    interval: int = 1
+    after_stages: int | None = None
+    after_seconds: float | None = None
+
+    def is_due(self, session: Session, before: int) -> bool:
+        """Whether one is due, where `before` stages were completed when it was last asked."""
+        done = len(session.completed_stages)
+        return done > before and (done // self.interval > before // self.interval or self._is_long(session, done))
+
+    def _is_long(self, session: Session, done: int) -> bool:
+        if self.after_stages is not None and done >= self.after_stages:
+            return True
+        return self.after_seconds is not None and seconds_worked(session) >= self.after_seconds
+
+
+def seconds_worked(session: Session) -> float:
+    """The time that the stages of a session took, all together: what it waited for a person, or lay there, is not in it."""
+    return sum(record.seconds or 0.0 for record in session.stages.values())
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """What a run goes by."""
 
@@ -58,10 +83,17 @@ class RunSettings:
     rerank: bool = False
     rerank_model: str | None = None
     short_max_stages: int | None = None
+    short_max_seconds: float | None = None
+    long_after_stages: int | None = None
+    long_after_seconds: float | None = None
     vector_store: VectorStoreSettings | None = None
     session_limits: Limits = _NO_LIMITS
     run_limits: Limits = _NO_LIMITS
     model: str | None = None
+
+    @property
+    def recovery_points(self) -> RecoveryPoints:
+        return RecoveryPoints(self.checkpoint_interval or 1, self.long_after_stages, self.long_after_seconds)
 
     def kept(self) -> dict[str, Any]:
         """The settings as the session file keeps them, in the form of a session configuration and without secrets."""
@@ -70,7 +102,8 @@ class RunSettings:
             "session": {
                 "storage_backend": self.backend,
                 "checkpoint_interval": self.checkpoint_interval,
-                "short": {"max_stages": self.short_max_stages} if self.short_max_stages else None,
+                "short": {"max_stages": self.short_max_stages, "max_seconds": self.short_max_seconds},
+                "long": {"after_stages": self.long_after_stages, "after_seconds": self.long_after_seconds},
                 **store,
             },
             "memory": {
@@ -90,6 +123,9 @@ class RunSettings:
         found: dict[str, Any] = {
             "checkpoint_interval": _whole(_at(kept, "session").get("checkpoint_interval")),
             "short_max_stages": _whole(_at(kept, "session", "short").get("max_stages")),
+            "short_max_seconds": _seconds(_at(kept, "session", "short").get("max_seconds")),
+            "long_after_stages": _whole(_at(kept, "session", "long").get("after_stages")),
+            "long_after_seconds": _seconds(_at(kept, "session", "long").get("after_seconds")),
             "max_tokens": _whole(working.get("max_tokens")),
             "eviction_policy": working.get("eviction_policy") if working.get("eviction_policy") in get_args(EvictionPolicy) else None,
             "top_k": _whole(long_term.get("retrieval_top_k")),
@@ -133,6 +169,9 @@ def _said(config: Config) -> dict[str, Any]:
         (session, "path", "folder"),
         (session, "checkpoint_interval", "checkpoint_interval"),
         (session.short, "max_stages", "short_max_stages"),
+        (session.short, "max_seconds", "short_max_seconds"),
+        (session.long, "after_stages", "long_after_stages"),
+        (session.long, "after_seconds", "long_after_seconds"),
         (working, "max_tokens", "max_tokens"),
         (working, "eviction_policy", "eviction_policy"),
         (kept, "persist", "persist"),
@@ -174,6 +213,10 @@ def _at(value: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _seconds(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 def open_session_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Clock) -> SessionStore:

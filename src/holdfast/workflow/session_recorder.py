@@ -19,6 +19,7 @@ from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import AskAgain, RetryLater
+from holdfast.workflow.run_settings import RecoveryPoints
 from holdfast.workflow.stage_context import stage_markdown
 from holdfast.workflow.stage_request import StageRun
 from holdfast.workflow.transitions import placed
@@ -38,8 +39,8 @@ class SessionRecorder:
     clock: Clock
     usage: Callable[[], dict[str, Any]]
     """What was used so far, as the session keeps it."""
-    checkpoint_interval: int = 1
-    """A recovery point is written whenever this many more stages are completed (W5)."""
+    points: RecoveryPoints = field(default_factory=RecoveryPoints)
+    """When a recovery point is written (W5)."""
     _is_committed: bool = True
     _unsaid: list[events.WorkflowEvent] = field(default_factory=list)
     _checkpointed: int = 0
@@ -75,8 +76,9 @@ class SessionRecorder:
         self.store.write_views(self._id)
 
     def _due_point(self, session: Session) -> str | None:
-        done, before, interval = len(session.completed_stages), self._checkpointed, self.checkpoint_interval
-        return f"{done:03d}-{session.completed_stages[-1]}" if done > before and done // interval > before // interval else None
+        if not self.points.is_due(session, self._checkpointed):
+            return None
+        return f"{len(session.completed_stages):03d}-{session.completed_stages[-1]}"
 
     def stage_started(self, run: StageRun) -> None:
         """Say so; that it runs is on disk already."""

@@ -93,6 +93,19 @@ def test_a_session_configuration_in_the_form_of_the_reference_loads_as_it_is() -
     assert "pass" not in repr(settings.kept()).replace("bypass", "")
 
 
+def test_filesystem_is_another_word_for_file() -> None:
+    """W1: the reference's documents use both."""
+    assert settings_of([read_config("session: {storage_backend: filesystem}")]).backend == "file"
+
+
+def test_what_makes_a_session_long_or_short_is_kept_with_it() -> None:
+    """W5, W6, W9"""
+    said = "session: {long: {after_stages: 10, after_seconds: 600}, short: {max_seconds: 30}}"
+    kept = settings_of([read_config(said)]).kept()
+    again = settings_of([None, None], kept)
+    assert (again.long_after_stages, again.long_after_seconds, again.short_max_seconds) == (10, 600, 30)
+
+
 def test_what_is_said_nearer_to_the_session_wins_key_by_key(tmp_path: Path) -> None:
     common = read_config("memory: {working_memory: {max_tokens: 1000, eviction_policy: least_relevant}}\nsession: {checkpoint_interval: 9}")
     workflow = load_workflow(written(tmp_path, FILE + "memory: {working_memory: {max_tokens: 2000}}\n"))

@@ -154,6 +154,18 @@ def test_short_sessions_may_do_without(place: Place, knowledge: MarkdownStore) -
     assert len(remembered(knowledge)) == 3
 
 
+def test_sessions_may_be_short_by_the_time_that_they_took(place: Place, knowledge: MarkdownStore) -> None:
+    """W9: how long a session takes is known at its end, so it looks memory up like any other and stores nothing."""
+    knowledge.add([Record("Finding out is hard", tags=("general",))])
+    short = {"session": {"short": {"max_seconds": 60}}}
+    place.agent.script = {"a": [lambda request: place.clock.advance(60) or output("a")]}
+    session = place.run({**linear("a"), "task": "Finding out"}, knowledge=knowledge, session_config=short)
+    assert len(session.retrieved) == 1 and len(remembered(knowledge)) == 1
+    place.agent.script = {"a": [lambda request: place.clock.advance(61) or output("a")]}
+    place.run(linear("a"), knowledge=knowledge, session_config=short, session_id="s2")
+    assert {record.session for record in remembered(knowledge)} == {None, "s2"}
+
+
 def test_the_store_that_a_session_configuration_names_is_opened(place: Place, tmp_path: Path) -> None:
     wanted = {"session": {"vector_store": {"provider": "markdown", "connection": str(tmp_path / "named")}}}
     place.run(linear("a"), session_config=wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from decimal import Decimal
@@ -137,6 +138,46 @@ def test_recovery_points_are_written_by_the_interval_or_after_every_stage(place:
     place.run(linear("a", "b", "c", "d"), session_config={"session": {"checkpoint_interval": interval}} if interval else None)
     assert [point.name for point in place.store.checkpoints("s1")] == names
     assert len(place.store.load_checkpoint("s1", names[0]).completed_stages) == (interval or 1)
+
+
+@pytest.mark.parametrize(
+    ("long", "names"),
+    [
+        ({"after_stages": 3}, ["002-b", "003-c", "004-d", "005-e"]),
+        ({"after_seconds": 25}, ["002-b", "003-c", "004-d", "005-e"]),
+        ({"after_stages": 5, "after_seconds": 1000}, ["002-b", "004-d", "005-e"]),
+        ({"after_stages": 6}, ["002-b", "004-d"]),
+        ({}, ["002-b", "004-d"]),
+    ],
+)
+def test_a_long_session_has_a_recovery_point_after_every_stage_from_then_on(place: Place, long: dict[str, int], names: list[str]) -> None:
+    """W5: a session becomes long by its stages or by the time that they took, whichever is first."""
+
+    def slow(request: StageRequest) -> object:
+        place.clock.advance(10)
+        return output(request.stage.name)
+
+    place.agent.script = {name: [slow] for name in "abcde"}
+    place.run(linear(*"abcde"), session_config={"session": {"checkpoint_interval": 2, "long": long}})
+    assert [point.name for point in place.store.checkpoints("s1")] == names
+
+
+def test_a_resumed_session_knows_how_long_it_has_taken(place: Place) -> None:
+    """W5, W6: the time of the stages before the halt counts, and the settings are those that it was started with."""
+    place.agent.script = {"a": [lambda request: place.clock.advance(60) or output("a")], "b": [KeyboardInterrupt()]}
+    place.run(linear("a", "b", "c", retries=0), session_config={"session": {"checkpoint_interval": 9, "long": {"after_seconds": 50}}})
+    place.resume()
+    assert [point.name for point in place.store.checkpoints("s1")] == ["001-a", "002-b", "003-c"]
+
+
+@pytest.mark.parametrize("form", ["{}", "```json\n{}\n```"])
+def test_output_as_text_that_does_not_name_its_stage_is_that_of_the_stage_that_was_asked(place: Place, form: str) -> None:
+    """W3: as for output that is given as a mapping."""
+    said = {name: value for name, value in output("a").items() if name != "stage_name"}
+    place.agent.script = {"a": [form.replace("{}", json.dumps(said))]}
+    session = place.run(linear("a", max_repairs=0))
+    assert session.status == "completed", session.error
+    assert session.stage_outputs["a"].summary == "a is done"
 
 
 def test_a_session_goes_on_from_a_restored_recovery_point(place: Place) -> None:

@@ -22,7 +22,7 @@ from holdfast.extract.selection import select
 from holdfast.models.abilities import model_name_of
 from holdfast.offline.documents import Library
 from holdfast.offline.sources import library_of_outputs
-from holdfast.session.output import Finding, StageOutput, output_schema, parse_output
+from holdfast.session.output import Finding, StageOutput, addressed, output_schema, parse_output
 from holdfast.tokens.counter import open_counter
 from holdfast.tokens.usage import Usage
 from holdfast.tokens.windows import find_window
@@ -258,6 +258,7 @@ class ModelStage:
     def read(self, request: StageRequest, value: object, evidence: Evidence) -> tuple[object, tuple[Mapping[str, Any], ...]]:
         """The output with its findings checked; what does not parse is passed on as it is, for the runner to ask again."""
         added: tuple[Mapping[str, Any], ...] = ()
+        value = addressed(value, request.stage.name)
         if isinstance(value, dict):
             added = tuple(one for one in value.pop("add_stages", None) or () if isinstance(one, Mapping))
             value = {**value, "stage_name": request.stage.name}  # who is asked is known to us, and is no matter of opinion
