@@ -175,6 +175,7 @@ class LongTermMemory(Section):
     """What a workflow looks up before it starts (W9)."""
 
     retrieval_top_k: Amount = 10
+    min_trust: Literal["low", "medium", "high"] = "medium"
     rerank: bool = False
     rerank_model: Text | None = None
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
@@ -37,7 +37,7 @@ from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
 from holdfast.workflow.agent import Agents, StageAgent, find_agents
 from holdfast.workflow.definition import Workflow
-from holdfast.workflow.long_term_memory import SessionKnowledge
+from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
 from holdfast.workflow.run_settings import (
     RunSettings,
@@ -223,6 +223,7 @@ class Launcher:
         accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
         if session.usage:
             accounts.restore(session.usage)
+        knowledge = cast("KnowledgeStore", TrustedKnowledge(knowledge, settings.min_trust)) if knowledge is not None else None
         name, counter = session.workflow_id, self.counter
         usage = RunUsage(accounts, name, self.ids.new("run"))
         contexts = ContextBuilder(

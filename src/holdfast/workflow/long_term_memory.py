@@ -1,4 +1,7 @@
-"""Long-term memory around a session: what is retrieved before it starts, and which findings are stored when it is done (W9)."""
+"""Long-term memory around a session: what is retrieved before it starts, and which summaries and findings are stored when it is done (W9).
+
+A derived record is as trusted as its least trusted source, and nothing below the trust that the settings state reaches a stage (K1).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,48 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import stamp
-from holdfast.knowledge.records import TRUST_LEVELS, Record, Trust, least_trusted
+from holdfast.knowledge.records import TRUST_LEVELS, Hit, Record, Trust, least_trusted
 from holdfast.knowledge.store import AddReport
-from holdfast.session.output import Finding, StageOutput
+from holdfast.memory.instructions import find_instruction
+from holdfast.session.output import Finding, StageOutput, legacy_output
 from holdfast.session.state import Session
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.run_settings import seconds_worked
+from holdfast.workflow.transitions import given_stages
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
 
-ANY_TOPIC = "general"
-"""The tag of workflows without a topic: it is stored, and what is looked up is not limited to it."""
+
+class TrustedKnowledge:
+    """A knowledge store in which only that is found which is trusted far enough to stand in a prompt. All else is as in the store."""
+
+    def __init__(self, store: KnowledgeStore, min_trust: Trust) -> None:
+        self._store = store
+        self._least = TRUST_LEVELS.index(min_trust)
+
+    def search(self, query: str, *, top_k: int = 10, **settings: Any) -> list[Hit]:
+        """As `KnowledgeStore.search`. Looks further where what was found is not trusted."""
+        wanted = top_k
+        while True:
+            found = self._store.search(query, top_k=wanted, **settings)
+            kept = [hit for hit in found if TRUST_LEVELS.index(prompt_trust(hit)) >= self._least]
+            if len(kept) >= top_k or len(found) < wanted or wanted >= _FURTHEST * top_k:
+                return kept[:top_k]
+            wanted *= 4
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def prompt_trust(hit: Hit) -> Trust:
+    """As its least trusted record; what reads as an order is of low trust, unless a person typed it."""
+    return least_trusted(
+        "low" if record.trust != "high" and find_instruction(record.text) is not None else record.trust for record in hit.records
+    )
+
+
+_FURTHEST = 64
 
 
 @dataclass(frozen=True)
@@ -38,14 +71,13 @@ class SessionKnowledge:
         query = " ".join(words).strip()
         if not query or self.top_k < 1:
             return ()
-        tags = () if session.topic_tag == ANY_TOPIC else (session.topic_tag,)
-        return tuple(_plain(hit) for hit in self.store.search(query, top_k=self.top_k, tags=tags, now=now))
+        return tuple(_plain(hit) for hit in self.store.search(query, top_k=self.top_k, tags=(session.topic_tag,), now=now))
 
     def store_findings(self, workflow: Workflow, session: Session) -> AddReport:
-        """Keep the findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
+        """Keep summaries and findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
         if self.short_seconds is not None and seconds_worked(session) <= self.short_seconds:
             return AddReport()
-        return self.store.add(findings_of(workflow, session))
+        return self.store.add(records_of(workflow, session))
 
 
 def _plain(hit: Any) -> dict[str, Any]:
@@ -66,27 +98,35 @@ def _plain(hit: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in (None, [])}
 
 
-def findings_of(workflow: Workflow, session: Session) -> list[Record]:
-    """The findings of a session as records: each fact of each source once, in the order of the workflow."""
+def records_of(workflow: Workflow, session: Session) -> list[Record]:
+    """What a session leaves behind: the summary of each stage, and each fact of each source once, in the order of the workflow.
+
+    A finding that was not found in its source is no knowledge and is left out.
+    """
     trusted = _trust_of_sources(session)
+    summaries: dict[str, Trust] = {}
     found: dict[tuple[str, str], Record] = {}
     for name in session.completed_stages:
         output = session.stage_outputs.get(name)
-        for finding in output.key_findings if output is not None else ():
-            key = (finding.fact, finding.source)
-            if output is None or key in found:
-                continue
-            found[key] = Record(
-                finding.fact,
-                tags=(session.topic_tag,),
-                session=session.workflow_id,
-                source=finding.source,
-                time=_ended(session, name),
-                kind="finding",
-                trust=_trust(workflow, output, finding, trusted),
-                position=len(found),
-                extra={"stage": name, "confidence": output.confidence, "task": session.task[:500]},
+        if output is None:
+            continue
+        common: dict[str, Any] = {
+            "tags": (session.topic_tag,),
+            "session": session.workflow_id,
+            "time": _ended(session, name),
+            "extra": {"stage": name, "confidence": output.confidence, "task": session.task[:500]},
+        }
+        summaries[name] = _summary_trust(workflow, session, output, trusted, summaries)
+        if output.summary != legacy_output(name, None).summary:  # which says nothing of what was found
+            place = f"{session.workflow_id}/{name}"
+            found[name, output.summary] = Record(
+                output.summary, source=place, kind="summary", trust=summaries[name], position=len(found), **common
             )
+        for finding in output.key_findings:
+            key = (finding.fact, finding.source)
+            if key not in found and finding.grounded is not False:
+                trust = _trust(workflow, output, finding, trusted)
+                found[key] = Record(finding.fact, source=finding.source, kind="finding", trust=trust, position=len(found), **common)
     return list(found.values())
 
 
@@ -95,11 +135,28 @@ def _trust(workflow: Workflow, output: StageOutput, finding: Finding, trusted: M
 
     A doubtful one is of low trust whatever its source. One whose sources nobody has rated is the word of who found it.
     """
-    if output.confidence == "low" or finding.grounded is False:
+    if output.confidence == "low" or finding.grounded is False or find_instruction(finding.fact) is not None:
         return "low"
+    return least_trusted([_own(workflow, output), *(trusted[name] for name in _cited(finding) if name in trusted)])
+
+
+def _summary_trust(
+    workflow: Workflow, session: Session, output: StageOutput, trusted: Mapping[str, Trust], earlier: Mapping[str, Trust]
+) -> Trust:
+    """A summary is made from all that its stage was given and found, and is as trusted as the least of that."""
+    if find_instruction(output.summary) is not None:
+        return "low"
+    findings = [_trust(workflow, output, finding, trusted) for finding in output.key_findings]
+    known = output.stage_name in workflow.by_name  # else it is one of an older file, or was taken out of the workflow since
+    given = [earlier[name] for name in given_stages(workflow, session, output.stage_name) if name in earlier] if known else []
+    rated = [trust for memory in (*session.retrieved, output.extra) if (trust := memory.get("trust")) in TRUST_LEVELS]
+    doubt: list[Trust] = ["low"] if output.confidence == "low" else []
+    return least_trusted([_own(workflow, output), *findings, *given, *rated, *doubt])
+
+
+def _own(workflow: Workflow, output: StageOutput) -> Trust:
     stage = workflow.by_name.get(output.stage_name)
-    own: Trust = "high" if stage is not None and stage.approve else "medium"
-    return least_trusted([own, *(trusted[name] for name in _cited(finding) if name in trusted)])
+    return "high" if stage is not None and stage.approve else "medium"
 
 
 def _cited(finding: Finding) -> Iterator[str]:
@@ -116,6 +173,7 @@ def _trust_of_sources(session: Session) -> dict[str, Trust]:
     rated: dict[str, list[Trust]] = {}
     listed: list[Mapping[str, Any]] = [{**memory, "ref": memory.get("source")} for memory in session.retrieved]
     for output in session.stage_outputs.values():
+        listed += [{**finding.extra, "ref": finding.source} for finding in output.key_findings]
         documents = output.data.get("documents") if isinstance(output.data, Mapping) else None
         listed += [one for one in documents if isinstance(one, Mapping)] if isinstance(documents, list | tuple) else []
     for one in listed:

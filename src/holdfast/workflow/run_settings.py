@@ -17,6 +17,7 @@ from holdfast.config.sections import Config
 from holdfast.durable.disk import Disk
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
+from holdfast.knowledge.records import TRUST_LEVELS, Trust
 from holdfast.redaction import redact
 from holdfast.session.factory import store_of
 from holdfast.session.state import Session
@@ -80,6 +81,8 @@ class RunSettings:
     max_tokens: int | None = None
     eviction_policy: EvictionPolicy = "oldest_first"
     top_k: int = 10
+    min_trust: Trust = "medium"
+    """What is trusted less is in no prompt of a stage."""
     rerank: bool = False
     rerank_model: str | None = None
     short_max_stages: int | None = None
@@ -109,7 +112,12 @@ class RunSettings:
             "memory": {
                 "working_memory": {"max_tokens": self.max_tokens, "eviction_policy": self.eviction_policy},
                 "session_memory": {"persist": self.persist, "path": self.path},
-                "long_term_memory": {"retrieval_top_k": self.top_k, "rerank": self.rerank, "rerank_model": self.rerank_model},
+                "long_term_memory": {
+                    "retrieval_top_k": self.top_k,
+                    "min_trust": self.min_trust,
+                    "rerank": self.rerank,
+                    "rerank_model": self.rerank_model,
+                },
             },
             "limits": {"run": _limit(self.run_limits), "session": _limit(self.session_limits)},
             "model": self.model,
@@ -129,6 +137,7 @@ class RunSettings:
             "max_tokens": _whole(working.get("max_tokens")),
             "eviction_policy": working.get("eviction_policy") if working.get("eviction_policy") in get_args(EvictionPolicy) else None,
             "top_k": _whole(long_term.get("retrieval_top_k")),
+            "min_trust": long_term.get("min_trust") if long_term.get("min_trust") in TRUST_LEVELS else None,
             "model": kept.get("model") if isinstance(kept.get("model"), str) else None,
         }
         return replace(self, **{name: value for name, value in found.items() if value is not None})
@@ -177,6 +186,7 @@ def _said(config: Config) -> dict[str, Any]:
         (kept, "persist", "persist"),
         (kept, "path", "path"),
         (long_term, "retrieval_top_k", "top_k"),
+        (long_term, "min_trust", "min_trust"),
         (long_term, "rerank", "rerank"),
         (long_term, "rerank_model", "rerank_model"),
     ):
