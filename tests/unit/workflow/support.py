@@ -75,6 +75,15 @@ class Place:
         parts = {"store": self.store, "agents": {"x": self.agent}, "config": {}, "clock": self.clock, **settings}
         return resume(session_id, **parts)
 
+    def taking(self, seconds: float) -> Callable[[StageRequest], object]:
+        """An answer that takes so long."""
+
+        def answer(request: StageRequest) -> object:
+            self.clock.advance(seconds)
+            return output(request.stage.name)
+
+        return answer
+
     @property
     def file(self) -> Path:
         return self.folder / "sessions" / "s1.json"

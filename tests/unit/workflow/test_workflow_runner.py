@@ -152,19 +152,14 @@ def test_recovery_points_are_written_by_the_interval_or_after_every_stage(place:
 )
 def test_a_long_session_has_a_recovery_point_after_every_stage_from_then_on(place: Place, long: dict[str, int], names: list[str]) -> None:
     """W5: a session becomes long by its stages or by the time that they took, whichever is first."""
-
-    def slow(request: StageRequest) -> object:
-        place.clock.advance(10)
-        return output(request.stage.name)
-
-    place.agent.script = {name: [slow] for name in "abcde"}
+    place.agent.script = {name: [place.taking(10)] for name in "abcde"}
     place.run(linear(*"abcde"), session_config={"session": {"checkpoint_interval": 2, "long": long}})
     assert [point.name for point in place.store.checkpoints("s1")] == names
 
 
 def test_a_resumed_session_knows_how_long_it_has_taken(place: Place) -> None:
     """W5, W6: the time of the stages before the halt counts, and the settings are those that it was started with."""
-    place.agent.script = {"a": [lambda request: place.clock.advance(60) or output("a")], "b": [KeyboardInterrupt()]}
+    place.agent.script = {"a": [place.taking(60)], "b": [KeyboardInterrupt()]}
     place.run(linear("a", "b", "c", retries=0), session_config={"session": {"checkpoint_interval": 9, "long": {"after_seconds": 50}}})
     place.resume()
     assert [point.name for point in place.store.checkpoints("s1")] == ["001-a", "002-b", "003-c"]
