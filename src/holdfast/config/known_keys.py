@@ -61,7 +61,7 @@ MODEL_ARGUMENTS = _keys(
     " repetition_penalty request_timeout response_format safety_settings seed service_tier stop stop_sequences store"
     " stream_options stream_usage streaming strict tags tfs_z thinking thinking_budget tiktoken_model_name timeout_seconds"
     " tool_choice top_a top_k top_logprobs top_p truncation typical_p use_previous_response_id use_responses_api user"
-    " verbose verbosity vertexai"
+    " verbose verbosity vertexai read_timeout connect_timeout write_timeout pool_timeout cumulative_stream_usage"
 )
 """Arguments that model classes usually take; none of them is a misspelling of a key of ours."""
 
@@ -102,6 +102,14 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "agents.middlewares.summarization_middleware:DeerFlowSummarizationMiddleware": (
             "holdfast.agents.middleware.summarization:SummarizationMiddleware"
         ),
+        "models.patched_deepseek:PatchedChatDeepSeek": "holdfast.models.compatible:DeepSeekChat",
+        "models.patched_openai:PatchedChatOpenAI": "holdfast.models.compatible:CompatibleChat",
+        "models.patched_minimax:PatchedChatMiniMax": "holdfast.models.compatible:MiniMaxChat",
+        "models.patched_mimo:PatchedChatMiMo": "holdfast.models.compatible:MiMoChat",
+        "models.patched_stepfun:PatchedChatStepFun": "holdfast.models.compatible:StepFunChat",
+        "models.vllm_provider:VllmChatModel": "holdfast.models.compatible:VllmChat",
+        "models.mindie_provider:MindIEChatModel": "holdfast.models.compatible:MindIEChat",
+        "models.claude_provider:ClaudeChatModel": "langchain_anthropic:ChatAnthropic",
         "sandbox.local:LocalSandboxProvider": "holdfast.sandbox.local:LocalSandbox",
         "sandbox.local.local_sandbox_provider:LocalSandboxProvider": "holdfast.sandbox.local:LocalSandbox",
         "sandbox.tools:bash_tool": "holdfast.agents.tools:bash",

@@ -19,8 +19,9 @@ from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelNo
 from holdfast.models.abilities import CAN, Task, require
 from holdfast.models.choice import how_to_get_one, pick
 from holdfast.models.failures import without_secrets
-from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, package_of, with_defaults
+from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, how_to_install, with_defaults
 from holdfast.models.weights import KNOWN_WEIGHTS
+from holdfast.redaction import is_secret_key
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
@@ -173,11 +174,12 @@ def build(
 
 
 def secrets_of(settings: ModelConfig) -> tuple[str, ...]:
-    """The values that no error may repeat: the key, as far as it can be read now."""
+    """The values that no error may repeat: the key under each of its names, as far as it can be read now."""
     try:
-        return (settings.api_key,) if settings.api_key else ()
+        named = {"api_key": settings.api_key, **{name: value for name, value in settings.extras().items() if is_secret_key(name)}}
     except ConfigError:
         return ()
+    return tuple(value for value in named.values() if isinstance(value, str) and value)
 
 
 def _arguments(settings: ModelConfig, thinking: bool) -> dict[str, Any]:
@@ -197,6 +199,11 @@ def _switch_off(arguments: dict[str, Any], enabled: Mapping[str, Any]) -> None:
     body = enabled.get("extra_body")
     if isinstance(body, Mapping) and isinstance(body.get("thinking"), Mapping):
         arguments["extra_body"] = {**(arguments.get("extra_body") or {}), "thinking": {"type": "disabled"}}
+    template = body.get("chat_template_kwargs") if isinstance(body, Mapping) else None
+    if switches := [name for name in ("enable_thinking", "thinking") if isinstance(template, Mapping) and name in template]:
+        base = arguments.get("extra_body") or {}
+        off = {**(base.get("chat_template_kwargs") or {}), **dict.fromkeys(switches, False)}
+        arguments["extra_body"] = {**base, "chat_template_kwargs": off}
     if isinstance(enabled.get("thinking"), Mapping):
         arguments["thinking"] = {"type": "disabled"}
 
@@ -248,11 +255,10 @@ def _not_made(settings: ModelConfig, error: Exception) -> HoldfastError:
             hint="Keys that are not ours are passed to the class as they are.",
         )
     if isinstance(error, ImportError):
-        package = package_of(getattr(error, "name", None) or (settings.use or "langchain"))
         return ModelUnavailable(
             f"model {settings.name!r} needs a package that is not installed: {_scrubbed(str(error), settings)}",
             model=settings.name,
-            hint=f"Try `pip install {package}`.",
+            hint=how_to_install(getattr(error, "name", None) or "langchain", settings.use or ""),
         )
     return ModelUnavailable(
         f"model {settings.name!r} cannot be made: {_scrubbed(str(error), settings)}",

@@ -126,7 +126,9 @@ def _package(settings: ModelConfig, module: str | None) -> tuple[str, bool]:
     if module is None:
         return "unknown", True
     package = package_of(module)
-    return (package, True) if is_installed(module) else (f"a package is missing: pip install {package}", False)
+    if is_installed(module):
+        return package or module.partition(".")[0], True
+    return (f"a package is missing: pip install {package}" if package else f"the module {module} is not installed", False)
 
 
 def _price(settings: ModelConfig) -> str | None:

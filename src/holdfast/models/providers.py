@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from holdfast.config.known_keys import is_reference_path
 from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelUnavailable, NotImportable
 from holdfast.imports import load_dotted
@@ -52,8 +53,8 @@ class Provider:
 
     @property
     def package(self) -> str:
-        """What to `pip install`."""
-        return package_of(self.module)
+        """What to `pip install`, by the naming that LangChain's packages keep."""
+        return self.module.replace("_", "-")
 
     def key_in(self, environ: Mapping[str, str]) -> str | None:
         """The name of the variable that holds a key, if one does. Never the key."""
@@ -153,9 +154,32 @@ def split_model(text: str) -> tuple[str | None, str]:
     return (provider.name, tail) if provider else (None, text)
 
 
-def package_of(module: str) -> str:
-    """The package to install for a module, by the naming that LangChain's packages keep."""
-    return module.partition(".")[0].replace("_", "-")
+_OTHER_MODULES = (
+    "langchain_aws langchain_azure_ai langchain_google_vertexai langchain_huggingface langchain_ibm langchain_litellm"
+    " langchain_nvidia_ai_endpoints langchain_ollama langchain_perplexity langchain_upstage"
+)
+_PACKAGES = {module: module.replace("_", "-") for module in (*(one.module for one in PROVIDERS), *_OTHER_MODULES.split())} | {
+    "langchain": "langchain",
+    "xllamacpp": "'holdfast[local]'",
+}
+
+
+def package_of(module: str) -> str | None:
+    """What to `pip install` for a module: known packages alone, because one that merely has the right name may be anybody's.
+
+    >>> package_of("langchain_groq.chat_models"), package_of("deerflow.models")
+    ('langchain-groq', None)
+    """
+    return _PACKAGES.get(re.split("[.:]", module, maxsplit=1)[0])
+
+
+def how_to_install(missing: str, use: str) -> str:
+    """What to do when a module is missing that `use` needs; the name of a package only where it is known."""
+    if package := package_of(missing):
+        return f"Install it with `pip install {package}`."
+    if is_reference_path(use):
+        return "It is a class of the reference that has no counterpart here: use `langchain_openai:ChatOpenAI` with a `base_url`."
+    return "Put the package that has it on the Python path, or correct `use:`."
 
 
 def is_installed(module: str) -> bool:
@@ -248,8 +272,10 @@ def _class(settings: ModelConfig, path: str) -> type[BaseChatModel]:
     except NotImportable as error:
         if error.missing is not None:
             package = package_of(error.missing)
-            problem = f"{about} needs the package {package}, which is not installed."
-            raise ModelUnavailable(problem, model=model, hint=f"Install it with `pip install {package}`.") from error
+            missing = f"the package {package}" if package else f"the module {error.missing}"
+            raise ModelUnavailable(
+                f"{about} needs {missing}, which is not installed.", model=model, hint=how_to_install(error.missing, path)
+            ) from error
         if error.__cause__ is not None:  # it is there, and fails when it is imported
             raise ModelUnavailable(error.message, model=model) from error
         raise
@@ -263,15 +289,24 @@ def _takes(cls: type[Any], argument: str) -> bool:
     return argument in cls.model_fields or any(field.alias == argument for field in cls.model_fields.values())
 
 
+def _is_given(cls: type[Any], argument: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether an argument is there, also under the other name of its field (`request_timeout` for `timeout`)."""
+    return argument in arguments or any(name in arguments for name, field in cls.model_fields.items() if field.alias == argument)
+
+
 def with_defaults(cls: type[Any], given: Mapping[str, Any], *, retries: bool) -> dict[str, Any]:
     """The arguments, with a time-out and retries where the class takes them, and what a server with its own address needs."""
     arguments = dict(given)
+    if "api_base" in arguments and not _takes(cls, "api_base"):
+        arguments.setdefault("base_url", arguments.pop("api_base"))
+    for name in [name for name in arguments if name.endswith("_api_key") and not _takes(cls, name)]:
+        arguments.setdefault("api_key", arguments.pop(name))  # another name for it, such as `gemini_api_key`
     if "api_key" in arguments and not _takes(cls, "api_key"):
         own = next((name for name in cls.model_fields if name.endswith("_api_key")), "api_key")
         arguments[own] = arguments.pop("api_key")
     for name, value in (("timeout", TIMEOUT), ("max_retries", RETRIES)):
-        if _takes(cls, name):
-            arguments.setdefault(name, value)
+        if _takes(cls, name) and not _is_given(cls, name, arguments):
+            arguments[name] = value
     if not retries and _takes(cls, "max_retries"):
         arguments["max_retries"] = 0
     if cls.__module__.startswith("langchain_openrouter") and isinstance(arguments.get("timeout"), int | float):

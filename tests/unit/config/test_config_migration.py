@@ -14,6 +14,7 @@ from holdfast.config.migration import CURRENT, STEPS, upgrade_text
 from holdfast.config.reading import read_yaml
 from holdfast.errors import ConfigError
 from holdfast.imports import load_dotted
+from holdfast.models.providers import package_of
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "tests" / "fixtures" / "config").glob("*.yaml"), *(ROOT.parent / "shared" / "reference").glob("*.yaml")])
@@ -148,6 +149,8 @@ def test_every_class_path_of_the_table_exists_here() -> None:
         module, _, name = ours.partition(":")
         if module == "holdfast.agents.tools":
             assert name in BUILT_IN or name in COMES_WITH_A_MIDDLEWARE, ours
+        elif not module.startswith("holdfast."):
+            assert package_of(module) is not None, ours  # a class of a known provider's package, which need not be installed
         else:
             assert load_dotted(ours, "the target") is not None
 

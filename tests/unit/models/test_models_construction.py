@@ -112,7 +112,7 @@ def test_what_is_said_for_thinking_off_is_used_when_it_is_off() -> None:
 
 def test_a_package_that_is_missing_is_named_with_what_installs_it() -> None:
     """A15"""
-    with pytest.raises(ModelUnavailable, match="pip install langchain-nowhere"):
+    with pytest.raises(ModelUnavailable, match="the module langchain_nowhere, which is not installed"):
         create_chat_model(config=one(use="langchain_nowhere.chat_models:ChatNowhere"))
     with pytest.raises(ModelUnavailable, match="pip install langchain-anthropic"):
         create_chat_model(config=one(use="anthropic"))
