@@ -59,7 +59,9 @@ class HoldfastError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        from holdfast.redaction import redact_text  # when an error is shown, not when the package is imported
+
+        return redact_text(f"{self.message} {self.hint}" if self.hint else self.message)
 
 
 class InputError(HoldfastError):

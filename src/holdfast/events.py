@@ -93,6 +93,13 @@ class LogSink:
             logger.log(event.level, "%s", line_of(event), extra={"holdfast_event": event})
 
 
+class PlainLines(logging.Formatter):
+    """Log records as lines of text, without secrets, whoever wrote them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_text(super().format(record))
+
+
 class JsonLines(logging.Formatter):
     """Log records as JSON, one object a line: time, level, logger, and the event's own record where there is one."""
 

@@ -1,4 +1,4 @@
-"""Secrets are never shown: keys, tokens and passwords by the name of their setting, and passwords inside addresses by their form."""
+"""Secrets are never shown: the one redactor of logs, errors and settings; by the name of a setting, by the words around, by the form."""
 
 from __future__ import annotations
 
@@ -15,27 +15,21 @@ _SECRET_WORDS = frozenset(
 )
 _SECRET_ENDS = frozenset({"token", "key", "keys", "signature"})
 
-_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    # scheme://user:password@host: up to the last @ of the word, because a password may hold @, / and :
-    (re.compile(r"(\w[\w+.-]*://[^\s:/?#@]*):[^\s]*@"), rf"\1:{HIDDEN}@"),
-    (re.compile(r"(https?://)[^\s:/?#@]+@"), rf"\1{HIDDEN}@"),
-    # password=... in a connection string or a query, api_key: ... in prose
-    (
-        re.compile(
-            r"(?i)\b((?:[\w-]*(?:password|passwd|passphrase|secret|apikey|credential)|(?:[\w-]+[_-])?(?:token|key))s?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s&;,]+)"
-        ),
-        rf"\1{HIDDEN}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), rf"\1 {HIDDEN}"),
-    # what the big services give out
-    (
-        re.compile(
-            r"\b(?:sk|pk|rk|tp)-[\w-]{8,}|\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}|\bxox[abprs]-[\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\bhf_\w{16,}"
-        ),
-        HIDDEN,
-    ),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
+# All of these are linear in the text: what repeats is bounded or is consumed, and nothing begins with a repetition.
+_ADDRESS = re.compile(r"://[^\s:/?#@]{0,256}:(?P<value>\S{0,512})@")  # up to the last @: a password may hold @, / and :
+_USER = re.compile(r"https?://(?P<value>[^\s:/?#@]{1,256})@")
+_NAMED = re.compile(
+    r"(?i)(?:(?P<word>pass(?:word|wd|phrase|wort)|pwd|secret|api[_-]?key|credential)|(?<![a-z0-9])(?:token|key)|(?<=[_-])(?:token|key))s?"
+    r"[\"']?\s{0,4}(?P<sign>[=:])(?P<gap>\s{0,4})(?P<value>'[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|[^\s&;,\"']+)"
 )
+_HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<value>(?=[\w.~+/=-]{0,256}[\d=])[\w.~+/=-]{6,})")
+_SERVICE = re.compile(
+    r"\b(?P<value>(?:sk|pk|rk|tp)-[\w-]{8,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|xox[abprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|hf_\w{16,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+)
+_FORMED = re.compile(r"[A-Za-z0-9_+/=-]{16}|-----BEGIN|(?i:pass|密码|パスワード|contraseña)")
+_COUNT = re.compile(r"[\d.,]{1,7}")
+_PLAIN_WORD = re.compile(r"[a-z]+")
 
 
 def is_secret_key(name: object) -> bool:
@@ -49,14 +43,36 @@ def is_secret_key(name: object) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """The text with passwords, tokens and keys in it replaced.
+    """The text with passwords, tokens and keys in it replaced; for logs and errors, where hiding too much is better than too little.
 
     >>> redact_text("postgresql://ada:s3cret@localhost/db")
     'postgresql://ada:***@localhost/db'
     """
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    return text
+    spans = [match.span("value") for pattern in (_ADDRESS, _USER, _HEADER, _SERVICE) for match in pattern.finditer(text)]
+    spans += [match.span("value") for match in _NAMED.finditer(text) if _is_value(match, text)]
+    if _FORMED.search(text):
+        from holdfast.secret_forms import find_secrets  # compiles many patterns, and most texts have nothing of the kind
+
+        spans += [(secret.start, secret.end) for secret in find_secrets(text)]
+    return _hidden(text, spans) if spans else text
+
+
+def _is_value(match: re.Match[str], text: str) -> bool:
+    """Not a number of tokens, and not a sentence that goes on behind `api_key: `."""
+    value = match["value"]
+    if not match["word"] and _COUNT.fullmatch(value):
+        return False
+    told = match["sign"] == ":" and match["gap"] and _PLAIN_WORD.fullmatch(value)
+    return not told or not text[match.end() : match.end() + 2].strip()
+
+
+def _hidden(text: str, spans: list[tuple[int, int]]) -> str:
+    pieces, at = [], 0
+    for start, end in sorted(spans):
+        if start > at or not pieces:
+            pieces += (text[at:start], HIDDEN)
+        at = max(at, end)
+    return "".join((*pieces, text[at:]))
 
 
 def redact(value: Any, key: object = "") -> Any:

@@ -13,10 +13,10 @@ from tests.conftest import Effort
 
 from holdfast.extract.passages import SourceText, cut, ground
 from holdfast.extract.selection import select
+from holdfast.secret_forms import find_secrets, replace_secrets
 from holdfast.text.dates import find_dates
 from holdfast.text.likeness import likeness
 from holdfast.text.normalise import find_invisible, normalise, normalise_with_offsets, strip_invisible
-from holdfast.text.secrets import find_secrets, redact
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms, terms_with_offsets, tokenise
 
@@ -132,7 +132,7 @@ def test_redacting_removes_every_secret_and_nothing_else(effort: Effort) -> None
             kept.append(text[end : secret.start])
             end = secret.end
         kept.append(text[end:])
-        redacted = redact(text)
+        redacted = replace_secrets(text)
         assert all(piece in redacted for piece in kept)
         assert (redacted == text) == (not found)
 

@@ -47,10 +47,10 @@ def open_harness(path: Path | None) -> Harness:
 
 def set_up_log(settings: Logging, *, said: bool = True) -> None:
     """Send the log of this process to standard error. Where the file does not say a level, a command is quiet up to warnings."""
-    from holdfast.events import JsonLines
+    from holdfast.events import JsonLines, PlainLines
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.format == "json" else logging.Formatter("%(message)s"))
+    handler.setFormatter(JsonLines() if settings.format == "json" else PlainLines("%(message)s"))
     ours = logging.getLogger("holdfast")
     ours.handlers[:] = [handler]
     ours.propagate = False

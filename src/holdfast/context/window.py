@@ -24,7 +24,7 @@ from holdfast.context.triggers import Measure, Size
 from holdfast.context.view import calls_of, marks_of, role_of, text_of, view_of
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import Message, mark_of
@@ -222,7 +222,7 @@ class ContextWindow:
         """Say it, and let some calls pass before the next try."""
         known.failures += 1
         known.wait = int(_SUMMARY_RETRY.pause(known.failures))
-        self.bus.emit(SummaryFailed(reason=redact(reason), instead=instead, calls=known.wait))
+        self.bus.emit(SummaryFailed(reason=replace_secrets(reason), instead=instead, calls=known.wait))
 
     def _named(self, messages: Sequence[Message]) -> list[Message]:
         """Every message with an id: without one it could not be told apart in the archive."""

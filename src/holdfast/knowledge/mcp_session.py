@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.config.memory_sections import KnowledgeServer
 from holdfast.errors import ConfigError, StorageError, StoreUnavailable
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -107,7 +107,7 @@ class HeldSession:
         return found[0] if len(found) == 1 else found
 
     def _said(self, tool: str, said: str) -> str:
-        return f"the MCP server {self.where} refused {tool}: {redact(' '.join(said.split()))[:500] or 'no reason given'}."
+        return f"the MCP server {self.where} refused {tool}: {replace_secrets(' '.join(said.split()))[:500] or 'no reason given'}."
 
     def _connected(self) -> _Live:
         with self._lock:
@@ -228,7 +228,7 @@ class _Live:
         with suppress(OSError, ValueError):
             self._errors.seek(0)
             lines = [line.strip() for line in self._errors.read()[-4000:].splitlines() if line.strip()]
-            return f" ({redact(lines[-1])[:300]})" if lines else ""
+            return f" ({replace_secrets(lines[-1])[:300]})" if lines else ""
         return ""
 
 
@@ -238,7 +238,7 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "it took too long"
-    return redact(" ".join(str(error).split()))[:300].rstrip(".") or type(error).__name__
+    return replace_secrets(" ".join(str(error).split()))[:300].rstrip(".") or type(error).__name__
 
 
 def _read(text: str) -> Any:

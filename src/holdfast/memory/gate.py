@@ -20,9 +20,9 @@ from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Prop
 from holdfast.memory.instructions import describe_wish, find_disguise, find_instruction
 from holdfast.memory.statements import Support, declares, find_support, own_words, speaks_to_somebody, strip_lead_in
 from holdfast.memory.word_lists import word_lists
+from holdfast.secret_forms import replace_secrets
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.normalise import normalise
-from holdfast.text.secrets import redact
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
 
@@ -151,9 +151,9 @@ def _redacted(candidate: Candidate) -> Candidate:
     quote, error = candidate.quote, candidate.error
     return replace(
         candidate,
-        content=redact(candidate.content),
-        quote=None if quote is None else redact(quote),
-        error=None if error is None else redact(error),
+        content=replace_secrets(candidate.content),
+        quote=None if quote is None else replace_secrets(quote),
+        error=None if error is None else replace_secrets(error),
     )
 
 
@@ -182,7 +182,7 @@ def _clean(turns: Sequence[Turn], memory: tuple[str, ...]) -> tuple[Turn, ...]:
     """The turns with their secrets taken out, so that a fact that lost one still finds its sentence; memory lines are no user's words."""
     cleaned = []
     for turn in turns:
-        text = redact(turn.text)
+        text = replace_secrets(turn.text)
         if turn.kind == "user" and memory and "(confidence:" in text:
             text = "\n".join(line for line in text.splitlines() if _MEMORY_LINE.sub("", line).strip() not in memory)
         cleaned.append(replace(turn, text=text))
@@ -320,7 +320,7 @@ def _fact(draft: _Draft, case: _Case, fact_id: str) -> Fact:
         confidence=draft.confidence,
         created=case.now,
         source=case.thread or "conversation",
-        origin=Origin(support.kind, case.thread, support.messages, None if quote is None else redact(quote)[:LONGEST]),
+        origin=Origin(support.kind, case.thread, support.messages, None if quote is None else replace_secrets(quote)[:LONGEST]),
         confirmed=case.now,
         valid_from=case.now,
         extra={"sourceError": draft.error} if draft.error else {},
@@ -400,15 +400,15 @@ def admit_slots(
     lines = memory_lines(injected)
     admitted: list[SlotUpdate] = []
     refused: list[tuple[SlotUpdate, str]] = []
-    clean = [replace(turn, text=redact(turn.text)) for turn in turns]
+    clean = [replace(turn, text=replace_secrets(turn.text)) for turn in turns]
     for update in proposal.slots:
         if update.slot not in SLOTS:
-            refused.append((replace(update, text=redact(update.text[:LONGEST_SLOT])), "is none of the six summaries"))
+            refused.append((replace(update, text=replace_secrets(update.text[:LONGEST_SLOT])), "is none of the six summaries"))
             continue
         kept: list[str] = []
         left: list[str] = []
         why = ""
-        for unit in split_sentences(redact(update.text[:LONGEST_SLOT])):
+        for unit in split_sentences(replace_secrets(update.text[:LONGEST_SLOT])):
             problem = _slot_problem(unit.text, clean, lines)
             why = why or problem
             (left if problem else kept).append(re.sub(r"\s+", " ", unit.text))

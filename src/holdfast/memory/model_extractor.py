@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 from holdfast.validation import problems_of
 
 _SLOT = "{material}"
@@ -118,7 +118,7 @@ def extraction(
     removed: list[str] = []
     texts = {update.slot: update.text for update in slots}
     changed: dict[str, str] = {}
-    waiting = [_Piece(turn.kind, redact(turn.text)) for turn in turns if turn.text.strip()]
+    waiting = [_Piece(turn.kind, replace_secrets(turn.text)) for turn in turns if turn.text.strip()]
     waiting.reverse()
     while waiting:
         known = _fitting(facts, limit // 3, count)

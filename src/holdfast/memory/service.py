@@ -30,7 +30,7 @@ from holdfast.memory.storage import FileMemoryStorage, open_storage
 from holdfast.memory.store import Edit, Layout, MemoryStore, StorageState, check_agent, scope_name
 from holdfast.memory.updater import Extractor, Updater, apply_decisions, evict_from, new_fact_id
 from holdfast.memory.worker import Flushed, Worker
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 from holdfast.tokens.counter import TokenCounter, open_counter
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class MemoryService:
         self, content: str, agent: str | None = None, *, category: str = "context", confidence: float = 1.0, by: Author = "user"
     ) -> Fact:
         """Remember a fact that somebody states. Secrets in it are redacted. InputError if it is empty, too long, or known already."""
-        text = redact(_checked(content))
+        text = replace_secrets(_checked(content))
         now = self._now()
         kind: Literal["manual", "assistant"] = "assistant" if by == "agent" else "manual"
         fact = Fact(self._new_id(), text, category, _share(confidence), now, "manual", Origin(kind, quote=None), valid_from=now)
@@ -320,7 +320,7 @@ class MemoryService:
             fact = _fact(document, id, agent)
             new = replace(
                 fact,
-                content=fact.content if content is None else redact(_checked(content)),
+                content=fact.content if content is None else replace_secrets(_checked(content)),
                 category=category or fact.category,
                 confidence=fact.confidence if confidence is None else _share(confidence),
             )
@@ -334,7 +334,7 @@ class MemoryService:
         """Put another text into one of the six summaries; an empty one clears it."""
         if slot not in SLOTS:
             raise InputError(f"{slot!r} is not a summary.", hint=f"They are: {', '.join(SLOTS)}.")
-        said = redact(" ".join(text.split()))
+        said = replace_secrets(" ".join(text.split()))
         self.store.change(agent, lambda document: Edit(document.with_slot(slot, said, self._now()), "user", f"{slot} edited by hand"))
 
     def remove(self, id: str, agent: str | None = None, *, by: Author = "user") -> Fact:
@@ -446,7 +446,7 @@ class MemoryService:
         if view is None:
             known = ", ".join(self.settings.blocks) or "none"
             raise InputError(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
-        text, now, chosen = redact(text), self._now(), view
+        text, now, chosen = replace_secrets(text), self._now(), view
         count = self.counter.count_text
         self.store.change(agent, lambda held: Edit(edited(held, chosen, text, count=count, now=now), by, f"block {name} written"))
         return replace(view, text=text, updated=now)

@@ -21,7 +21,7 @@ from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, Proposal, SlotU
 from holdfast.memory.history import Change, Held
 from holdfast.memory.queue import Item, MemoryQueue
 from holdfast.memory.store import Edit, MemoryStore
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
 
@@ -86,7 +86,9 @@ class Updater:
         except _Taken:
             return Learned(item.id, item.thread, "lost")
         except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
-            said = redact(str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}")  # it may show a key
+            said = replace_secrets(
+                str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            )  # it may show a key
             if leaving:
                 self.queue.release(item)
                 self.store.bus.emit(UpdateLeft(thread=item.thread, error=said))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.errors import ConfigError, OutputInvalid
-from holdfast.session.redacting import clean_text
+from holdfast.redaction import redact_text
 from holdfast.validation import Problem, kind_of, place_of, problems_of, shown
 
 _MOST = 20  # problems that are worth telling at once
@@ -341,7 +341,7 @@ def _from_text(text: str) -> tuple[Any, str | None]:
 
 
 def _invalid(stage: str, problems: list[str], raw: object) -> OutputInvalid:
-    clean = [clean_text(problem) for problem in problems]
+    clean = [redact_text(problem) for problem in problems]
     some = "; ".join(clean[:3]) + (f"; and {len(clean) - 3} more" if len(clean) > 3 else "")
     return OutputInvalid(
         f"the output of stage {stage!r} does not fit: {some}.",

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.redaction import HIDDEN, is_secret_key, redact, redact_text
-
-
-def clean_text(text: str) -> str:
-    """A text of an error: without passwords in addresses, keys and tokens."""
-    from holdfast.text.secrets import redact as redact_known  # only when there is an error: it compiles many patterns
-
-    return redact_known(redact_text(text))
+from holdfast.redaction import HIDDEN, is_secret_key, redact
 
 
 def clean_configuration(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +22,7 @@ def clean_definition(value: Any, key: object = "") -> Any:
     if isinstance(value, str):
         if is_secret_key(key) and not value.startswith("$"):  # `$NAME` is the name of a variable, not its value
             return HIDDEN
-        from holdfast.text.secrets import redact as redact_known
+        from holdfast.secret_forms import replace_secrets as redact_known
 
         return redact_known(value)
     return value

@@ -11,8 +11,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from holdfast.durable import strict_json
+from holdfast.redaction import redact_text
 from holdfast.session.output import output_json
-from holdfast.session.redacting import clean_configuration, clean_definition, clean_text
+from holdfast.session.redacting import clean_configuration, clean_definition
 from holdfast.session.state import ERROR_FIELDS, RECORD_FIELDS, SCHEMA_VERSION, SESSION_FIELDS, Session, SessionError, StageRecord
 
 Document = dict[str, Any]
@@ -146,7 +147,7 @@ def _error_json(error: SessionError) -> Document:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return clean_text(value)
+        return redact_text(value)
     if isinstance(value, Mapping):
         return {name: _cleaned(member) for name, member in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):

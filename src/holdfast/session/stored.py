@@ -15,11 +15,11 @@ from typing import Any
 
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageError
+from holdfast.redaction import redact_text
 from holdfast.session.edits import Edit, compare
 from holdfast.session.legacy import old_session
 from holdfast.session.log import Document, Folded, Record, commit_record, flat, fold, states, texts_of, together
 from holdfast.session.parser import parse_session
-from holdfast.session.redacting import clean_text
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
@@ -380,4 +380,4 @@ class StoredSession:
 def clean_brief(session: Session) -> SessionBrief:
     """The line for a session, without secrets."""
     brief = brief_of(session)
-    return changed(brief, error=clean_text(brief.error)) if brief.error is not None else brief
+    return changed(brief, error=redact_text(brief.error)) if brief.error is not None else brief

@@ -26,8 +26,8 @@ from holdfast.errors import (
     SyncFailed,
     WriteFailed,
 )
+from holdfast.redaction import redact_text
 from holdfast.session.output import StageOutput, addressed, parse_output
-from holdfast.session.redacting import clean_text
 from holdfast.session.state import SessionError
 from holdfast.workflow.agent import StageResult
 from holdfast.workflow.definition import Stage
@@ -140,16 +140,16 @@ def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
     if tries.repairs > 0:
         listed = "\n".join(f"- {problem}" for problem in error.problems) or f"- {error.message}"
         note = f"Your last answer was not accepted. Answer again in the form that is asked for. What was wrong:\n{listed}"
-        return AskAgain(note, replace(tries, repairs=tries.repairs - 1), clean_text(error.message))
+        return AskAgain(note, replace(tries, repairs=tries.repairs - 1), redact_text(error.message))
     hint = "`holdfast session fix` puts a corrected output in; editing this file works as well. Then `holdfast resume`."
     raw = error.raw if not isinstance(error.raw, str) else error.raw[:_LONGEST_RAW]
-    problems = tuple(clean_text(problem) for problem in error.problems)
-    return Fail(SessionError(stage.name, "malformed_output", clean_text(error.message), problems, _plain(raw), hint=hint))
+    problems = tuple(redact_text(problem) for problem in error.problems)
+    return Fail(SessionError(stage.name, "malformed_output", redact_text(error.message), problems, _plain(raw), hint=hint))
 
 
 def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
     kind = "timeout" if isinstance(error, TimedOut) else "stage_failed"
-    text = clean_text(str(error).strip())
+    text = redact_text(str(error).strip())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if text and isinstance(error, TimedOut | HoldfastError):
         message = text

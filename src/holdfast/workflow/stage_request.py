@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Cancelled, StorageError
 from holdfast.events import Bus
-from holdfast.session.redacting import clean_text
+from holdfast.redaction import redact_text
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
@@ -176,7 +176,7 @@ class RequestBuilder:
             model=stage.model or self.model,
             parameters=self.parameters,
             cancelled=run.attempt.stop.is_set,
-            emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=clean_text(str(line)))),
+            emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=redact_text(str(line)))),
             charge=lambda usage, model: self._charge(usage, model, stage.name),
         )
 

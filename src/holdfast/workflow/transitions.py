@@ -11,8 +11,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.redaction import redact_text
 from holdfast.session.output import StageOutput
-from holdfast.session.redacting import clean_text
 from holdfast.session.state import Session, SessionError, StageRecord, evolved
 from holdfast.workflow.definition import Stage, Workflow, final_stages
 
@@ -36,7 +36,7 @@ def started(session: Session, stage: str, *, at: str) -> Session:
 def noted(session: Session, stage: str, *, kind: str, message: str, at: str) -> Session:
     """A try failed. Whatever comes of it, it stays in the file."""
     record = record_of(session, stage)
-    return with_record(session, stage, errors=(*record.errors, {"at": at, "kind": kind, "message": clean_text(message)}))
+    return with_record(session, stage, errors=(*record.errors, {"at": at, "kind": kind, "message": redact_text(message)}))
 
 
 def completed(

@@ -28,7 +28,7 @@ from holdfast.agents.middleware.tool_calls import ended_by
 from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 from holdfast.tokens.usage import Usage
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def extracted_title(text: str, *, max_words: int = 6, max_chars: int = 60) -> st
     >>> extracted_title("Please plan the move of the office to Mill Lane. We have until May.")
     'Please plan the move of the ...'
     """
-    first = _END.split(" ".join(redact(without_uploads(text)).split()), maxsplit=1)[0]
+    first = _END.split(" ".join(replace_secrets(without_uploads(text)).split()), maxsplit=1)[0]
     words = first.split(" ")
     short = " ".join(words[:max_words])
     cut = len(words) > max_words

@@ -28,8 +28,8 @@ from holdfast.context.compaction import clipped
 from holdfast.context.records import records_of
 from holdfast.context.view import MARK, marks_of, text_of
 from holdfast.ids import IdSource, RandomIds
+from holdfast.secret_forms import replace_secrets
 from holdfast.talk import Approval, Decision
-from holdfast.text.secrets import redact
 from holdfast.tokens.counter import TokenCounter, open_counter
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class ToolErrorMiddleware(AroundToolCall):
 
 def failed_result(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
     """What the model is told: the kind of error and its words, without secrets and not without end."""
-    said = redact(str(error)).strip()
+    said = replace_secrets(str(error)).strip()
     text = f"Error: {type(error).__name__}: {said}" if said else f"Error: {type(error).__name__}"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]} ..."

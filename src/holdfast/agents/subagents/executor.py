@@ -27,7 +27,7 @@ from holdfast.context.records import records_of
 from holdfast.context.view import marks_of
 from holdfast.events import Bus
 from holdfast.ids import IdSource, RandomIds
-from holdfast.text.secrets import redact
+from holdfast.secret_forms import replace_secrets
 
 if TYPE_CHECKING:
     from holdfast.agents.middleware.accounting import RunAccounts
@@ -192,7 +192,7 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - whatever went wrong in a sub-agent is a result, never an exception in the parent
             if isinstance(error, TimeoutError) and limit.expired():
                 return "timed_out", ""
-            said = redact(str(error)).strip()
+            said = replace_secrets(str(error)).strip()
             return "failed", f"{type(error).__name__}: {said}" if said else type(error).__name__
         finally:
             await asyncio.shield(asyncio.to_thread(self._keep, thread, progress))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-
-from holdfast.text.word_lists import read_lists
+from importlib import resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ _compiled = cache(re.compile)
 
 # Nothing of a word may come after; what comes before is looked at in `_known`, because a pattern that begins with a literal is quick.
 _END = r"(?![A-Za-z0-9_-])"
-_LISTS = read_lists("holdfast.text", "secrets")
+_LISTS = tomllib.loads(resources.files("holdfast").joinpath("lists/secrets.toml").read_text(encoding="utf-8"))
 _FORMS = tuple(
     _Form(form["kind"], tuple(form["hints"]), form["form"] + (_END if form.get("whole") else ""), form.get("random", True))
     for form in _LISTS["forms"]
@@ -108,7 +108,7 @@ def find_secrets(text: str) -> list[Secret]:
     return _without_overlaps(found)
 
 
-def redact(text: str) -> str:
+def replace_secrets(text: str) -> str:
     """The text with every secret replaced by its kind: `[redacted: openai key]`."""
     pieces: list[str] = []
     at = 0
@@ -145,11 +145,14 @@ def _lowered(text: str) -> str:
 
 
 def _assigned(text: str, words: list[re.Match[str]]) -> Iterator[Secret]:
-    """`password = ...`, `api_key: ...`, "the password is ..."."""
-    for word in words:
+    """`password = ...`, `api_key: ...`, "the password is ..."; what was assigned ends where the next assignment begins."""
+    end = len(text)
+    for word in reversed(words):
         if word.start() and text[word.start() - 1].isalpha() and not text[word.start()].isupper():
             continue  # inside another word; `dbPassword` is two
-        match = _ASSIGNED.match(text, word.end())
+        match = _ASSIGNED.match(text, word.end(), end)
+        if match and match["sign"] in ("=", ":=", ":"):
+            end = word.start()
         value = _value(match) if match else ""
         if match and value and _is_secret_value(word.group(), match, value):
             yield Secret(_kind(word.group()), match.start("value"), match.start("value") + len(value))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.text.secrets import find_secrets, redact
+from holdfast.secret_forms import find_secrets, replace_secrets
 
-BENIGN = Path(__file__).parents[2] / "fixtures" / "secrets" / "benign.txt"
+BENIGN = Path(__file__).parents[1] / "fixtures" / "secrets" / "benign.txt"
 
 _random = random.Random(20261115)
 _ALNUM = string.ascii_letters + string.digits
@@ -140,10 +140,10 @@ def test_a_secret_is_found_whole_and_named(kind: str, around: str, secret: str) 
 
 @pytest.mark.parametrize(("kind", "around", "secret"), SECRETS, ids=[str(n) for n in range(len(SECRETS))])
 def test_nothing_of_a_redacted_secret_is_left(kind: str, around: str, secret: str) -> None:
-    redacted = redact(around.replace("%s", secret))
+    redacted = replace_secrets(around.replace("%s", secret))
     assert redacted == around.replace("%s", f"[redacted: {kind}]")
     assert secret[-8:] not in redacted
-    assert redact(redacted) == redacted
+    assert replace_secrets(redacted) == redacted
 
 
 def test_sixty_forms_are_tried() -> None:
@@ -165,8 +165,8 @@ def test_a_whole_harmless_document_raises_hardly_any_alarm() -> None:
 
 def test_several_secrets_in_one_text_are_redacted_each_by_its_kind() -> None:
     first, second = "ghp_" + _some(36), "sk-ant-" + _some(40)
-    assert redact(f"a {first} b {second} c") == "a [redacted: github token] b [redacted: anthropic key] c"
+    assert replace_secrets(f"a {first} b {second} c") == "a [redacted: github token] b [redacted: anthropic key] c"
 
 
 def test_braces_in_a_text_are_not_a_format() -> None:
-    assert redact("{0} {password} %s") == "{0} {password} %s"
+    assert replace_secrets("{0} {password} %s") == "{0} {password} %s"

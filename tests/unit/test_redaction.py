@@ -1,0 +1,101 @@
+"""The one redactor: what it hides, what it leaves readable, and that it is linear (C3, O2)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.redaction import HIDDEN, redact_text
+
+_GITLAB = "glpat-" + "x7Qm2Lk9Zr4Tn8Vb1Wc3"
+_STRIPE = "sk_live_" + "51Hq8Jk2Lm9Np4Rs7Tv0Wx3Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("postgresql://ada:s3c/r@t@localhost/db", "s3c/r@t"),
+        ("https://ghost@example.org/x", "ghost"),
+        ("password=sunflower&x=1", "sunflower"),
+        ("password: correct-horse-battery", "correct-horse-battery"),
+        ("the password: sunflower", "sunflower"),
+        ("db_password = 'two words'", "two words"),
+        ('{"api_key": "abc"}', "abc"),
+        ("Authorization: Bearer abcdef123456", "abcdef123456"),
+        (f"could not clone with {_GITLAB}", _GITLAB),
+        (f"the charge failed for {_STRIPE}.", _STRIPE),
+        ("npm said npm_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8", "A1b2C3d4E5f6"),
+        ("OPENAI_API_KEY=sk-short-but-real", "sk-short-but-real"),
+    ],
+)
+def test_a_secret_is_hidden_in_every_wording(text: str, secret: str) -> None:
+    """C3: one table of forms for logs, errors and sessions."""
+    assert secret not in redact_text(text)
+    assert HIDDEN in redact_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models[0].api_key: the environment variable OPENAI_API_KEY is not set.",
+        "summarization.token_counter: no such function",
+        "max_tokens: 4096, tokens = 12",
+        "[SummarizationMiddleware] Token count: 6144 / 8192 (75%)",
+        "a basic understanding of bearer bonds",
+        "see https://example.org/docs?page=2#top",
+        "key: value pairs are read in order",
+    ],
+)
+def test_a_sentence_about_a_secret_stays_readable(text: str) -> None:
+    """C3: an error that names a setting says all of its words."""
+    assert redact_text(text) == text
+
+
+def test_every_error_hides_secrets_when_it_is_shown() -> None:
+    """C3: whoever raised it, and whatever he put into it."""
+    for error in (
+        HoldfastError(f"the server said {_GITLAB}"),
+        StorageError("no", hint="Try postgresql://ada:s3cret@host/db"),
+        ConfigError("bad", file="c.yaml", key="models[0].api_key", hint=_STRIPE),
+    ):
+        assert not {_GITLAB, "s3cret", _STRIPE} & set(str(error).replace("@", " ").replace(":", " ").split())
+        assert HIDDEN in str(error)
+
+
+def test_a_log_record_of_any_logger_of_ours_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    """C3, O2: also of a message that no event made."""
+    from holdfast.events import JsonLines, PlainLines
+
+    record = logging.LogRecord("holdfast.X", logging.INFO, __file__, 1, "called with %s", (_GITLAB,), None)
+    for formatter in (PlainLines(), JsonLines()):
+        assert _GITLAB not in formatter.format(record)
+
+
+def _steps(call: Any) -> int:
+    """How many lines of Python ran: a measure of work that no busy machine changes."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize("piece", ["密", "sk-", "a://", "x://y:", "password", "token=", "'", "eyJ", "key: a ", "-----BEGIN "])
+def test_the_work_grows_with_the_text_and_not_faster(piece: str) -> None:
+    """O2: 200,000 characters of anything end: a quadratic pattern would need an hour, and the suite's time limit holds it."""
+    text = piece * (200_000 // len(piece))
+    assert len(redact_text(text)) <= len(text) + 3
+    small, large = (_steps(lambda n=n: redact_text(piece * n)) for n in (200, 2000))
+    assert large <= small * 12 + 100
