@@ -67,7 +67,8 @@ def _is_value(match: re.Match[str], text: str) -> bool:
 
 
 def _hidden(text: str, spans: list[tuple[int, int]]) -> str:
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     for start, end in sorted(spans):
         if start > at or not pieces:
             pieces += (text[at:start], HIDDEN)
