@@ -1,10 +1,20 @@
-"""Import an object by its dotted path, and say which extra brings a package that is missing."""
+"""Import an object by its dotted path, and say which extra brings a package that is missing.
+
+`standing_in` lets code that was written against another package find what it imports here, for as long as it is being loaded.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from os import PathLike
+from types import ModuleType
 from typing import Any
 
 from holdfast.errors import ExtraMissing, NotImportable
@@ -62,3 +72,44 @@ def load_dotted(
             raise NotImportable(problem, path, **where, nearest=near, hint=f"Did you mean `{near}`?" if near else hint)
         found = getattr(found, part)
     return found
+
+
+_STANDING_IN = threading.RLock()
+
+
+class _StandIns(MetaPathFinder, Loader):
+    """Makes modules out of names. It is asked last, so whatever is really there is found before."""
+
+    def __init__(self, modules: Mapping[str, Mapping[str, Any]]) -> None:
+        above = {module.rsplit(".", depth)[0] for module in modules for depth in range(module.count(".") + 1)}
+        self.names: dict[str, Mapping[str, Any]] = {**{name: {} for name in above}, **modules}
+        self.made: dict[str, ModuleType] = {}
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self, is_package=True) if fullname in self.names else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(self.names[module.__name__])
+        self.made[module.__name__] = module
+
+
+@contextmanager
+def standing_in(modules: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """While the block runs, these modules can be imported, each with these names, where nothing real is called so.
+
+    Afterwards they are gone again; what was imported meanwhile keeps what it took from them.
+    """
+    with _STANDING_IN:
+        finder = _StandIns(modules)
+        sys.meta_path.append(finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for name, module in finder.made.items():
+                if sys.modules.get(name) is module:
+                    del sys.modules[name]
+                above, _, last = name.rpartition(".")
+                if above in sys.modules and vars(sys.modules[above]).get(last) is module:
+                    delattr(sys.modules[above], last)
+            importlib.invalidate_caches()

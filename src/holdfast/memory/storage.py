@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import SystemClock, stamp
 from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.postgres import Postgres, scripts
 from holdfast.errors import ConfigError, InputError, RevisionConflict, StoreUnavailable, WriteFailed
-from holdfast.imports import load_dotted
+from holdfast.imports import load_dotted, standing_in
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.events import StorageFallback
 from holdfast.memory.store import Edit, Layout, MemoryStore, check_agent
@@ -144,8 +145,9 @@ def open_storage(config: Config, **parts: Any) -> MemoryStore:
     if asked is None or asked in _FILE:
         return FileMemoryStorage(layout, **parts)
     try:
-        found = _storage_class(asked)
-        return found(layout, **parts) if issubclass(found, FileMemoryStorage) else CustomStorage(found(), layout, **parts)
+        with standing_in(_reference_modules()):
+            found = _storage_class(asked)
+            return found(layout, **parts) if issubclass(found, FileMemoryStorage) else CustomStorage(found(), layout, **parts)
     except Exception as error:  # noqa: BLE001 - code of the user's own may raise anything at import and construction; M5 says what then
         return _fallback(asked, f"{type(error).__name__}: {error}", layout, parts)
 
@@ -180,10 +182,26 @@ def _fallback(asked: str, reason: str, layout: Layout, parts: dict[str, Any]) ->
 
 
 def _storage_class(path: str) -> type[MemoryStorage]:
-    found = load_dotted(path, "the storage", key="memory.storage_class")
-    if not (isinstance(found, type) and issubclass(found, MemoryStorage)):
+    found = load_dotted(path, "the storage", key="memory.storage_class", hint="Is its module on the Python path?")
+    if not (isinstance(found, type) and any(base is MemoryStorage or _is_theirs(base) for base in found.__mro__)):
         raise TypeError(f"{path} does not extend holdfast.memory.storage.MemoryStorage")
     return found
+
+
+def _is_theirs(base: type) -> bool:
+    """Whether it is the reference's own class, where that is really installed: it has the same three methods."""
+    return base.__name__ == "MemoryStorage" and base.__module__.endswith("agents.memory.storage")
+
+
+def _reference_modules() -> dict[str, dict[str, Any]]:
+    """What a storage class imports that was written for the reference, under both of its package names (M5)."""
+    names = {
+        "MemoryStorage": MemoryStorage,
+        "FileMemoryStorage": FileMemoryStorage,
+        "create_empty_memory": lambda: to_json(Document()),
+        "utc_now_iso_z": lambda: stamp(SystemClock().now()),
+    }
+    return {f"{package}.agents.memory{module}": names for package in ("deerflow", "src") for module in ("", ".storage")}
 
 
 class PostgresMemoryStorage(DocumentStorage):

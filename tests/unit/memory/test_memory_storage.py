@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -254,3 +255,59 @@ def test_the_reference_s_path_of_the_file_storage_is_ours(tmp_path: Path) -> Non
     storage = opened(tmp_path, "src.agents.memory.storage.FileMemoryStorage")
     assert isinstance(storage, FileMemoryStorage)
     assert storage.state.state == "good"
+
+
+WRITTEN_FOR_THE_REFERENCE = """
+import json, pathlib
+from {package}.agents.memory.storage import MemoryStorage, create_empty_memory
+
+class Shelf(MemoryStorage):
+    folder = pathlib.Path(__file__).parent
+
+    def load(self, agent_name=None, *, user_id=None):
+        file = self.folder / f"{{agent_name or 'all'}}.shelf"
+        return json.loads(file.read_text()) if file.exists() else create_empty_memory()
+
+    reload = load
+
+    def save(self, memory_data, agent_name=None, *, user_id=None, expected_revision=None):
+        (self.folder / f"{{agent_name or 'all'}}.shelf").write_text(json.dumps(memory_data))
+        return True
+"""
+
+
+@pytest.mark.parametrize("package", ["deerflow", "src"])
+def test_a_class_written_for_the_reference_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """M5: its import works while the class is loaded, and no module of that name is left behind."""
+    name = f"shelves_for_{package}"
+    (tmp_path / f"{name}.py").write_text(WRITTEN_FOR_THE_REFERENCE.format(package=package))
+    monkeypatch.syspath_prepend(tmp_path)
+    storage = opened(tmp_path / "base", f"{name}.Shelf")
+    assert storage.state.state == "good"
+    learn(storage, "Likes tea")
+    assert "Likes tea" in (tmp_path / "all.shelf").read_text()
+    assert [fact.content for fact in opened(tmp_path / "base", f"{name}:Shelf").document().facts] == ["Likes tea"]
+    assert not [known for known in sys.modules if known.startswith(("deerflow", "src.agents"))]
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"{package}.agents.memory.storage")
+    sys.modules.pop(name)
+
+
+def test_an_installed_package_of_that_name_is_never_shadowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M5: what is really there wins, and its storage classes work as well."""
+    real = tmp_path / "deerflow" / "agents" / "memory"
+    real.mkdir(parents=True)
+    for folder in (real, real.parent, real.parent.parent):
+        (folder / "__init__.py").write_text("")
+    (real / "storage.py").write_text("import abc\nREAL = True\nclass MemoryStorage(abc.ABC): pass\ndef create_empty_memory(): return {}\n")
+    text = WRITTEN_FOR_THE_REFERENCE.format(package="deerflow") + "from deerflow.agents.memory.storage import REAL\n"
+    (tmp_path / "shelves_beside_it.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        storage = opened(tmp_path / "base", "shelves_beside_it:Shelf")
+        learn(storage, "Likes tea")
+        assert (storage.state.state, (tmp_path / "all.shelf").exists()) == ("good", True)
+        assert sys.modules["deerflow.agents.memory.storage"].REAL
+    finally:
+        for known in [known for known in sys.modules if known.partition(".")[0] in ("deerflow", "shelves_beside_it")]:
+            del sys.modules[known]
