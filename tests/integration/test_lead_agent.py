@@ -59,7 +59,8 @@ def test_the_prompt_has_base_skills_memory_and_date(tmp_path: Path) -> None:
     assert system.startswith("You are Holdfast")
     for part in ("<skills>", "tidy", "<memory>", "likes short answers", "Today is ", "general-purpose"):
         assert part in system
-    assert {"look", "task", "ask_clarification", "write_todos", "search_history", "read_history"} <= set(model.requests[0].tool_names)
+    assert {"look", "task", "ask_clarification", "write_todos"} <= set(model.requests[0].tool_names)
+    assert not {"search_history", "read_history"} & set(model.requests[0].tool_names), "nothing has left the window yet"
 
 
 def test_between_two_compactions_the_prefix_of_every_request_stays_the_same(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_what_a_sub_agent_saw_never_reaches_the_parents_prompt(tmp_path: Path) -
         assert subs
         assert not any("Find out" in request.text for request in subs), "nothing of the parent's conversation is there either"
         assert not any({"task", "ask_clarification"} & set(request.tool_names) for request in subs)
-        assert all({"look", "search_history", "write_todos"} <= set(request.tool_names) for request in subs)
+        assert all({"look", "write_todos"} <= set(request.tool_names) for request in subs)
 
 
 def test_its_history_can_be_read_afterwards(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 
@@ -16,10 +19,11 @@ from holdfast.agents.checkpoints import ThreadState, open_checkpoints
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive, MemoryArchive
+from holdfast.context.compaction import default_prompt
 from holdfast.context.recall import search_history
 from holdfast.memory.service import MemoryService
 from holdfast.testing.models import ScriptedModel
-from holdfast.testing.script import repeat
+from holdfast.testing.script import repeat, tool_name
 
 SETTINGS: dict[str, Any] = {"trigger": ("messages", 10), "keep": ("messages", 4)}
 
@@ -123,4 +127,72 @@ def test_a_thread_of_any_id_goes_on_after_its_compactions(thread: str, tmp_path:
     assert "question 1" in [record.text for record in archive.messages(thread)]
     assert search_history(archive, thread, "question 3")
     assert [path.name for path in tmp_path.iterdir()] == ["threads"], "nothing was written beside the threads"
+    archive.close()
+
+
+@tool
+def weather(city: str) -> str:
+    """Says the weather."""
+    return f"Sunny in {city}."
+
+
+def offered(model: ScriptedModel) -> list[list[str]]:
+    return [[tool_name(one) for one in request.tools] for request in model.requests]
+
+
+def test_the_tools_of_the_archive_are_offered_from_the_step_on_in_which_something_left() -> None:
+    """S9"""
+    asked = model()
+    agent = create_agent(asked, [weather], middleware=[compacting()], checkpointer=InMemorySaver())
+    steps_of(agent, *(f"question {turn}" for turn in range(8)))
+    assert offered(asked)[:4] == [["weather"]] * 4
+    first = next(number for number, request in enumerate(asked.requests) if "NOTES" in request.text)
+    assert offered(asked) == [["weather"]] * first + [["search_history", "read_history", "weather"]] * (8 - first)
+
+
+def test_a_cleared_result_alone_brings_the_tools_too() -> None:
+    """S9, S12: the reference in its place names them."""
+    asked = model()
+    history: list[Any] = [HumanMessage("go", id="h0")]
+    for number in range(6):
+        history.append(AIMessage("", id=f"a{number}", tool_calls=[{"id": f"c{number}", "name": "weather", "args": {"city": "Bonn"}}]))
+        history.append(ToolMessage("long " * 1500, id=f"t{number}", tool_call_id=f"c{number}"))
+    keeping = SummarizationMiddleware(model("NOTES"), keep=("messages", 40), archive=MemoryArchive())
+    agent = create_agent(asked, [weather], middleware=[keeping], checkpointer=InMemorySaver())
+    agent.invoke({"messages": [*history, HumanMessage("so?")]}, {"configurable": {"thread_id": "t"}})
+    assert "read_history" in asked.requests[0].text
+    assert offered(asked) == [["search_history", "read_history", "weather"]]
+    steps_of(agent, "and now?")
+    assert "read_history" in offered(asked)[-1], "and stay"
+
+
+def test_tools_can_be_left_out() -> None:
+    """S9"""
+    asked, middleware = model(), compacting(tools=False)
+    agent = create_agent(asked, middleware=[middleware], checkpointer=InMemorySaver())
+    steps_of(agent, *(f"question {turn}" for turn in range(12)))
+    assert middleware.tools == []
+    assert offered(asked) == [[]] * 12
+    assert not any("_history" in request.text for request in asked.requests), "no reference names a tool that is not there"
+
+
+def test_a_model_that_takes_no_tools_is_offered_none() -> None:
+    """S9, S16: also after a compaction; `bind_tools` is not called."""
+    plain = GenericFakeChatModel(messages=iter([AIMessage(f"answer {turn}") for turn in range(12)]))
+    agent = create_agent(plain, middleware=[compacting()], checkpointer=InMemorySaver())
+    assert [data["messages"][-1].text for _, data in steps_of(agent, *(f"question {turn}" for turn in range(12)))][-1] == "answer 11"
+
+
+async def test_nothing_blocks_the_event_loop_from_making_the_middleware_to_its_compactions(tmp_path: Path, monkeypatch: Any) -> None:
+    """S16: what `langgraph dev` refuses: no file is touched on the loop, with a default archive, summaries by a model and by extract."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    default_prompt.cache_clear()
+    with blockbuster_ctx():
+        for summaries in (model("NOTES"), None):
+            middleware = SummarizationMiddleware(summaries, **SETTINGS)
+            agent = create_agent(model(), [weather], middleware=[middleware], checkpointer=InMemorySaver())
+            for turn in range(12):
+                await agent.ainvoke({"messages": [HumanMessage(f"question {turn}")]}, {"configurable": {"thread_id": "t"}})
+    archive = FileArchive(tmp_path)
+    assert archive.threads() == ["t"]
     archive.close()

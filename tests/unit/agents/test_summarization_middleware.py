@@ -623,7 +623,7 @@ def test_an_overflow_is_known_by_what_the_server_says_too() -> None:
 def test_the_archive_is_offered_only_to_a_model_that_takes_tools(takes: bool) -> None:
     """S9, A15"""
     running = ScriptedModel([repeat("fine")], profile={"max_input_tokens": WINDOW, "tool_calling": takes})
-    model, _ = run(talk(2), made(None), running)
+    model, _ = run(talk(30), made(None), running)
     assert bool(model.requests[0].tools) is takes
 
 

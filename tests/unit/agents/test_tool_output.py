@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -15,7 +14,6 @@ from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.tool_calls import ToolOutputMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.context.compaction import FileOutputs
-from holdfast.errors import InputError
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, repeat
 from holdfast.tokens.counter import open_counter
@@ -93,5 +91,9 @@ def test_an_oversize_message_of_the_user_is_moved_to_a_file_too(tmp_path: Path) 
 
 
 def test_no_thread_leads_out(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        FileOutputs(tmp_path).keep("../x", "id", "text")
+    """A11, S16: any id is a thread, and its files are below its own folder."""
+    outputs = FileOutputs(tmp_path / "base")
+    assert outputs.keep("../x", "id", "text") == "/mnt/user-data/outputs/moved/id.txt"
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert file == outputs.folder("../x") / "moved/id.txt"
+    assert file.is_relative_to(tmp_path / "base/threads")

@@ -94,7 +94,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     `model` writes the summaries (a chat model, a `provider:name` text, or None: then they are extracts). `trigger` and `keep` take
     LangChain's tuples, the configuration's mappings, or policies of `holdfast.context`. Everything that leaves the window is in the
-    `archive` first; without one given it is kept below the base directory (`HOLDFAST_HOME`, else `.holdfast`).
+    `archive` first; without one given it is kept below the base directory (`HOLDFAST_HOME`, else `.holdfast`). `search_history` and
+    `read_history` are offered once something has left, to a model that takes tools; `tools=False` leaves them out.
     """
 
     state_schema = WindowState
@@ -119,11 +120,12 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         accounts: Accounts | None = None,
         bus: Bus | None = None,
         ids: IdSource | None = None,
+        tools: bool = True,
         counted: int = 10_000,
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
-        self.archive = archive or _default_archive()
+        self._archive = archive
         self.outputs = outputs
         self.accounts = accounts
         self.calibration = Calibration()
@@ -145,8 +147,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
         self.context_window = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
-        self.tools: Sequence[BaseTool] = recall_tools(self.archive, lambda: self._unnamed)
+        self.tools: Sequence[BaseTool] = recall_tools(lambda: self.archive, lambda: self._unnamed) if tools else []
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
+        self._looked: OrderedDict[str, int] = OrderedDict()
+        """How many messages of a thread were looked at for something that left; -1 when there was."""
         self._models: dict[tuple[object, ...], _Facts] = {}
 
     @classmethod
@@ -168,11 +172,16 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
         )
 
+    @property
+    def archive(self) -> Archive:
+        """Where the words are kept. One that was not given is looked for when it is first used: making a middleware touches no file."""
+        if self._archive is None:
+            self._archive = _default_archive()
+        return self._archive
+
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
-        thread, facts = self._thread(request), self._facts(request.model)
-        request = self._offered(request, facts)
-        room = self._room(request, facts)
+        thread, facts, whole, request, room = self._opening(request)
         if self.context_window.is_quiet(thread, request.messages, room):
             try:
                 response = handler(self._sending(thread, request, request.messages, room, facts))
@@ -189,15 +198,14 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 return handler(want.request)
             return self._do(thread, want)
 
-        return drive(self._steps(thread, request, room, facts), do)
+        return drive(self._steps(thread, whole, request, room, facts), do)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
-        """As `wrap_model_call`, awaited; the archive is written in a thread, so the loop goes on."""
-        thread, facts = self._thread(request), self._facts(request.model)
-        request = self._offered(request, facts)
-        room = self._room(request, facts)
+        """As `wrap_model_call`, awaited; files are read and written in a thread, so the loop goes on."""
+        known = self._knows(request.model)  # else files may be read: the vocabulary, the weights of a local model
+        thread, facts, whole, request, room = self._opening(request) if known else await asyncio.to_thread(self._opening, request)
         if self.context_window.is_quiet(thread, request.messages, room):
             try:
                 response = await handler(self._sending(thread, request, request.messages, room, facts))
@@ -216,7 +224,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 return await self._aask(want)
             return await asyncio.to_thread(self._do, thread, want)
 
-        return await adrive(self._steps(thread, request, room, facts), do)
+        return await adrive(self._steps(thread, whole, request, room, facts), do, away=True)
 
     def compact(
         self, messages: Sequence[BaseMessage], *, thread: str, model: BaseChatModel, force: bool = True, keep: Any = None
@@ -250,8 +258,13 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     # the work, without I/O
 
-    def _steps(self, thread: str, request: ModelRequest[Any], room: WindowLimits, facts: _Facts) -> Generator[Any, Any, Any]:
-        prepared = yield from self.context_window.prepare(thread, request.messages, room)
+    def _steps(
+        self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: _Facts
+    ) -> Generator[Any, Any, Any]:
+        larger = self._room(whole, facts) if whole is not request else room  # once something leaves, its tools are sent as well
+        prepared = yield from self.context_window.prepare(thread, request.messages, larger._replace(cap=min(larger.cap, room.cap)))
+        if prepared.outcome is not None:
+            request, room, self._looked[thread] = whole, larger, -1
         try:
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         except Exception as error:
@@ -264,8 +277,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return response
         stored = list(_from_state(request, prepared.messages))
         self.context_window.stored(thread)
-        whole: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
-        response = replace(response, result=Rewritten(response.result, whole))
+        history: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
+        response = replace(response, result=Rewritten(response.result, history))
         update = self._epoch(request.state, prepared.outcome)
         return ExtendedModelResponse(response, Command(update=update)) if update else response
 
@@ -293,12 +306,34 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         before = state.get("holdfast_window") or {}
         return {"holdfast_window": {"epoch": int(before.get("epoch", 0)) + 1, "summary": outcome.summary.id}}
 
-    def _offered(self, request: ModelRequest[Any], facts: _Facts) -> ModelRequest[Any]:
-        """The request without the tools of the archive where the model takes none (S9)."""
-        if facts.takes_tools:
-            return request
+    def _opening(self, request: ModelRequest[Any]) -> tuple[str, _Facts, ModelRequest[Any], ModelRequest[Any], WindowLimits]:
+        """The thread, what is known of the model, the request with the tools of the archive and as it is sent now, and its limits.
+
+        The tools are in it once something has left the window, for a model that takes tools (S9).
+        """
+        facts = self._facts(request.model)
         ours = {tool.name for tool in self.tools}
-        return request.override(tools=[tool for tool in request.tools if getattr(tool, "name", None) not in ours])
+        others = [tool for tool in request.tools if getattr(tool, "name", None) not in ours]
+        without = request if len(others) == len(request.tools) else request.override(tools=others)
+        whole = request if facts.takes_tools else without
+        thread = self._thread(request)
+        sent = whole if whole is without or self._has_left(thread, request.messages) else without
+        return thread, facts, whole, sent, self._room(sent, facts)
+
+    def _has_left(self, thread: str, messages: Sequence[Any]) -> bool:
+        """Whether something of this conversation is in the archive alone: a summary or a reference stands for it. Looks at what is new."""
+        looked = self._looked.pop(thread, 0)
+        for message in messages[looked if 0 <= looked <= len(messages) else 0 :] if looked >= 0 else ():
+            if not marks_of(message).keys().isdisjoint(("summary", "archived")):
+                looked = -1
+                break
+        self._looked[thread] = len(messages) if looked >= 0 else -1
+        if len(self._looked) > 256:
+            self._looked.popitem(last=False)
+        return self._looked[thread] < 0
+
+    def _knows(self, model: BaseChatModel) -> bool:
+        return (id(model),) in self._models
 
     def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
         counter, calibration = self.context_window.counter, self.calibration
@@ -321,9 +356,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             wanted = getattr(model, "max_tokens", None)
             answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
             marks = str(getattr(model, "_llm_type", "")).startswith("anthropic")
-            facts = self._models[key] = _Facts(
-                model, model_name_of(model), window, max(1, window - answer), marks, abilities_of(model).tools
-            )
+            tools = abilities_of(model).tools and type(model).bind_tools is not BaseChatModel.bind_tools
+            facts = self._models[key] = _Facts(model, model_name_of(model), window, max(1, window - answer), marks, tools)
             while len(self._models) > 64:
                 self._models.pop(next(iter(self._models)))
         return facts

@@ -8,6 +8,7 @@ A middleware is written once for sync and async: the work is a generator that yi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar
@@ -41,19 +42,26 @@ def drive(work: Generator[Any, Any, T], do: Callable[[Any], Any]) -> T:
             step, value = work.throw, error
 
 
-async def adrive(work: Generator[Any, Any, T], do: Callable[[Any], Awaitable[Any]]) -> T:
-    """As `drive`, awaiting what is wanted."""
+async def adrive(work: Generator[Any, Any, T], do: Callable[[Any], Awaitable[Any]], *, away: bool = False) -> T:
+    """As `drive`, awaiting what is wanted. `away`: the generator's own steps run in a thread, for one that reads files or counts long."""
     step: Callable[[Any], Any] = work.send
     value: Any = None
     while True:
-        try:
-            want = step(value)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # the generator's declared result
+        ended, want = await asyncio.to_thread(_next, step, value) if away else _next(step, value)
+        if ended:
+            return want  # type: ignore[no-any-return]  # the generator's declared result
         try:
             step, value = work.send, await do(want)
         except BaseException as error:  # noqa: BLE001 - as above
             step, value = work.throw, error
+
+
+def _next(step: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:
+    """Whether the generator has ended, and its result or what it wants: a StopIteration cannot leave a thread."""
+    try:
+        return False, step(value)
+    except StopIteration as stop:
+        return True, stop.value
 
 
 class AroundModelCall(AgentMiddleware[Any, Any, Any]):
