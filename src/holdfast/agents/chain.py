@@ -17,7 +17,7 @@ from holdfast.agents.middleware.accounting import AccountingMiddleware
 from holdfast.agents.middleware.lead_features import ClarificationMiddleware, PlainAnswersMiddleware, TitleMiddleware, TodoMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
+from holdfast.agents.middleware.thread_data import LeadState, ThreadDataMiddleware
 from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
 from holdfast.context.compaction import FileOutputs
 from holdfast.models.abilities import abilities_of
@@ -107,7 +107,6 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         system_prompt=plan.prompt,
         middleware=chain,
         state_schema=LeadState,
-        context_schema=RunContext,
         checkpointer=parts.checkpoints,
     )
     return Assembled(graph, summarization, memory, tuple(chain))

@@ -6,27 +6,35 @@
     agent.close()
 
 `agent.graph` is a LangGraph agent like any other; `conversation` is the comfortable way to talk to it. `make_lead_agent` brings together
-the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `chain.py`.
+the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `chain.py`. A request to the graph
+may name another agent or model, switch thinking on or sub-agents off: what it asks for is made then, and kept (`request_graph.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import atexit
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from holdfast.agents.agent_settings import AgentSettings, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.chain import Assembled, Blueprint, assemble
 from holdfast.agents.conversation import Conversation
+from holdfast.agents.middleware.thread_data import RequestSettings
 from holdfast.agents.parts import Given, Parts, open_parts
+from holdfast.agents.request_graph import RequestGraph
 from holdfast.agents.subagents.executor import Executor, task_tool
 from holdfast.agents.subagents.task_types import Registry, SubagentType
 from holdfast.agents.threads import prune_subagents
 from holdfast.agents.tools.toolset import ViewImagesMiddleware, open_sandboxes, open_tools
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
+from holdfast.ids import check_name
 from holdfast.models.factory import create_chat_model, settings_of
 from holdfast.skills import open_skills, render
 from holdfast.tokens.budget import Budget
@@ -36,6 +44,7 @@ from holdfast.tokens.windows import find_window
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
     from langchain_core.language_models import BaseChatModel
+    from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
 
     from holdfast.agents.tools.toolset import ThreadSandboxes
@@ -47,6 +56,8 @@ class LeadAgent:
     """An agent and everything that it works with. Close it when done; parts that were given stay open."""
 
     assembled: Assembled
+    graph: Any
+    """The LangGraph agent: `invoke`, `stream`, `get_state` and so on, sync and async. A request may ask for another agent or model (M3)."""
     parts: Parts
     settings: AgentSettings
     model: BaseChatModel
@@ -58,11 +69,6 @@ class LeadAgent:
     """What was opened for this agent alone."""
 
     @property
-    def graph(self) -> Any:
-        """The LangGraph agent: `invoke`, `stream`, `get_state` and so on, sync and async."""
-        return self.assembled.graph
-
-    @property
     def name(self) -> str | None:
         """Whose memory and settings it has; None for the default agent."""
         return self.settings.name
@@ -71,9 +77,24 @@ class LeadAgent:
         """A conversation with this agent: a new one, or the one of this thread, where it was left."""
         return Conversation(self, thread)
 
+    def invoke(self, *args: Any, **settings: Any) -> Any:
+        """`graph.invoke`, and so on: where the reference has a graph, this does as well."""
+        return self.graph.invoke(*args, **settings)
+
+    async def ainvoke(self, *args: Any, **settings: Any) -> Any:
+        """`graph.ainvoke`."""
+        return await self.graph.ainvoke(*args, **settings)
+
+    def stream(self, *args: Any, **settings: Any) -> Iterator[Any]:
+        """`graph.stream`."""
+        return self.graph.stream(*args, **settings)  # type: ignore[no-any-return]  # LangGraph's
+
+    def astream(self, *args: Any, **settings: Any) -> AsyncIterator[Any]:
+        """`graph.astream`."""
+        return self.graph.astream(*args, **settings)  # type: ignore[no-any-return]  # LangGraph's
+
     def close(self) -> None:
         """Stop what runs, learn from what is queued, and let go of files."""
-        self.executor.cancel_all()
         self.opened.close()
 
     def __enter__(self) -> LeadAgent:
@@ -84,7 +105,7 @@ class LeadAgent:
 
 
 def make_lead_agent(
-    config: Config | None = None,
+    config: Config | RunnableConfig | Mapping[str, Any] | None = None,
     *,
     agent: str | None = None,
     model: BaseChatModel | None = None,
@@ -101,54 +122,158 @@ def make_lead_agent(
     `sandbox` (which is opened if it is not given), and so are `skills`. `model` is a chat model that was made already. `parts` are shared
     with other agents; without them they are opened, and `given` says with what: `clock`, `ids`, `bus`, `disk`, `checkpointer`, `archive`,
     `memory`, `models`. Raises ModelNotConfigured when there is no model: `Harness.conversation` then answers without one.
+
+    The reference calls it with a RunnableConfig alone, `make_lead_agent({"configurable": {"agent_name": "coder"}})`: then it is the agent
+    that this request asks for, from the configuration that is found here. All that are made so share their parts, which stay open until
+    the process ends; the call costs little and may be made for every request.
     """
-    config = load_config() if config is None else config
-    settings = load_agent(config, agent) if agent is not None else AgentSettings()
-    models = (parts.models if parts is not None else given.get("models")) or {}
-    name, model = _model(config, settings, model, models)
+    bound: Mapping[str, Any] = {}
+    if isinstance(config, Mapping):
+        request = RequestSettings.read(config, config.get("context"))
+        bound, config = {key: value for key, value in config.items() if key != "context"}, load_config()
+        if all(one is None for one in (agent, model, tools, skills, sandbox, parts)) and not middleware and not given:
+            return _shared(config).agent(request, bound)
+    else:
+        config, request = load_config() if config is None else config, RequestSettings()
+    if agent is not None and request.agent_name is None:
+        request = replace(request, agent_name=check_name(agent, "agent name"))
     with ExitStack() as opened:  # closed again if anything below fails
-        places = sandbox
-        if tools is None:
-            places = sandbox or opened.enter_context(closing(open_sandboxes(config)))
-            tools = open_tools(config, places)
-            middleware = [ViewImagesMiddleware(places), *middleware]
-        parts = parts or opened.enter_context(closing(open_parts(config, **given)))
-        prune_subagents(parts.threads, parts.archive, retain_days=config.subagents.retain_days, now=parts.clock.now())
-        kit = _Kit(
-            parts=parts,
-            model=model,
-            model_name=name,
-            thinking=settings.thinking,
-            tools=[tool for tool in tools if settings.allows(tool.name, config)],
-            skills=list(open_skills(config).all().enabled if skills is None else skills),
-            middleware=middleware,
+        workshop = _open_workshop(config, opened, model, tools, skills, sandbox, middleware, parts, given)
+        made = workshop.agent(request, bound)
+        return replace(made, opened=opened.pop_all())
+    raise AssertionError  # for the type checker: nothing above is swallowed
+
+
+_workshops: dict[Path, _Workshop] = {}
+_opening = threading.Lock()
+
+
+def _shared(config: Config) -> _Workshop:
+    """What all agents of this process are made with that come from a request alone."""
+    with _opening:
+        held = _workshops.get(config.base)
+        if held is None or held.config != config:
+            opened = ExitStack()
+            held = _workshops[config.base] = _open_workshop(config, opened)
+            atexit.register(opened.close)
+        return held
+
+
+def _open_workshop(
+    config: Config,
+    opened: ExitStack,
+    model: BaseChatModel | None = None,
+    tools: Sequence[BaseTool] | None = None,
+    skills: Iterable[Skill] | None = None,
+    sandbox: ThreadSandboxes | None = None,
+    middleware: Sequence[AgentMiddleware[Any, Any, Any]] = (),
+    parts: Parts | None = None,
+    given: Given | None = None,
+) -> _Workshop:
+    places = sandbox
+    if tools is None:
+        places = sandbox or opened.enter_context(closing(open_sandboxes(config)))
+        tools = open_tools(config, places)
+        middleware = [ViewImagesMiddleware(places), *middleware]
+    parts = parts or opened.enter_context(closing(open_parts(config, **(given or {}))))
+    prune_subagents(parts.threads, parts.archive, retain_days=config.subagents.retain_days, now=parts.clock.now())
+    chosen = list(open_skills(config).all().enabled if skills is None else skills)
+    workshop = _Workshop(config, parts, model, list(tools), chosen, middleware, places, Registry.of(config))
+    opened.callback(workshop.stop)
+    return workshop
+
+
+_MOST_VARIANTS = 64
+_Key = tuple[AgentSettings, str | None]
+
+
+@dataclass
+class _Workshop:
+    """Makes the lead agent in every variant that a request may ask for: each once, as long as nothing in its settings changes."""
+
+    config: Config
+    parts: Parts
+    given: BaseChatModel | None
+    tools: list[BaseTool]
+    skills: list[Skill]
+    middleware: Sequence[AgentMiddleware[Any, Any, Any]]
+    places: ThreadSandboxes | None
+    registry: Registry
+    _made: OrderedDict[_Key, LeadAgent] = field(default_factory=OrderedDict)
+    _making: threading.RLock = field(default_factory=threading.RLock)
+
+    def agent(self, request: RequestSettings, bound: Mapping[str, Any] | None = None) -> LeadAgent:
+        """The agent for a request, whose own graph serves further requests that may differ from it. `bound` are settings of its runs."""
+        key = self._key(request, None)
+        made = self._variant(key)
+
+        def choose(request: RequestSettings) -> Any:
+            wanted = self._key(request, key)
+            return None if wanted == key else self._variant(wanted).graph
+
+        graph = RequestGraph.of(made.graph, choose)
+        return replace(made, graph=graph.with_config(cast("RunnableConfig", dict(bound))) if bound else graph)
+
+    def stop(self) -> None:
+        """Cancel the sub-agents of all variants."""
+        with self._making:
+            for made in self._made.values():
+                made.executor.cancel_all()
+
+    def _key(self, request: RequestSettings, base: _Key | None) -> _Key:
+        """What a request asks for, beside what the agent that it is sent to has."""
+        settings, model = base or (AgentSettings(), None)
+        if request.agent_name is not None and request.agent_name != settings.name:
+            settings, model = load_agent(self.config, request.agent_name), None
+        thinks, delegates = request.thinking_enabled, request.subagent_enabled
+        settings = replace(
+            settings,
+            thinking=settings.thinking if thinks is None else thinks,
+            subagents=settings.subagents if delegates is None else delegates,
         )
-        registry = Registry.of(config)
-        executor = kit.executor()
+        return settings, model if request.model_name is None else request.model_name
+
+    def _variant(self, key: _Key) -> LeadAgent:
+        with self._making:
+            made = self._made.pop(key, None) or self._make(*key)
+            self._made[key] = made
+            while len(self._made) > _MOST_VARIANTS:
+                self._made.popitem(last=False)
+            return made
+
+    def _make(self, settings: AgentSettings, asked: str | None) -> LeadAgent:
+        name, model = self._model(settings, asked)
+        tools = [tool for tool in self.tools if settings.allows(tool.name, self.config)]
+        kit = _Kit(self.parts, model, name, settings.thinking, tools, self.skills, self.middleware)
+        executor, types = kit.executor(), self.registry if settings.subagents else None
         plan = Blueprint(
             name=settings.name or "lead",
-            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=registry if settings.subagents else None),
+            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=types),
             model=model,
-            tools=[*kit.tools, task_tool(executor, registry)] if settings.subagents else kit.tools,
+            tools=[*tools, task_tool(executor, self.registry)] if settings.subagents else tools,
             model_name=name,
             thinking=settings.thinking,
             memory_of=settings.name,
             memory=settings.memory,
-            extra=middleware,
+            extra=self.middleware,
         )
-        return LeadAgent(assemble(parts, plan), parts, settings, model, executor, registry, places, opened.pop_all())
-    raise AssertionError  # for the type checker: nothing above is swallowed
+        assembled = assemble(self.parts, plan)
+        return LeadAgent(assembled, assembled.graph, self.parts, settings, model, executor, self.registry, self.places)
 
+    def _model(self, settings: AgentSettings, asked: str | None) -> tuple[str | None, BaseChatModel]:
+        """The model and its name in the configuration, which is None for a model that was given and is not configured.
 
-def _model(config: Config, settings: AgentSettings, given: BaseChatModel | None, models: Any) -> tuple[str | None, BaseChatModel]:
-    """The agent's model and its name in the configuration, which is None for a model that was given and is not configured."""
-    if given is None:
-        name = settings_of(settings.model, config=config).name
-        return name, models.get(name) or create_chat_model(name, settings.thinking, config=config, retries=False)
-    if settings.model is not None:
-        return settings.model, given
-    said = {str(getattr(given, attribute, None)) for attribute in ("model_name", "model", "name")}
-    return next((known.name for known in config.models if known.name in said), None), given  # so that its price and window are known
+        One that the request names comes before one that was given, and that before the agent's own.
+        """
+        config, given = self.config, self.given
+        said = {str(getattr(given, attribute, None)) for attribute in ("model_name", "model", "name")} if given is not None else set()
+        if given is None or (asked is not None and asked not in said):
+            name = settings_of(asked or settings.model, config=config).name
+            made = self.parts.models.get(name) or create_chat_model(name, settings.thinking, config=config, retries=False)
+            return name, made
+        if settings.model is not None and asked is None:
+            return settings.model, given
+        return next((known.name for known in config.models if known.name in said), None), given  # so that its price and window are known
 
 
 @dataclass(frozen=True)

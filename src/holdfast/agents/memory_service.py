@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool, StructuredTool
 
-from holdfast.agents.middleware.thread_data import thread_of
+from holdfast.agents.middleware.thread_data import RequestSettings, thread_of
 from holdfast.config.loading import load_config
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory import tools
@@ -140,32 +140,42 @@ def _charge(accounts: Accounts | None, message: Any, model: str) -> None:
 
 
 def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseTool]:
-    """Search, add, update and remove, and writing of blocks where there are any. What the user typed in the thread is the source."""
+    """Search, add, update and remove, and reading and writing of blocks where there are any.
+
+    What the user typed in the thread is the source. Whose memory it is, the request says, or it is `agent` (M3).
+    """
+
+    def whose(runtime: ToolRuntime[Any, Any]) -> str | None:
+        return RequestSettings.read(runtime.config, runtime.context).agent_name or agent
 
     def said(runtime: ToolRuntime[Any, Any]) -> dict[str, Any]:
-        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": thread_of(runtime)}
+        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": thread_of(runtime), "agent": whose(runtime)}
 
-    def memory_search(query: str, top_k: int = 8) -> str:
+    def memory_search(query: str, runtime: ToolRuntime[Any, Any], top_k: int = 8) -> str:
         """Search what is known about the user."""
-        return tools.memory_search(service, query, agent=agent, top_k=top_k)
+        return tools.memory_search(service, query, agent=whose(runtime), top_k=top_k)
 
     def memory_add(content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remember a fact about the user that the user stated. Write it as a description, for example: User prefers short answers."""
-        return tools.memory_add(service, content, agent=agent, **said(runtime))
+        return tools.memory_add(service, content, **said(runtime))
 
     def memory_update(id: str, content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Put a corrected fact in place of the one with this id."""
-        return tools.memory_update(service, id, content, agent=agent, **said(runtime))
+        return tools.memory_update(service, id, content, **said(runtime))
 
-    def memory_remove(id: str) -> str:
+    def memory_remove(id: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remove a fact that is no longer true, by its id."""
-        return tools.memory_remove(service, id, agent=agent)
+        return tools.memory_remove(service, id, agent=whose(runtime))
 
-    def memory_write_block(name: str, text: str) -> str:
+    def memory_read_block(name: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Read one of your memory blocks as it is now, in full."""
+        return tools.memory_read_block(service, name, agent=whose(runtime))
+
+    def memory_write_block(name: str, text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Replace the text of one of your memory blocks."""
-        return tools.memory_write_block(service, name, text, agent=agent)
+        return tools.memory_write_block(service, name, text, agent=whose(runtime))
 
     functions: list[Any] = [memory_search, memory_add, memory_update, memory_remove]
     if service.settings.blocks:
-        functions.append(memory_write_block)
+        functions += [memory_read_block, memory_write_block]
     return [StructuredTool.from_function(function) for function in functions]

@@ -67,6 +67,15 @@ def memory_remove(service: MemoryService, id: str, *, agent: str | None = None) 
     return f"Removed [{fact.id}]: {escaped(fact.content)}"
 
 
+def memory_read_block(service: MemoryService, name: str, *, agent: str | None = None) -> str:
+    """A block as it is now, in full: in the prompt it may be cut, or older."""
+    views = service.blocks(agent)
+    view = next((view for view in views if view.name == name), None)
+    if view is None:
+        return f"There is no block {name!r}. There are: {', '.join(view.name for view in views) or 'none'}."
+    return "\n".join(escaped(line) for line in view.text.splitlines()) or "(empty)"
+
+
 def memory_write_block(service: MemoryService, name: str, text: str, *, agent: str | None = None) -> str:
     """Write an editable block anew. It must fit its limit; a read-only block is not changed."""
     try:

@@ -27,6 +27,7 @@ from langgraph.types import Command
 
 from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.memory_service import memory_tools, process_memory
+from holdfast.agents.middleware.thread_data import RequestSettings
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.view import MARK, marks_of
 from holdfast.ids import IdSource, RandomIds
@@ -48,9 +49,10 @@ class MemoryState(AgentState[Any]):
 
 
 class _Shown(NamedTuple):
-    """The frozen part: the text in the system prompt, the facts and blocks that the thread has seen, and since when."""
+    """The frozen part: the text in the system prompt, the facts and blocks that the thread has seen, and since when; whose memory it is."""
 
     epoch: int
+    agent: str | None
     text: str
     date: str
     since: str
@@ -62,7 +64,8 @@ class _Shown(NamedTuple):
         if not isinstance(record, Mapping) or not isinstance(record.get("text"), str):
             return None
         facts, blocks = (tuple(map(str, record.get(name) or ())) for name in ("facts", "blocks"))
-        return cls(int(record.get("epoch", 0)), record["text"], str(record.get("date", "")), str(record.get("since", "")), facts, blocks)
+        date, since = (str(record.get(name, "")) for name in ("date", "since"))
+        return cls(int(record.get("epoch", 0)), record.get("agent"), record["text"], date, since, facts, blocks)
 
     def written(self) -> dict[str, Any]:
         return {**self._asdict(), "facts": list(self.facts), "blocks": list(self.blocks)}
@@ -73,6 +76,8 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Put it before `SummarizationMiddleware` in the list. Without a service, memory is kept below the base directory that the command line
     would use here. `learn=False` only injects (for sub-agents). In the mode `tool` the agent has memory tools and nothing is queued.
+
+    The memory is that of `agent`, or of the agent that a request names: `invoke(..., {"configurable": {"agent_name": "coder"}})` (M3).
     """
 
     state_schema = MemoryState
@@ -115,7 +120,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def leaving(self, thread: str, messages: Sequence[Any]) -> None:
         """A hook for `SummarizationMiddleware(on_leave=[memory.leaving])`: what leaves the window is queued before it goes (S18)."""
-        self._enqueue(thread, messages)
+        self._enqueue(thread, messages, self._agent())
 
     # what goes into the prompt
 
@@ -123,9 +128,9 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._learn:
             self.service.start(signals=False)  # from the first call on, what waits is learned from: also what an earlier process left
         state: Mapping[str, Any] = request.state  # with the keys of the other middlewares
-        epoch = int((state.get("holdfast_window") or {}).get("epoch", 0))
+        epoch, agent = int((state.get("holdfast_window") or {}).get("epoch", 0)), self._agent(request.runtime)
         known = _Shown.read(state.get("holdfast_memory"))
-        shown = known if known is not None and known.epoch == epoch else self._rendered(epoch)
+        shown = known if known is not None and (known.epoch, known.agent) == (epoch, agent) else self._rendered(epoch, agent)
         update: dict[str, Any] = {}
         messages: list[Any] = request.messages
         reminded, shown_now = self._reminded(messages, shown)
@@ -140,11 +145,15 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
             return request, update
         return request.override(system_message=system, messages=messages), update
 
-    def _rendered(self, epoch: int) -> _Shown:
-        rendering, views, today = self.service.rendering_for(self.agent), self.service.shown_blocks(self.agent), self._today()
+    def _agent(self, runtime: Any = None) -> str | None:
+        """Whose memory it is: the request says so, or it is the one of this middleware."""
+        return RequestSettings.current(runtime).agent_name or self.agent
+
+    def _rendered(self, epoch: int, agent: str | None) -> _Shown:
+        rendering, views, today = self.service.rendering_for(agent), self.service.shown_blocks(agent), self._today()
         parts = [rendering.text, self._blocks(views), f"Today is {today}." if today else ""]
         text = "\n\n".join(part for part in parts if part)
-        return _Shown(epoch, text, today, stamp(self._clock.now()), rendering.facts, tuple(map(_digest, views)))
+        return _Shown(epoch, agent, text, today, stamp(self._clock.now()), rendering.facts, tuple(map(_digest, views)))
 
     def _blocks(self, views: Sequence[BlockView]) -> str:
         return render_blocks(views, self.service.counter.count_text) if views else ""
@@ -160,7 +169,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         marks = marks_of(newest)
         if "reminded" in marks or (marks and isinstance(newest, HumanMessage)):
             return None, shown
-        views = self.service.shown_blocks(self.agent)
+        views = self.service.shown_blocks(shown.agent)
         said, now = self._news(newest.text, shown) if isinstance(newest, HumanMessage) else ([], shown)
         said.append(self._blocks([view for view in views if _digest(view) not in shown.blocks]))
         text = "\n".join(part for part in said if part)
@@ -172,8 +181,8 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _news(self, question: str, shown: _Shown) -> tuple[list[str], _Shown]:
         """What a user's message is told: a new date, facts learned since, facts that it asks about."""
-        new = self.service.learned_since(shown.since, self.agent, shown=shown.facts, budget=_REMINDER_TOKENS)
-        fitting = self.service.reminder_for(self.agent, question, shown=(*shown.facts, *new.facts), budget=_REMINDER_TOKENS)
+        new = self.service.learned_since(shown.since, shown.agent, shown=shown.facts, budget=_REMINDER_TOKENS)
+        fitting = self.service.reminder_for(shown.agent, question, shown=(*shown.facts, *new.facts), budget=_REMINDER_TOKENS)
         today = self._today()
         said = [f"Today is {today}." if today != shown.date else "", new.text.strip(), fitting.text.strip()]
         if not any(said):
@@ -190,14 +199,14 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         for index, message in enumerate(request.messages):
             if isinstance(message, AIMessage) and not message.tool_calls:
                 start = index + 1
-        self._enqueue(self._thread(request), [*request.messages[start:], final])
+        self._enqueue(self._thread(request), [*request.messages[start:], final], self._agent(request.runtime))
 
-    def _enqueue(self, thread: str, messages: Sequence[Any]) -> None:
+    def _enqueue(self, thread: str, messages: Sequence[Any], agent: str | None) -> None:
         if not self._learn:
             return
         turns = turns_of(messages, time=stamp(self._clock.now()))
         if any(turn.kind == "user" for turn in turns):
-            self.service.enqueue(thread, turns, self.agent)
+            self.service.enqueue(thread, turns, agent)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
         info = getattr(request.runtime, "execution_info", None)

@@ -1,4 +1,4 @@
-"""What a thread has besides its messages: artifacts, viewed images, a title, and why it ended (A3, A5, S16).
+"""What a thread has besides its messages: artifacts, viewed images, a title, why it ended, what a request asks for (A3, A5, S16, M3).
 
 The first middleware of an agent. It adds nothing to a model call; it gives the thread its channels, and the run its account.
 
@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.channels import DeltaChannel
+from langgraph.config import get_config
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import ThreadState, merge_messages
+from holdfast.errors import InputError
+from holdfast.ids import check_name
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -114,6 +117,47 @@ def thread_of(running: Any) -> str | None:
     info = getattr(running, "execution_info", None)  # hooks have no config
     thread = (config.get("configurable") or {}).get("thread_id") or getattr(info, "thread_id", None)
     return str(thread) if thread else None
+
+
+@dataclass(frozen=True)
+class RequestSettings:
+    """What a request says about itself, in `configurable` or in LangGraph's `context`: which agent, which model, and so on.
+
+    None means: as the agent was made.
+    """
+
+    agent_name: str | None = None
+    model_name: str | None = None
+    thinking_enabled: bool | None = None
+    subagent_enabled: bool | None = None
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any] | None, context: object = None) -> RequestSettings:
+        """From a RunnableConfig and a context, which counts for more. Raises InputError for a value that does not fit."""
+        said = {**((config or {}).get("configurable") or {}), **(context if isinstance(context, Mapping) else {})}
+        name, model = said.get("agent_name"), said.get("model_name")
+        if model is not None and not isinstance(model, str):
+            raise InputError(f"{model!r} is not a usable model_name.", hint="Give the name of a model in `models:` of config.yaml.")
+        return cls(check_name(name, "agent name") if name is not None else None, model, *(_flag(said, name) for name in _FLAGS))
+
+    @classmethod
+    def current(cls, runtime: Any = None) -> RequestSettings:
+        """Of the request that is under way; empty outside of a run."""
+        try:
+            config: Mapping[str, Any] = get_config()
+        except RuntimeError:  # nothing runs
+            config = {}
+        return cls.read(config, getattr(runtime, "context", None))
+
+
+_FLAGS = ("thinking_enabled", "subagent_enabled")
+
+
+def _flag(said: Mapping[str, Any], name: str) -> bool | None:
+    value = said.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"{value!r} is not a usable {name}.", hint="Give true or false.")
+    return value
 
 
 def files_thread(runtime: Any) -> str | None:
