@@ -33,16 +33,14 @@ class RequestGraph(CompiledStateGraph[Any, Any, Any, Any]):
         """The same graph, with a choice."""
         return cls(choose=choose, **{name: part for name, part in vars(graph).items() if name != "__orig_class__"})
 
-    def stream(  # type: ignore[override]  # the rest is passed on as it is
-        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **settings: Any
-    ) -> Iterator[Any]:
+    def stream(self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **settings: Any) -> Iterator[Any]:
         """As LangGraph's. Raises InputError or ModelNotConfigured before anything happens when the request names what there is not."""
         request, config = self._request(config, context)
         other = self.choose(request) if request != RequestSettings() else None
         chosen: Any = other if other is not None else super()
         yield from chosen.stream(input, config, context=context, **settings)
 
-    async def astream(  # type: ignore[override]  # the rest is passed on as it is
+    async def astream(
         self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **settings: Any
     ) -> AsyncIterator[Any]:
         """As `stream`. What has to be read or made for the request is done in a thread."""
