@@ -81,6 +81,22 @@ def _mcp(request: pytest.FixtureRequest, folder: Path) -> Bench:
     return Bench("mcp", address, files=folder)
 
 
+def _langchain(name: str) -> Callable[[pytest.FixtureRequest, Path], Bench]:
+    """A LangChain `VectorStore` in files of its own, with the records in a file beside it."""
+
+    def bench(request: pytest.FixtureRequest, folder: Path) -> Bench:
+        file = folder / "side.db"
+
+        def damage() -> bool:
+            with closing(sqlite3.connect(file)) as database, database:
+                return database.execute("UPDATE segments SET body = zeroblob(100)").rowcount > 0
+
+        settings = {"adapter": "langchain", "use": name, "dsn": str(folder / name)}
+        return Bench(name, str(file), settings, files=folder, damage=damage)
+
+    return bench
+
+
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, Path]]:
     """One MCP server for many tests: its address, and the file that says which folder it serves now."""
@@ -112,6 +128,8 @@ ADAPTERS: dict[str, Callable[[pytest.FixtureRequest, Path], Bench]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
     "mcp": _mcp,
+    "chroma": _langchain("chroma"),
+    "qdrant": _langchain("qdrant"),
 }
 
 

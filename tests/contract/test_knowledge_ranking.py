@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.knowledge.langchain_store import LangChainStore
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.postgres import PostgresStore
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.knowledge.store import KnowledgeStore
+from holdfast.knowledge.vector_store import VectorSource
 from holdfast.search.embedding import Embedding
 
 WORDS = ["heron", "herons", "ledger", "quay", "lantern", "orchard", "saddle", "violin", "may", "2024", "gate"]
@@ -81,6 +83,11 @@ def answers(store: KnowledgeStore, question: str, chosen: dict[str, Any]) -> tup
     return found, scores
 
 
+def _vector_stores(folder: str) -> list[tuple[str, VectorSource]]:
+    qdrant = VectorSource("qdrant", base=Path(folder))
+    return [("qdrant", qdrant), ("memory", VectorSource("langchain_core.vectorstores:InMemoryVectorStore"))]
+
+
 @pytest.mark.parametrize("vectors", [True, False], ids=["by meaning", "by words"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=records(), question=QUESTIONS, chosen=FILTERS)
@@ -94,14 +101,18 @@ def test_every_adapter_gives_the_same_scores(
             "markdown": MarkdownStore(Path(folder, "notes"), embedder=embedder),
             "postgres": PostgresStore(postgres, collection="ranking", embedder=embedder),
         }
+        if embedder is not None:  # a vector store without an embedder is none
+            stores |= {
+                name: LangChainStore(Path(folder, f"{name}.db"), source, embedder=embedder) for name, source in _vector_stores(folder)
+            }
         try:
             found = {}
             for name, store in stores.items():
                 store.forget([record.id for record in store.records()])
                 store.add(made)
                 found[name], _ = answers(store, question, chosen)
-            assert found["markdown"] == found["sqlite"]
-            assert found["postgres"] == found["sqlite"]
+            for name in stores:
+                assert found[name] == found["sqlite"], name
         finally:
             for store in stores.values():
                 store.close()

@@ -49,6 +49,9 @@ def contradictions(config: Config) -> Iterator[ConfigError]:
     server = knowledge.server
     if knowledge.written("adapter") == "mcp" and (server is None or (server.written("command") is None and server.written("url") is None)):
         yield _error(config, "the adapter mcp needs `knowledge.server` with a `command` or a `url`.", ("knowledge", "adapter"), "Add it.")
+    if knowledge.written("adapter") == "langchain" and knowledge.written("use") is None:
+        hint = "Add chroma, qdrant, or package.module:Class."
+        yield _error(config, "the adapter langchain needs `knowledge.use`.", ("knowledge", "adapter"), hint)
     if session.written("storage_backend") == "postgresql" and session.written("connection") is None and _store_connection(session) is None:
         yield _error(config, "postgresql needs `session.connection`.", ("session", "storage_backend"), "Add the address of the database.")
 
@@ -83,7 +86,12 @@ def without_effect(config: Config) -> Iterator[Finding]:
             lambda c: c.knowledge.written("rerank") is False,
             "without `rerank: true` no model ranks the results again.",
         ),
-        (("knowledge", "dsn"), lambda c: c.knowledge.written("adapter") != "postgres", "only `adapter: postgres` uses a database address."),
+        (
+            ("knowledge", "dsn"),
+            lambda c: c.knowledge.written("adapter") not in ("postgres", "langchain"),
+            "only `adapter: postgres` and `adapter: langchain` use an address.",
+        ),
+        (("knowledge", "use"), lambda c: c.knowledge.written("adapter") != "langchain", "only `adapter: langchain` uses another class."),
         (("knowledge", "server"), lambda c: c.knowledge.written("adapter") != "mcp", "only `adapter: mcp` uses a server."),
         (
             ("session", "connection"),

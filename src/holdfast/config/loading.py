@@ -64,7 +64,7 @@ class KeyCheck:
 
     def _section(self, section: type[Section], values: Any, path: KeyPath) -> Any:
         if isinstance(values, str) and section.shorthand is not None:
-            return {section.shorthand: values}
+            return {section.shorthand: mark(values, path, self._reading, self._environ)}
         if not isinstance(values, dict):
             return mark(values, path, self._reading, self._environ)
         result: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from holdfast.config.known_keys import IGNORED
+from holdfast.config.known_keys import IGNORED, nearest
 from holdfast.config.problems import Misfit
 from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text, Texts, Value
 from holdfast.config.section import Number as _Number
@@ -224,13 +224,29 @@ class Limit(Section):
     cost: Price | None = None
 
 
+_PROVIDERS = ("pgvector", "postgres", "postgresql", "sqlite", "markdown", "mcp", "chroma", "qdrant")
+
+
+def _one_of(names: tuple[str, ...]) -> AfterValidator:
+    """One of these words, or the path of a class."""
+
+    def check(value: str) -> str:
+        if value not in names and not _CLASS_PATH.fullmatch(value):
+            near = nearest(value, names)
+            meant = f"; did you mean {near}?" if near else ""
+            raise Misfit(f"must be one of {', '.join(names)}, or the path of a class such as package.module:Class{meant}", found=value)
+        return value
+
+    return AfterValidator(check)
+
+
 class VectorStore(Section):
-    """The knowledge store of one session, in the reference's form (W1)."""
+    """The knowledge store of one session, in the reference's form (W1). A class path is a LangChain `VectorStore`."""
 
     strange: ClassVar[Strange] = "refused"
     spellings = MappingProxyType({"dsn": "connection"})
 
-    provider: Literal["pgvector", "postgres", "postgresql", "sqlite", "markdown", "mcp"] = "sqlite"
+    provider: Annotated[Text, _one_of(_PROVIDERS)] = "sqlite"
     connection: Text | None = None
     collection: Text = "session_memories"
 
@@ -314,21 +330,39 @@ class KnowledgeServer(Section):
     timeout_seconds: Delay = 60.0
 
 
+class EmbedderSettings(Section):
+    """The model that turns texts into vectors: `auto`, `minilm`, `none`, `provider:model`, or a class path. Other keys go to it (K3)."""
+
+    strange: ClassVar[Strange] = "passed on"
+    shorthand: ClassVar[str | None] = "use"
+
+    use: Text = "auto"
+
+
+_ADAPTERS = ("sqlite", "markdown", "postgres", "mcp", "langchain")
+
+
 class Knowledge(Section):
-    """Where records are kept and how they are searched (K2, K3)."""
+    """Where records are kept and how they are searched (K2, K3). `use` and `arguments` make a LangChain `VectorStore`, or an own class."""
 
     strange: ClassVar[Strange] = "refused"
     spellings = MappingProxyType({"connection": "dsn"})
 
     adapter: Annotated[
-        Literal["sqlite", "markdown", "postgres", "mcp"],
+        Text,
         BeforeValidator(lambda value: "postgres" if value in ("postgresql", "pgvector") else value),
+        _one_of(_ADAPTERS),
     ] = "sqlite"
+    use: Text | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    share_text: bool = False
     path: Text | None = None
     dsn: Text | None = None
     collection: Text = "knowledge"
     server: KnowledgeServer | None = None
-    embedder: Text = "auto"
+    embedder: Annotated[EmbedderSettings, BeforeValidator(lambda value: {"use": value} if isinstance(value, str) else value)] = (
+        EmbedderSettings()
+    )
     rerank: bool = False
     rerank_model: Text | None = None
     top_k: Count = 10

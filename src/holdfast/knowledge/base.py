@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ConfigError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.knowledge.indexing import analyse
@@ -47,6 +48,19 @@ class RerankerMissing(Event):
     level: ClassVar[int] = WARNING
     model: str
     reason: str
+
+
+def of_another_embedder(where: str) -> str:
+    """What a store says whose vectors were not made by the embedder that the settings name."""
+    return f"the vectors of {where} were made by another embedder than the settings name: {REMEDY}"
+
+
+def no_embedder() -> ConfigError:
+    """What is said where vectors are wanted and nothing can make them."""
+    return ConfigError("there is no embedder.", key="knowledge.embedder", hint="Install holdfast[vectors], or name one.")
+
+
+REMEDY = "they are not used until `holdfast knowledge reembed` makes them anew"
 
 
 class BaseStore(ABC):
@@ -118,6 +132,10 @@ class BaseStore(ABC):
         if self._reranker is not None and hits:
             hits = _reranked(self._reranker, question, hits)
         return hits[:top_k] if budget is None else packed(hits[:top_k], budget, self._counter)
+
+    def reembed(self, *, progress: Progress | None = None) -> int:
+        """Make the vectors of all records anew, by the embedder of now; says how many texts were embedded. StorageError if it has none."""
+        raise StorageError("this store keeps no vectors of its own.", operation="reembed", hint="Who keeps its records makes them.")
 
     def records(
         self, *, tags: Collection[str] = (), after: datetime | None = None, before: datetime | None = None, session: str | None = None

@@ -35,7 +35,7 @@ from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.markdown_files import parse, render
 from holdfast.knowledge.records import Hit, Record, merged
 from holdfast.knowledge.sqlite import SqliteStore
-from holdfast.knowledge.store import AddReport, Filter, Stats, holds
+from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
 from holdfast.search.embedding import Embedder, Reranker, load_embedder
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
@@ -150,6 +150,10 @@ class MarkdownStore(BaseStore):
         files.remove_all(self.root, gone)
         self._refreshed()  # another file with one of these ids may count from now on
 
+    def reembed(self, *, progress: Progress | None = None) -> int:
+        with self._threads:
+            return self._current().reembed(progress=progress) if self.root.is_dir() else 0
+
     def _raw(self, path: str) -> bytes:
         try:
             return read_whole(REAL, str(self.root / path))
@@ -182,7 +186,9 @@ class MarkdownStore(BaseStore):
             said += [(path, f"it has the same id as {other}, which counts.") for path, other in same]
             problems = tuple(f"{self.root / path}: {problem}" for path, problem in sorted(said))
             size = sum(file.stamp.size for file in known.values() if file.id is not None) + (found.bytes or 0)
-            return replace(found, adapter="markdown", where=str(self.root), bytes=size, problems=(*problems, *self._reranker_problems))
+            return replace(
+                found, adapter="markdown", where=str(self.root), bytes=size, problems=(*problems, *found.problems, *self._reranker_problems)
+            )
 
     def close(self) -> None:
         with self._threads:

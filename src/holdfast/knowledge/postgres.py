@@ -25,12 +25,12 @@ from holdfast.durable import strict_json
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
 from holdfast.errors import Damaged, InputError
 from holdfast.events import Bus
-from holdfast.knowledge.base import BaseStore
+from holdfast.knowledge.base import BaseStore, no_embedder, of_another_embedder
 from holdfast.knowledge.indexing import analyse, form_of_analysis, hits_of, texts_of
 from holdfast.knowledge.periods import date_words
 from holdfast.knowledge.postgres_search import CandidateSearch, Vectors, conditions, prepare
 from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
-from holdfast.knowledge.store import AddReport, Filter, Stats, holds
+from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
 from holdfast.search.embedding import Embedder, Reranker, load_embedder
 from holdfast.search.questions import analysed, bare_name
 from holdfast.text.needle import Needle
@@ -267,6 +267,8 @@ class PostgresStore(BaseStore):
         self._opened: tuple[Postgres, int, Vectors | None] | None = None
         self._behind = False
         """Whether there may be records without vectors: added without an embedder, or by an older version."""
+        self._stale: Vectors | None = None
+        """The vectors that have to be asked for, because those that are there were made by another embedder."""
 
     # Writing
 
@@ -279,6 +281,21 @@ class PostgresStore(BaseStore):
     def forget_text(self, text: str) -> list[str]:
         needle = Needle(text)
         return self._writer().forget([record.id for record in self.records() if holds(needle, record)])
+
+    def reembed(self, *, progress: Progress | None = None) -> int:
+        database, number, vectors = self._open()
+        vectors = self._stale or vectors
+        if vectors is None:
+            raise no_embedder()
+        vectors.drop()
+        with self._opening:
+            self._stale, self._opened = None, (database, number, vectors)
+        done = 0
+        while self._writer().embed_more():
+            done += self.batch
+            if progress is not None:
+                progress(done, None)
+        return vectors.count()
 
     # Reading
 
@@ -327,7 +344,7 @@ class PostgresStore(BaseStore):
             newest=_utc(newest),
             tags=dict(database.rows(tags, [number])),
             kinds=dict(database.rows(kinds, [number])),
-            problems=self._reranker_problems,
+            problems=((of_another_embedder(self.collection),) if self._stale is not None else ()) + self._reranker_problems,
         )
 
     def close(self) -> None:
@@ -370,6 +387,8 @@ class PostgresStore(BaseStore):
             row = database.one(known, [self.collection])
         number = int(row[0]) if row else 0
         vectors = None if compact is None else Vectors(database, number, compact)
+        if vectors is not None and getattr(embedder, "on_request", False) and vectors.others():
+            self._stale, vectors = vectors, None
         Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection)).analyse_again()
         self._behind = vectors is not None
         return database, number, vectors

@@ -132,6 +132,20 @@ class Vectors:
             [self._collection, self.compact.name, limit],
         )
 
+    def others(self) -> bool:
+        """Whether records of the collection have vectors of another embedder only."""
+        joined = "knowledge_meanings m JOIN knowledge_records r ON r.number = m.record"
+        query = f"SELECT m.embedder = %s FROM {joined} WHERE r.collection = %s ORDER BY 1 DESC LIMIT 1"  # noqa: S608 - our own words
+        row = self._database.one(query, [self.compact.name, self._collection])
+        return row is not None and not row[0]
+
+    def drop(self) -> None:
+        """Remove all vectors of the collection, of whatever embedder."""
+        of_ours = "record IN (SELECT number FROM knowledge_records WHERE collection = %s)"
+        with self._database.transaction() as step:
+            for table in ("knowledge_meanings", "knowledge_pieces"):
+                step.execute(f"DELETE FROM {table} WHERE {of_ours}", [self._collection])  # noqa: S608 - our own names
+
     # Reading
 
     def nearest(self, step: Transaction, question: NDArray[np.float32], where: str, values: Sequence[Any], limit: int) -> list[int]:

@@ -25,10 +25,10 @@ from holdfast.durable.database import database_faults, open_database, transactio
 from holdfast.errors import StorageError
 from holdfast.events import Bus, Event
 from holdfast.knowledge import sqlite_rows as rows
-from holdfast.knowledge.base import BaseStore, KeywordsOnly
+from holdfast.knowledge.base import BaseStore, KeywordsOnly, no_embedder, of_another_embedder
 from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, numpy_installed
 from holdfast.knowledge.records import Hit, Record
-from holdfast.knowledge.store import AddReport, Filter, Stats, holds
+from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
 from holdfast.search.embedding import Embedder, Reranker, load_embedder
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
@@ -37,6 +37,7 @@ from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
     from holdfast.knowledge.sqlite_index import SegmentIndex
+    from holdfast.search.corpus import Corpus
 
 _PAGE = 1000
 
@@ -141,6 +142,17 @@ class SqliteStore(BaseStore):
         self.forget(found)
         return found
 
+    def reembed(self, *, progress: Progress | None = None) -> int:
+        index = self._index
+        if index is None or self._embedder is None:
+            raise no_embedder()
+        with self._lock:
+            with self._changing():
+                index.begin_anew()
+            embedded = self._index_waiting(index, progress)
+            index.refresh()
+        return embedded
+
     def _delete(self, database: sqlite3.Connection, ids: Iterable[str]) -> int:
         found = [known[0] for id in dict.fromkeys(ids) if (known := rows.known(database, id)) is not None]
         self._take_out(found)
@@ -204,7 +216,8 @@ class SqliteStore(BaseStore):
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
-            return Stats("sqlite", self.path, problems=self._reranker_problems, **rows.summary(self.database))
+            stale = (of_another_embedder(self.path),) if self._index is not None and self._index.stale else ()
+            return Stats("sqlite", self.path, problems=(*stale, *self._reranker_problems), **rows.summary(self.database))
 
     def close(self) -> None:
         with self._lock:
@@ -225,6 +238,19 @@ class SqliteStore(BaseStore):
         changed, self._seen = now != self._seen, now
         return changed
 
+    def corpus(self) -> Corpus:
+        """The index of all records as they are now. Needs numpy."""
+        with self._lock, self._faults("search"):
+            assert self._index is not None, "numpy is not installed"  # noqa: S101
+            self._refresh()
+            return self._index.corpus
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A change of the file by who keeps tables of its own beside the records."""
+        with self._faults("write"), self._changing() as database:
+            yield database
+
     def version(self) -> object:
         """Another one whenever anybody has written."""
         with self._lock:
@@ -239,13 +265,23 @@ class SqliteStore(BaseStore):
         if unusable:
             with self._changing():
                 index.repair(unusable)
+        self._index_waiting(index)
+        index.refresh()
+
+    def _index_waiting(self, index: SegmentIndex, progress: Progress | None = None) -> int:
+        """Index the records that wait for it; says how many texts were embedded."""
+        done = embedded = 0
         while waiting := list(rows.waiting(self.database, self.batch)):
-            made, _ = index.embed([record for _, record in waiting])
+            made, texts = index.embed([record for _, record in waiting])
+            embedded += texts
             with self._changing():
                 index.put(
                     [(number, record) for number, record in rows.waiting(self.database, self.batch) if (number, record) in waiting], made
                 )
-        index.refresh()
+            done += len(waiting)
+            if progress is not None:
+                progress(done, None)
+        return embedded
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:

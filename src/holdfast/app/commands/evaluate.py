@@ -16,6 +16,7 @@ from holdfast.app.progress import progress_of_questions
 from holdfast.errors import InputError
 from holdfast.knowledge.adapters import open_section
 from holdfast.knowledge.evaluation import evaluate
+from holdfast.knowledge.vector_store import COLLECTIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +43,9 @@ def recall(
     data: Annotated[
         Path, typer.Option("--data", metavar="FILE", help="Conversations with questions, one a line as JSON; also .xz and .gz.")
     ],
-    adapter: Annotated[str | None, typer.Option("--adapter", help="sqlite, markdown or postgres. Default: the configured one.")] = None,
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", help="sqlite, markdown, postgres or langchain. Default: the configured one.")
+    ] = None,
     dsn: Annotated[str | None, typer.Option("--dsn", metavar="DSN", help="The database, for postgres. Default: knowledge.dsn.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -56,8 +59,9 @@ def recall(
     with open_harness(config) as harness:
         section = harness.config.knowledge
         chosen = adapter or (section.adapter if dsn is None else "postgres")
-        if chosen not in ("sqlite", "markdown", "postgres"):
-            raise InputError(f"recall cannot be measured with the adapter {chosen!r}.", hint="Use --adapter sqlite, markdown or postgres.")
+        if chosen not in ("sqlite", "markdown", "postgres", "langchain"):
+            hint = "Use --adapter sqlite, markdown, postgres or langchain."
+            raise InputError(f"recall cannot be measured with the adapter {chosen!r}.", hint=hint)
         with _opener(section, chosen, dsn) as opener, progress_of_questions("recall") as progress:
             summary = evaluate(data.expanduser(), opener, progress=progress).summary()
     value = {**summary, "adapter": chosen}
@@ -73,15 +77,21 @@ def _opener(section: Knowledge, adapter: str, dsn: str | None) -> Iterator[Calla
         @contextmanager
         def opener(_: str) -> Iterator[KnowledgeStore]:
             number = next(numbers)
-            path = str(Path(folder, f"{number}.db" if adapter == "sqlite" else str(number)))
+            path = str(Path(folder, f"{number}.db" if adapter in ("sqlite", "langchain") else str(number)))
             changed: dict[str, Any] = {"adapter": adapter, "path": path, "collection": f"eval_{secrets.token_hex(6)}"}
+            if adapter == "langchain":  # a collection of its own, and in a folder of its own where the store is one
+                changed |= {
+                    "use": section.use or "chroma",
+                    "dsn": section.dsn if "://" in (section.dsn or "") else str(Path(folder, "vectors")),
+                }
+                changed["arguments"] = {name: value for name, value in section.arguments.items() if name not in COLLECTIONS}
             if dsn is not None:
                 changed["dsn"] = dsn
             with open_section(section.model_copy(update=changed), Path(folder)) as store:
                 try:
                     yield store
                 finally:
-                    if adapter == "postgres":
+                    if adapter in ("postgres", "langchain"):
                         store.forget([record.id for record in store.records()])
 
         yield opener

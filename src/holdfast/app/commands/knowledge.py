@@ -18,6 +18,7 @@ from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, s
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError
 from holdfast.knowledge import import_export
+from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
@@ -193,6 +194,18 @@ def forget(
         gone = opened.forget_text(text) if text else [id for id in dict.fromkeys(ids or ()) if opened.forget([id])]
     lines = [f"Forgotten: {len(gone)} records.", *(f"  {id}" for id in gone)] if gone else [f"Nothing holds {what}."]
     say({"ids": gone}, "\n".join(lines), as_json=as_json)
+
+
+@app.command("reembed", epilog="Example: holdfast knowledge reembed")
+def reembed(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Make the vectors of all records anew, by the embedder that the settings name. Vectors of two embedders are never mixed."""
+    with _store(config, store) as opened, progress_of_records("reembed") as progress:
+        if not isinstance(opened, BaseStore):
+            raise InputError("this store makes its vectors by itself.", hint="`reembed` is for the adapters of Holdfast.")
+        number = opened.reembed(progress=progress)
+        problems = opened.stats().problems
+    text = "\n".join([f"{number} texts embedded.", *(f"problem: {problem}" for problem in problems)])
+    say({"embedded": number, "problems": list(problems)}, text, as_json=as_json)
 
 
 @app.command("stats", epilog="Example: holdfast knowledge stats --json")

@@ -1,0 +1,306 @@
+"""A LangChain `VectorStore` of any class, opened by its path: it is given vectors that are made already, and gives back the nearest (K2).
+
+    source = VectorSource("langchain_chroma:Chroma", {"persist_directory": "{base}/chroma"}, base=base)
+    with closing(source.open("notes", embedder, embedder.dimension)) as vectors:
+        vectors.put([Piece(key, vector, text, {})])
+
+Arguments are those of the class. A mapping with `use` inside them is an object to be made (`client: {use: package:Client, ...}`), and
+`{base}` stands for the base directory. Nothing of LangChain is imported until a store is opened.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast.errors import ConfigError, HoldfastError, StoreUnavailable
+from holdfast.imports import load_dotted
+from holdfast.search.embedding import Embedder
+from holdfast.text.secrets import redact
+
+_USE, _ARGUMENTS = "knowledge.use", "knowledge.arguments"
+_EMBEDDINGS = ("embedding", "embedding_function", "embeddings")
+COLLECTIONS = ("collection_name", "index_name")
+"""The arguments by which classes are told the name of a collection."""
+_WRONG = (TypeError, ValueError, KeyError, AttributeError)
+MARK = "holdfast_key"
+"""The member of a document's metadata that says that we put it there, and under which key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A vector to be kept, under a key that no other has, with the text and the metadata that others may read."""
+
+    key: str
+    vector: Sequence[float]
+    text: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document of the store. `key` is empty where the store names none."""
+
+    key: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> bool:
+        """Whether we put it there."""
+        return MARK in self.metadata
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """How a vector store is opened. `store` is one that is open already; then nothing else is needed."""
+
+    use: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    connection: str | None = None
+    base: Path | None = None
+    store: Any = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return type(self.store).__name__ if self.store is not None else self.use
+
+    @property
+    def target(self) -> str:
+        """Another one when the vectors would be elsewhere; a collection's name is said apart."""
+        if self.store is not None:
+            return type(self.store).__qualname__
+        rest = {name: value for name, value in self.arguments.items() if name not in COLLECTIONS}
+        said = json.dumps([self.use, rest, self.connection, str(self.base or "")], sort_keys=True, default=str)
+        return blake2b(said.encode(), digest_size=8).hexdigest()
+
+    def collection(self, wanted: str | None, embedder: str) -> str:
+        """The collection's name: the one in the arguments, the wanted one, else one for this embedder alone, so that nothing is mixed."""
+        said = next((self.arguments[name] for name in COLLECTIONS if self.arguments.get(name)), None)
+        return str(said or wanted or f"holdfast-{blake2b(embedder.encode(), digest_size=4).hexdigest()}")
+
+    def open(self, collection: str, embedder: Embedder, dimension: int) -> OutsideVectors:
+        """The store. ConfigError when its class cannot be loaded or does not take its arguments, StoreUnavailable when it is not there."""
+        if self.store is not None:
+            return OutsideVectors(self.name, self.store)
+        maker, arguments = self._maker()
+        handed = _handed(embedder, dimension)
+        taken = set(inspect.signature(maker).parameters)
+        place = next((name for name in _EMBEDDINGS if name in taken), "embedding" if "kwargs" in taken else None)
+        if place is None:
+            raise ConfigError(f"{self.use} takes no embeddings.", key=_USE, hint=f"A class with one of {', '.join(_EMBEDDINGS)} is needed.")
+        named = next((name for name in COLLECTIONS if name in taken), None)
+        own: dict[str, Any] = {place: handed} | ({named: collection} if named else {})
+        shared = (self.target, collection, dimension, embedder.name)
+        held = _held(shared, lambda: (self._made(maker, {**arguments, **own}), handed))
+        return OutsideVectors(self.name, *held, shared)
+
+    def _maker(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        path, arguments = self.use, dict(self.arguments)
+        recipe = KNOWN.get(path)
+        if recipe is not None:
+            path = recipe[0]
+            arguments = {**recipe[1](self.connection, self.base or Path.cwd()), **arguments}
+        if not path:
+            raise ConfigError("no vector store is named.", key=_USE, hint=f"Use {', '.join(KNOWN)}, or `package.module:Class`.")
+        maker = load_dotted(path, "the vector store", key=_USE)
+        if hasattr(maker, "construct_instance") and "client" not in arguments:  # it makes the collection where there is none
+            maker = maker.construct_instance
+        if not callable(maker):
+            raise ConfigError(f"{path} is no class.", key=_USE, hint="Write `package.module:Class`.")
+        return maker, {name: self._argument(value) for name, value in arguments.items()}
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace("{base}", str(self.base or Path.cwd()))
+        if isinstance(value, list | tuple):
+            return [self._argument(item) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        made = {name: self._argument(item) for name, item in value.items()}
+        use = made.pop("use", None)
+        return made if use is None else self._made(load_dotted(str(use), "an argument of the vector store", key=_ARGUMENTS), made)
+
+    def _made(self, maker: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        try:
+            return maker(**arguments)
+        except HoldfastError:
+            raise
+        except Exception as error:  # every client raises errors of its own
+            said = _said(error)
+            if isinstance(error, _WRONG):
+                raise ConfigError(f"the vector store {self.name} does not take its arguments: {said}.", key=_ARGUMENTS) from error
+            raise StoreUnavailable(f"the vector store {self.name} cannot be opened: {said}.", path=self.name, operation="open") from error
+
+
+def _chroma(connection: str | None, base: Path) -> dict[str, Any]:
+    if connection and connection.startswith(("http://", "https://")):
+        parts = urlsplit(connection)
+        port = parts.port or (443 if parts.scheme == "https" else 8000)
+        return {"host": parts.hostname, "port": port, "ssl": parts.scheme == "https"}
+    return {"persist_directory": str(base / Path(connection or "chroma").expanduser())}
+
+
+def _qdrant(connection: str | None, base: Path) -> dict[str, Any]:
+    if connection and connection.startswith(("http://", "https://")):
+        return {"client_options": {"url": connection}}
+    return {"client_options": {"path": str(base / Path(connection or "qdrant").expanduser())}}
+
+
+KNOWN: Mapping[str, tuple[str, Callable[[str | None, Path], dict[str, Any]]]] = {
+    "chroma": ("langchain_chroma:Chroma", _chroma),
+    "qdrant": ("langchain_qdrant:QdrantVectorStore", _qdrant),
+}
+"""Stores that are known by a short name: the class, and its arguments from an address or a path (else in the base directory)."""
+
+
+class OutsideVectors:
+    """An open vector store. Safe for many threads as far as its class is. StoreUnavailable when it does not do what is asked."""
+
+    def __init__(self, name: str, store: Any, handed: Any = None, shared: tuple[Any, ...] | None = None) -> None:
+        self._name = name
+        self._store = store
+        self._handed = handed
+        self._shared = shared
+
+    def put(self, pieces: Sequence[Piece]) -> None:
+        """Keep these, in place of those with the same keys."""
+        if not pieces:
+            return
+        keys = [piece.key for piece in pieces]
+        metadata = [{**piece.metadata, MARK: piece.key} for piece in pieces]
+        texts = [piece.text for piece in pieces]
+
+        def add() -> None:
+            with _handing(self._handed, {piece.text: piece.vector for piece in pieces}):
+                self._store.add_texts(texts, metadatas=metadata, ids=keys)
+
+        try:
+            add()
+        except Exception:  # noqa: BLE001 - some classes refuse a key that is there already, each with an error of its own
+            self.drop(keys)
+            self._asked("add", add)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Delete what is kept under these keys; those that are not there are no fault."""
+        wanted = list(keys)
+        if wanted:
+            self._asked("delete", lambda: self._store.delete(wanted))
+
+    def nearest(self, vector: Sequence[float], question: str, count: int) -> list[Found]:
+        """The documents whose vectors are nearest, the nearest first."""
+
+        def near() -> Any:
+            try:
+                return self._store.similarity_search_by_vector(list(vector), k=count)
+            except NotImplementedError:
+                with _handing(self._handed, {question: vector}):
+                    return self._store.similarity_search(question, k=count)
+
+        return [_found(document) for document in self._asked("search", near)]
+
+    def read(self, keys: Sequence[str]) -> list[Found]:
+        """The documents under these keys; none where the class cannot read by key."""
+        try:
+            return [_found(document) for document in self._store.get_by_ids(list(keys))]
+        except Exception:  # noqa: BLE001 - a key of another form is an error to some clients: then there is nothing under it
+            return []
+
+    def close(self) -> None:
+        """Let go of it. One that was given stays open."""
+        if self._shared is not None:
+            shared, self._shared = self._shared, None
+            _let_go(shared)
+
+    def _asked(self, operation: str, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except HoldfastError:
+            raise
+        except Exception as error:  # every client raises errors of its own
+            raise StoreUnavailable(
+                f"the vector store {self._name} did not do what was asked ({operation}): {_said(error)}.",
+                path=self._name,
+                operation=operation,
+            ) from error
+
+
+def _found(document: Any) -> Found:
+    metadata = dict(document.metadata or {})
+    return Found(str(metadata.get(MARK) or getattr(document, "id", None) or metadata.get("_id") or ""), document.page_content, metadata)
+
+
+def _said(error: BaseException) -> str:
+    return redact(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300].rstrip(".")
+
+
+# One process opens a store once: some clients (Qdrant in local mode) allow no second one.
+
+_open: dict[Any, list[Any]] = {}
+_opening = threading.RLock()
+
+
+def _held(key: Any, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+    with _opening:
+        if key not in _open:
+            _open[key] = [*make(), 0]
+        _open[key][2] += 1
+        return _open[key][0], _open[key][1]
+
+
+def _let_go(key: Any) -> None:
+    with _opening:
+        held = _open[key]
+        held[2] -= 1
+        if held[2]:
+            return
+        del _open[key]
+    for owner in (held[0], getattr(held[0], "client", None)):
+        close = getattr(owner, "close", None)
+        if callable(close):
+            close()
+            return
+
+
+def _handed(embedder: Embedder, dimension: int) -> Any:
+    """Embeddings in LangChain's form that give out vectors which are made already; the embedder is asked for all others."""
+    form = load_dotted("langchain_core.embeddings:Embeddings", "LangChain", key=_USE, hint="Install langchain-core.")
+
+    def hand(self: Any, vectors: Mapping[str, Sequence[float]] | None) -> None:
+        self.given.vectors = vectors or {}
+
+    def embed_documents(self: Any, texts: list[str]) -> list[list[float]]:
+        given = getattr(self.given, "vectors", {})
+        if len(texts) == 1 and texts[0] not in given and embedder.dimension != dimension:  # a class that asks for the size
+            return [[0.0] * dimension]
+        missing = [text for text in texts if text not in given]
+        made = dict(zip(missing, embedder.embed(missing), strict=True)) if missing else {}
+        return [[float(number) for number in (given[text] if text in given else made[text].vector)] for text in texts]
+
+    def embed_query(self: Any, text: str) -> list[float]:
+        return embed_documents(self, [text])[0]
+
+    members = {"hand": hand, "embed_documents": embed_documents, "embed_query": embed_query, "given": threading.local()}
+    return type("HandedEmbeddings", (form,), members)()
+
+
+@contextmanager
+def _handing(handed: Any, vectors: Mapping[str, Sequence[float]]) -> Iterator[None]:
+    """While the block runs these texts have these vectors. A store that was given embeds by itself."""
+    if handed is None:
+        yield
+        return
+    handed.hand(vectors)
+    try:
+        yield
+    finally:
+        handed.hand(None)
