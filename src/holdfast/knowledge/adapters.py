@@ -29,8 +29,8 @@ from holdfast.events import Bus
 from holdfast.imports import load_dotted
 from holdfast.knowledge.indexing import numpy_installed
 from holdfast.knowledge.store import KnowledgeStore
+from holdfast.redaction import redact_text
 from holdfast.search.embedding import Embedder, as_embedder, load_embedder
-from holdfast.text.secrets import redact
 from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _own(section: Knowledge) -> KnowledgeStore:
     except HoldfastError:
         raise
     except Exception as error:  # a class from outside may raise anything when it is made
-        said = redact(" ".join(str(error).split()))[:200]
+        said = redact_text(" ".join(str(error).split()))[:200]
         raise ConfigError(f"the knowledge store {section.adapter} could not be made: {type(error).__name__}: {said}", key=key) from error
     if not isinstance(store, KnowledgeStore):
         wanted = [

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError, HoldfastError, StoreUnavailable
 from holdfast.imports import load_dotted
+from holdfast.redaction import redact_text
 from holdfast.search.embedding import Embedder
-from holdfast.text.secrets import redact
 
 _USE, _ARGUMENTS = "knowledge.use", "knowledge.arguments"
 _EMBEDDINGS = ("embedding", "embedding_function", "embeddings")
@@ -240,7 +240,7 @@ def _found(document: Any) -> Found:
 
 
 def _said(error: BaseException) -> str:
-    return redact(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300].rstrip(".")
+    return redact_text(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300].rstrip(".")
 
 
 # One process opens a store once: some clients (Qdrant in local mode) allow no second one.

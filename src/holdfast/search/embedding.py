@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from holdfast.errors import ConfigError, NotImportable, StorageError, StoreUnavailable
 from holdfast.imports import load_dotted
-from holdfast.text.secrets import redact
+from holdfast.redaction import redact_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,7 +168,7 @@ class ForeignEmbeddings:
         try:
             return embed(what)
         except Exception as error:  # every provider raises errors of its own: no network, no key, too many requests
-            said = redact(" ".join(str(error).split()))[:200]
+            said = redact_text(" ".join(str(error).split()))[:200]
             raise StoreUnavailable(
                 f"the embedder {self._path} did not answer: {type(error).__name__}: {said}", path=self._path, operation="embed"
             ) from error
