@@ -133,7 +133,11 @@ def test_a_collection_that_somebody_else_filled_is_searched_as_it_is(tmp_path: P
     from qdrant_client import QdrantClient
 
     texts = [note.text for note in NOTES]
-    said = [{"tags": "pets, home", "date": "2026-05-04", "source": "a.md"}, {"created_at": "2026-06-04T10:00:00Z"}, {"page": 3}]
+    said: list[dict[Any, Any]] = [
+        {"tags": "pets, home", "date": "2026-05-04", "source": "a.md"},
+        {"created_at": "2026-06-04T10:00:00Z"},
+        {"page": 3},
+    ]
     keys = [f"00000000-0000-0000-0000-00000000000{number}" for number in range(3)]
     if use == "chroma":
         Chroma("docs", LettersOfOthers(), str(tmp_path / "v")).add_texts(texts, metadatas=said, ids=keys)
@@ -202,7 +206,8 @@ def test_what_is_shared_is_found_by_another_machine_and_what_is_not_stays_here(t
 
 def test_a_vector_store_out_of_reach_loses_nothing_and_the_vectors_follow(tmp_path: Path) -> None:
     """K1, K2: added and found by words meanwhile, said once without secrets, told to `stats`; afterwards everything is as it should be."""
-    clock, bus, said = FakeClock(), Bus(), []
+    clock, bus = FakeClock(), Bus()
+    said: list[Any] = []
     bus.subscribe(said.append)
     with moody(tmp_path / "side.db", clock=clock, bus=bus) as store:
         store.add(NOTES[:1])
@@ -298,7 +303,7 @@ def test_vectors_of_another_embedder_are_never_mixed_and_made_anew_on_request(tm
 
 def test_an_embedder_of_another_size_than_the_collection_says_so(tmp_path: Path) -> None:
     """Bad input (K3): the collection was made for 26 numbers. One message, records are kept, words find them."""
-    arguments = {"adapter": "langchain", "use": "qdrant", "dsn": str(tmp_path / "v"), "collection": "mine"}
+    arguments: dict[str, Any] = {"adapter": "langchain", "use": "qdrant", "dsn": str(tmp_path / "v"), "collection": "mine"}
     with open_knowledge(tmp_path / "one.db", embedder=Letters(), **arguments) as store:
         store.add(NOTES)
     with open_knowledge(tmp_path / "two.db", embedder=Shorter("shorter"), **arguments) as store:
@@ -314,7 +319,7 @@ def test_an_embedder_that_may_cost_money_re_embeds_on_request_in_every_store(
 ) -> None:
     """K2, K3: other vectors are neither mixed nor made anew by a mere search."""
     place = request.getfixturevalue("postgres") if adapter == "postgres" else str(tmp_path / ("k.db" if adapter == "sqlite" else "notes"))
-    settings = {"adapter": adapter, "collection": "reembed"}
+    settings: dict[str, Any] = {"adapter": adapter, "collection": "reembed"}
     with open_knowledge(place, embedder=LettersOfOthers("one"), **settings) as store:
         store.add(NOTES)
     second = LettersOfOthers("two")

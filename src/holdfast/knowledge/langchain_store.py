@@ -232,7 +232,8 @@ class LangChainStore(BaseStore):
             corpus = self._side.corpus()
             fitting = None if chosen.empty else rows.numbers(self._side.database, chosen)
             enough = min(max(4 * limit, _FEWEST), _MOST)
-            seeds, strangers = self._by_words(asked, corpus, fitting, enough), []
+            seeds = self._by_words(asked, corpus, fitting, enough)
+            strangers: list[Record] = []
             if vector is not None and asked.vector is not None:
                 near, strangers = self._by_meaning(question, vector, chosen, fitting, enough)
                 seeds |= near

@@ -48,7 +48,7 @@ def _foreign_record(one: Found) -> Record | None:
     id = one.key if 0 < len(one.key) <= 200 else blake2b(one.text.encode("utf-8", "replace"), digest_size=12).hexdigest()
     tags = said.get("tags")
     words = tags.split(",") if isinstance(tags, str) else [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    texts = {name: next((str(said[key]) for key in keys if said.get(key)), None) for name, keys in _USUAL.items()}
+    texts: dict[str, Any] = {name: next((str(said[key]) for key in keys if said.get(key)), None) for name, keys in _USUAL.items()}
     try:
         return Record(
             one.text,
