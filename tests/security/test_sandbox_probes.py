@@ -176,7 +176,15 @@ PROBES: dict[str, str] = {
     "clock": 'date -s "$(date)" 2>/dev/null >/dev/null && echo ESCAPED',
     "kernel log": "dmesg 2>/dev/null | grep -q . && echo ESCAPED",
     "reboot": python(CALL.format("169, 0xfee1dead, 672274793, 0x89abcdef, 0")),
+    # memory that no process owns
+    "memory file": python(CALL.format('319, b"x", 0')),
+    "secret memory": python(CALL.format("447, 0")),
+    "shared segment": python(CALL.format("29, 0, 1 << 20, 0o1600")),
     # network
+    "socket to the hypervisor": python("import socket\nsocket.socket(40, socket.SOCK_STREAM)"),
+    "raw packets": python("import socket\nsocket.socket(17, socket.SOCK_DGRAM)"),
+    "crypto of the kernel": python("import socket\nsocket.socket(38, socket.SOCK_SEQPACKET)"),
+    "pair of a strange kind": python("import socket\nsocket.socketpair(30, socket.SOCK_STREAM)"),
     "tcp to the host": "(exec 3<>/dev/tcp/127.0.0.1/@tcp@) 2>/dev/null && echo ESCAPED",
     "udp to the host": "(echo x > /dev/udp/127.0.0.1/@udp@) 2>/dev/null; true",
     "tcp to the world": "(exec 3<>/dev/tcp/1.1.1.1/53) 2>/dev/null && echo ESCAPED",
@@ -413,6 +421,15 @@ def test_an_ordinary_user_gets_the_same_walls(world: World) -> None:
     assert len(told["answers"]) == len(PROBES)
     assert told["bomb"] == "timed_out"
     assert told["after"] == "well\n"
+
+
+def test_ordinary_sockets_and_shared_memory_still_work(world: World) -> None:
+    """A10: what programs need is there: local sockets, pairs, loopback names, memory shared by way of a bounded folder."""
+    code = "import socket, multiprocessing.shared_memory as m\n"
+    code += "[socket.socket(f).close() for f in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)]\n"
+    code += "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()\na, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) == b'x'\n"
+    code += "s = m.SharedMemory(create=True, size=4096)\ns.buf[0] = 7\ns.close()\ns.unlink()\nprint('WELL')"
+    assert "WELL" in world.sandbox.run(python(code)).output
 
 
 def test_there_are_at_least_forty_probes() -> None:

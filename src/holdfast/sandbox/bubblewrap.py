@@ -6,8 +6,9 @@ hold. There bubblewrap sets up the mounts as root and `setpriv` becomes an ordin
 are handed over to that user.
 
 A seccomp filter is the second wall behind the namespaces: new user namespaces, mounts, tracing, keyrings, kernel modules, BPF, io_uring,
-and typing into a terminal are refused with EPERM. `clone3` answers that it does not exist, whereupon the C library uses `clone`, whose
-flags a filter can see.
+typing into a terminal, and sockets of any kind but UNIX, IPv4, IPv6 and netlink (a socket to the hypervisor is in no network namespace) are
+refused with EPERM. `clone3` answers that it does not exist, whereupon the C library uses `clone`, whose flags a filter can see; so do
+`memfd_create` and `shmget`, whose memory belongs to no process that could be measured: what wants it takes `/dev/shm`, which is bounded.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _EPERM, _ENOSYS = 1, 38
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where they are in what the filter is given; low halves of the arguments
 _NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_SOCKETS = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 _X32 = 0x40000000
 
 
@@ -45,6 +47,8 @@ class _Machine:
     audit: int
     clone: int
     ioctl: int
+    sockets: tuple[int, int]  # socket, socketpair
+    absent: tuple[int, ...]  # memfd_create, shmget
     refused: tuple[int, ...]
 
 
@@ -54,6 +58,8 @@ _MACHINES = {
         0xC000003E,
         clone=56,
         ioctl=16,
+        sockets=(41, 53),
+        absent=(319, 29),
         refused=(
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(155, 161, 165, 166, 272, 308),  # pivot_root, chroot, mount, umount2, unshare, setns
@@ -79,6 +85,8 @@ _MACHINES = {
         0xC00000B7,
         clone=220,
         ioctl=29,
+        sockets=(198, 199),
+        absent=(279, 194),
         refused=(
             *(117, 270, 271, 272),
             *(39, 40, 41, 51, 97, 268),
@@ -108,7 +116,12 @@ def filter_program(machine: str | None = None) -> bytes | None:
     ]
     for number in known.refused:
         program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _EPERM)]
-    program += [_step(_EQUAL, 435, 0, 1), _step(_RETURN, _ERROR | _ENOSYS)]  # clone3
+    for number in (435, 447, *known.absent):  # clone3, memfd_secret
+        program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _ENOSYS)]
+    for number in known.sockets:
+        families = [_step(_EQUAL, family, len(_SOCKETS) - place, 0) for place, family in enumerate(_SOCKETS)]
+        program += [_step(_EQUAL, number, 0, len(_SOCKETS) + 3), _step(_LOAD, _FIRST), *families]
+        program += [_step(_RETURN, _ERROR | _EPERM), _step(_RETURN, _ALLOW)]
     program += [
         _step(_EQUAL, known.clone, 0, 4),
         _step(_LOAD, _FIRST),
