@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.app.output import visible
 from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.text.normalise import reveal
 
 _DIM, _RED, _BOLD, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 _WIDTH = 100
@@ -93,17 +95,18 @@ class Screen:
         if self._quiet:
             return
         self.break_line()
-        self._notes.write(f"{style}{text}{_RESET}\n" if self._colour else f"{text}\n")
+        said = visible(text)
+        self._notes.write(f"{style}{said}{_RESET}\n" if self._colour else f"{said}\n")
         self._notes.flush()
 
     def line(self, text: str = "") -> None:
         """A line of its own, such as a command gives."""
         self.break_line()
-        self._out.write(f"{text}\n")
+        self._out.write(f"{visible(text)}\n")
         self._out.flush()
 
     def _write(self, text: str) -> None:
-        self._out.write(_visible(text))
+        self._out.write(visible(text))
         self._out.flush()
         self._inside = not text.endswith("\n")
 
@@ -115,14 +118,9 @@ class Screen:
             self._inside = False
 
 
-def _visible(text: str) -> str:
-    """Without control characters: an answer must not move the cursor, change the title of the window or hide what it says."""
-    return "".join(c for c in text if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F))
-
-
 def one_line(text: str, width: int = _WIDTH) -> str:
     """The beginning of a text on one line."""
-    flat = _visible(" ".join(text.split()))
+    flat = visible(" ".join(text.split()))
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
@@ -147,7 +145,7 @@ def _progress(event: Mapping[str, Any]) -> str:
 
 def _decision(approval: Approval, screen: Screen) -> Decision:
     """Ask the person. Anything that is not clearly a yes is a no, and what else was typed is the reason."""
-    screen.line(f"{approval.tool} {one_line(json.dumps(dict(approval.args), ensure_ascii=False, default=str), 400)}")
+    screen.line(_whole_call(approval))
     try:
         typed = input("Run it? [y]es, [n]o, or say why not; [e]dit the arguments: ").strip()
     except (EOFError, KeyboardInterrupt):
@@ -159,8 +157,18 @@ def _decision(approval: Approval, screen: Screen) -> Decision:
     return Decision("reject", "" if typed.lower() in ("", "n", "no") else typed)
 
 
+def _whole_call(approval: Approval) -> str:
+    """The call as it would be made: every argument to its end, line by line, with what cannot be seen written out."""
+    lines = [reveal(approval.tool)]
+    for name, value in approval.args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        head, *rest = reveal(text).split("\n")
+        lines += [f"  {reveal(str(name))}: {head}", *(f"  | {line}" for line in rest)]
+    return "\n".join(lines)
+
+
 def _edited(approval: Approval, screen: Screen) -> Decision:
-    screen.line(json.dumps(dict(approval.args), ensure_ascii=False, default=str))
+    screen.line(reveal(json.dumps(dict(approval.args), ensure_ascii=False, default=str)))
     try:
         args = json.loads(input("The arguments as JSON: "))
     except (ValueError, EOFError, KeyboardInterrupt):

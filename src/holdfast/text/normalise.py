@@ -185,6 +185,17 @@ def _latin_letters(word: str) -> int:
     return sum(1 for c in word if c.isascii() or "\u00c0" <= c <= "\u024f")
 
 
+def reveal(text: str) -> str:
+    """The text with every character that draws nothing, or commands a terminal, written out: what a person agrees to, he must see.
+
+    >>> reveal("rm -rf \u202e.")
+    'rm -rf ‹U+202E›.'
+    """
+    hidden = {one.position for one in find_invisible(text)}
+    seen = (c if c in "\n\t " or (c.isprintable() and at not in hidden) else f"‹U+{ord(c):04X}›" for at, c in enumerate(text))
+    return "".join(seen)
+
+
 def one_line(text: object, limit: int | None = None) -> str:
     """A text on one line, for logs, lists and messages: all spacing becomes one space; over `limit` it is cut and ends in `...`.
 
