@@ -427,10 +427,8 @@ def test_ordinary_sockets_and_shared_memory_still_work(world: World) -> None:
     """A10: what programs need is there: local sockets, pairs, loopback names, memory shared by way of a bounded folder."""
     code = "import socket, multiprocessing.shared_memory as m\n"
     code += "[socket.socket(f).close() for f in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)]\n"
-    code += (
-        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()\n"
+    code += "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()\n"
     code += "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) == b'x'\n"
-    )
     code += "s = m.SharedMemory(create=True, size=4096)\ns.buf[0] = 7\ns.close()\ns.unlink()\nprint('WELL')"
     assert "WELL" in world.sandbox.run(python(code)).output
 
