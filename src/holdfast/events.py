@@ -71,33 +71,73 @@ def _shown(value: object) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+_REFERENCE = {
+    "SummarizationMiddleware": "agents.middlewares.summarization_middleware",
+    "MemoryMiddleware": "agents.middlewares.memory_middleware",
+    "MemoryQueue": "agents.memory.queue",
+    "MemoryUpdater": "agents.memory.updater",
+    "MemoryStorage": "agents.memory.storage",
+    "SubagentExecutor": "subagents.executor",
+}
+"""Where the reference logs what a component of ours tells, below either of its roots: the newer and the older name of its package."""
+_ROOTS = ("deerflow", "src")
+
+
 class LogSink:
-    """Writes events to the standard `logging` tree, under `holdfast.<Component>`. The record carries the event as `holdfast_event`."""
+    """Writes events to the standard `logging` tree, under `holdfast.<Component>`. The record carries the event as `holdfast_event`.
+
+    Who has set a logger of the reference to DEBUG (`deerflow.agents.memory`, `src.subagents`, ...) finds the line under its name. Each
+    handler gets an event once, whatever is switched on.
+    """
 
     def __init__(self) -> None:
-        self._loggers: dict[str, logging.Logger] = {}
+        self._loggers: dict[str, tuple[logging.Logger, ...]] = {}
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether such an event would be written at all."""
-        return self._logger(kind.component).isEnabledFor(kind.level)
+        return bool(self._switched_on(kind))
 
-    def _logger(self, component: str) -> logging.Logger:
-        found = self._loggers.get(component)  # the logging tree takes a lock to look a name up, and this is asked on every model call
+    def _switched_on(self, kind: type[Event]) -> list[logging.Logger]:
+        """The loggers that would write such an event; those of the reference only where somebody set a level for them."""
+        found = self._loggers.get(kind.component)  # the logging tree takes a lock to look a name up, and this is asked on every model call
         if found is None:
-            found = self._loggers[component] = logging.getLogger(f"holdfast.{component}")
-        return found
+            place = _REFERENCE.get(kind.component)
+            theirs = [f"{root}.{place}" for root in _ROOTS] if place else []
+            found = self._loggers[kind.component] = tuple(map(logging.getLogger, (*theirs, f"holdfast.{kind.component}")))
+        *others, ours = found
+        chosen = [logger for logger in others if _has_level(logger) and logger.isEnabledFor(kind.level)]
+        return [*chosen, ours] if ours.isEnabledFor(kind.level) else chosen
 
     def __call__(self, event: Event) -> None:
-        logger = self._logger(event.component)
-        if logger.isEnabledFor(event.level):
-            logger.log(event.level, "%s", line_of(event), extra={"holdfast_event": event})
+        loggers = self._switched_on(type(event))
+        line, reached = line_of(event) if loggers else "", set[int]()
+        for logger in loggers:
+            record = logger.makeRecord(logger.name, event.level, "(holdfast)", 0, "%s", (line,), None, extra={"holdfast_event": event})
+            if len(loggers) == 1:
+                logger.handle(record)
+            elif not logger.disabled and logger.filter(record):
+                for handler in _handlers(logger):
+                    if id(handler) not in reached and event.level >= handler.level:
+                        reached.add(id(handler))
+                        handler.handle(record)
 
 
-class PlainLines(logging.Formatter):
-    """Log records as lines of text, without secrets, whoever wrote them."""
+def _has_level(logger: logging.Logger) -> bool:
+    """Whether somebody set a level for it or for one above it, other than for all loggers."""
+    above: logging.Logger | None = logger
+    while above is not None and above.parent is not None:
+        if above.level != logging.NOTSET:
+            return True
+        above = above.parent
+    return False
 
-    def format(self, record: logging.LogRecord) -> str:
-        return redact_text(super().format(record))
+
+def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """All handlers that a record of this logger reaches."""
+    above: logging.Logger | None = logger
+    while above is not None:
+        yield from above.handlers
+        above = above.parent if above.propagate else None
 
 
 class JsonLines(logging.Formatter):
