@@ -140,6 +140,13 @@ def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
         above = above.parent if above.propagate else None
 
 
+class PlainLines(logging.Formatter):
+    """Log records as lines of text, without secrets, whoever wrote them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_text(super().format(record))
+
+
 class JsonLines(logging.Formatter):
     """Log records as JSON, one object a line: time, level, logger, and the event's own record where there is one."""
 
