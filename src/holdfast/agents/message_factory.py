@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from holdfast.context.view import MARK, marks_of
+from holdfast.context.view import MARK, marks_of, sound_call
 
 
 class LangChainMessages:
@@ -30,6 +30,11 @@ class LangChainMessages:
     def with_id(self, message: Any, id: str) -> BaseMessage:
         copied: BaseMessage = message.model_copy(update={"id": id})
         return copied
+
+    def with_sound_calls(self, message: Any) -> BaseMessage:
+        calls = {name: [sound_call(call) for call in getattr(message, name)] for name in ("tool_calls", "invalid_tool_calls")}
+        mended: BaseMessage = message.model_copy(update=calls)
+        return mended
 
 
 def _content(content: Any, text: str) -> Any:

@@ -2,7 +2,8 @@
 
 A rule says which messages may not leave (`stays`) and which ones stay or leave together (`ties`). `groups` folds all rules into the units
 that the planner moves. `repair` makes a history in which each call is followed by its results and nothing else: late results move up,
-missing ones are made up and say so, results that nobody asked for are taken out (the caller archives them first).
+missing ones are made up and say so, results that nobody asked for are taken out, calls without a name or with arguments that are none are
+mended (the caller archives what changes first).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import Protocol
 
-from holdfast.context.view import Forge, Item, calls_of, marks_of, view_of
+from holdfast.context.view import Forge, Item, calls_of, is_sound, marks_of, view_of
 from holdfast.tokens.messages import Message
 
 View = Sequence[Item]
@@ -183,7 +184,8 @@ def repair(messages: Sequence[Message], forge: Forge, *, answer_newest: bool = T
     for item in view:
         if item.role == "tool":
             continue
-        ordered.append(real[item.index])
+        asking = real[item.index]
+        ordered.append(asking if item.role != "ai" or is_sound(asking) else forge.with_sound_calls(asking))
         answers: dict[str | None, list[Message]] = {}
         for index in sorted(results.get(item.index, ())):
             answers.setdefault(view[index].answers, []).append(real[index])

@@ -10,6 +10,7 @@ stays one, and nothing is converted. `PlainMessage` is a message without LangCha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
@@ -78,11 +79,32 @@ def marks_of(message: Message) -> Mapping[str, Any]:
 
 def calls_of(message: Message) -> Iterator[tuple[str, str]]:
     """(id, name) of every tool call that the message asks for, the ones that could not be parsed included: a provider wants their
-    results too."""
+    results too. An empty id is one: there are servers that give no other, and calls with the same id are told apart by their order."""
     for attribute in ("tool_calls", "invalid_tool_calls"):
         for call in getattr(message, attribute, None) or ():
-            if call.get("id"):
+            if call.get("id") is not None:
                 yield str(call["id"]), str(call.get("name") or "")
+
+
+def is_sound(message: Message) -> bool:
+    """Whether any provider takes the calls of this message: each has a name, and arguments that are an object."""
+    if not all(call.get("name") for call in getattr(message, "tool_calls", None) or ()):
+        return False
+    return all(call.get("name") and _is_object(call.get("args")) for call in getattr(message, "invalid_tool_calls", None) or ())
+
+
+def sound_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The call with a name, and with empty arguments where they are no object."""
+    args = call.get("args")
+    mended = args if isinstance(args, Mapping) or _is_object(args) else "{}"
+    return {**call, "name": call.get("name") or "unknown_tool", "args": mended}
+
+
+def _is_object(arguments: object) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict) if isinstance(arguments, str) else False
+    except ValueError:
+        return False
 
 
 def text_of(message: Message) -> str:
@@ -143,6 +165,9 @@ class Forge(Protocol):
     def with_id(self, message: Message, id: str) -> Message:
         """A copy of the message with an id, for one that came without."""
 
+    def with_sound_calls(self, message: Message) -> Message:
+        """A copy of an assistant message whose calls any provider takes (`sound_call`)."""
+
 
 @dataclass(frozen=True)
 class PlainMessage:
@@ -174,3 +199,7 @@ class PlainForge:
     def with_id(self, message: Any, id: str) -> PlainMessage:
         named: PlainMessage = replace(message, id=id)
         return named
+
+    def with_sound_calls(self, message: Any) -> PlainMessage:
+        mended: PlainMessage = replace(message, tool_calls=[sound_call(call) for call in message.tool_calls])
+        return mended

@@ -21,7 +21,7 @@ from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
 from holdfast.context.rules import Repaired, repair
 from holdfast.context.triggers import Measure, Size
-from holdfast.context.view import calls_of, marks_of, role_of, text_of, view_of
+from holdfast.context.view import calls_of, is_sound, marks_of, role_of, text_of, view_of
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.secret_forms import replace_secrets
@@ -261,6 +261,8 @@ def _tidy_from(messages: Sequence[Message], start: int) -> int:
             getattr(later, "tool_call_id", None) for later in messages[index + 1 : index + 1 + len(calls)] if role_of(later) == "tool"
         ]
         if results != calls and (len(results) != len(calls) or sorted(map(str, results)) != sorted(calls)):
+            return index
+        if calls and not is_sound(message):
             return index
         index += 1 + len(calls)
     return index

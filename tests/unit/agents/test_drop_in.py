@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,47 @@ async def test_nothing_blocks_the_event_loop_from_making_the_middleware_to_its_c
     archive = FileArchive(tmp_path)
     assert archive.threads() == ["t"]
     archive.close()
+
+
+@pytest.mark.parametrize("ids", [[""], ["", ""], ["c1", ""]], ids=str)
+def test_a_call_with_an_empty_id_keeps_its_result(ids: list[str]) -> None:
+    """S5: some servers give no ids. The tool is called once, and the model sees what it gave."""
+    ran: list[str] = []
+
+    @tool
+    def post(text: str) -> str:
+        """Posts something."""
+        ran.append(text)
+        return f"posted {text}"
+
+    calls = [{"id": id, "name": "post", "args": {"text": f"text {number}"}} for number, id in enumerate(ids)]
+    asked = ScriptedModel([AIMessage("", tool_calls=calls), repeat("done")], profile={"max_input_tokens": 8000})
+    agent = create_agent(asked, [post], middleware=[compacting()], checkpointer=InMemorySaver())
+    steps_of(agent, "go", *(f"question {turn}" for turn in range(10)))
+    assert sorted(ran) == [f"text {number}" for number in range(len(ids))]
+    assert [message.text for message in asked.requests[1].messages if message.type == "tool"] == [f"posted {text}" for text in sorted(ran)]
+    assert "NOTES" in asked.requests[-1].text
+    assert not any(message.type == "tool" for message in asked.requests[-1].messages), "call and results left together"
+
+
+def test_calls_that_no_strict_server_takes_are_mended_and_the_original_is_kept() -> None:
+    """S5, S9: a call without a name, and arguments that are no JSON object."""
+    archive = MemoryArchive()
+    broken = AIMessage(
+        "let me see",
+        id="a1",
+        tool_calls=[{"id": "c1", "name": "", "args": {"x": 1}}],
+        invalid_tool_calls=[{"id": "c2", "name": "weather", "args": '{"city":', "error": "no JSON", "type": "invalid_tool_call"}],
+    )
+    results = [ToolMessage("no such tool", tool_call_id="c1", id="t1"), ToolMessage("not understood", tool_call_id="c2", id="t2")]
+    asked = model()
+    agent = create_agent(asked, [weather], middleware=[compacting(archive=archive)], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    agent.invoke({"messages": [HumanMessage("go"), broken, *results, HumanMessage("so?")]}, config)
+    sent: Any = next(message for message in asked.requests[0].messages if message.id == "a1")
+    assert [(call["id"], bool(call["name"]), call["args"]) for call in sent.tool_calls] == [("c1", True, {"x": 1})]
+    assert [(call["id"], call["name"], json.loads(call["args"])) for call in sent.invalid_tool_calls] == [("c2", "weather", {})]
+    assert [message.text for message in asked.requests[0].messages if message.type == "tool"] == ["no such tool", "not understood"]
+    assert archive.messages("t")[0].extras["invalid_tool_calls"][0]["args"] == '{"city":'
+    agent.invoke({"messages": [HumanMessage("again")]}, config)
+    assert len(archive.messages("t")) == 1, "mended once"

@@ -271,6 +271,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
             prepared = yield from self.context_window.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
+            if prepared.outcome is not None:
+                request, self._looked[thread] = whole, -1
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
         if not prepared.changed:
