@@ -199,10 +199,28 @@ def test_the_configuration_chooses_the_tools(tmp_path: Path, places: ThreadSandb
     config = make_config(tmp_path, tools=listed)
     names = [made.name for made in open_tools(config, places, commands=True)]
     assert names[:3] == ["bash", "read_file", "present_files"]
-    assert names[3:] == ["shout"]  # the tool that cannot be imported is left out, and said in the log
+    assert names[3:] == ["shout", "view_image"]  # the tool that cannot be imported is left out, and said in the log
     assert [made.name for made in open_tools(config, places, commands=False)] == [name for name in names if name != "bash"]
-    assert [made.name for made in open_tools(config, places, groups=["file:read"])] == ["read_file"]
+    assert [made.name for made in open_tools(config, places, groups=["file:read"])] == ["read_file", "present_files", "view_image"]
     assert [made.name for made in open_tools(config, places, names=["read_file"])] == ["read_file"]
+
+
+def test_tools_that_skills_count_on_are_there_whatever_is_listed(tmp_path: Path, places: ThreadSandboxes) -> None:
+    """A10, A12: the reference's list has neither of them, and 11 of its skills call present_files."""
+    listed = [
+        {"name": "web_search", "group": "web", "use": "deerflow.community.ddg_search.tools:web_search_tool", "max_results": 5},
+        {"name": "web_fetch", "group": "web", "use": "deerflow.community.jina_ai.tools:web_fetch_tool", "timeout": 10},
+        {"name": "ls", "group": "file:read", "use": "deerflow.sandbox.tools:ls_tool"},
+    ]
+    config = make_config(tmp_path, tools=listed)
+    assert [made.name for made in open_tools(config, places)] == ["web_search", "web_fetch", "ls", "present_files", "view_image"]
+    assert "ddgs" in open_tools(config, places)[0].invoke({"query": "tides"})
+    (notice,) = [notice for notice in config.warnings if notice.kind == "not-ready"]
+    assert (notice.key, "ddgs" in notice.message) == ("tools[0]", True)
+    tavily = [{"name": "web_search", "use": "deerflow.community.tavily.tools:web_search_tool", "api_key": "$NOT_SET_ANYWHERE"}]
+    assert "TAVILY_API_KEY" in open_tools(make_config(tmp_path, tools=tavily), places)[0].invoke({"query": "tides"})
+    blind = config_from_values({"tools": listed}, environ={"HOLDFAST_HOME": str(tmp_path)})
+    assert [made.name for made in open_tools(blind, places)][3:] == ["present_files"]
 
 
 def test_a_tool_that_does_not_exist_is_a_config_error_with_the_nearest(tmp_path: Path, places: ThreadSandboxes) -> None:

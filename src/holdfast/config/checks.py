@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.config.environment import references
+from holdfast.config.known_keys import search_engine, search_needs
 from holdfast.config.problems import NoticeKind
 from holdfast.config.reading import KeyPath, dotted
 from holdfast.config.section import Section, presentable
@@ -139,6 +140,19 @@ def _model_names(config: Config) -> Iterator[tuple[KeyPath, object]]:
         fallbacks = model.written("fallbacks")
         for place, name in enumerate(fallbacks if isinstance(fallbacks, list | tuple) else ()):
             yield ("models", index, "fallbacks", place), name
+
+
+def unready_tools(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Tools that are offered and cannot work yet (A10)."""
+    for index, tool in enumerate(config.tools):
+        use = tool.written("use")
+        settings = dict(tool.fields())
+        engine = search_engine(use) or settings.get("provider")
+        is_search = (
+            search_engine(use) is not None or use == "holdfast.agents.tools:web_search" or (use is None and tool.name == "web_search")
+        )
+        if is_search and (engine is None or isinstance(engine, str)) and (needs := search_needs(engine, settings, environ)) is not None:
+            yield "not-ready", f"web_search is offered and cannot work: {needs[0]}. {needs[1]}", ("tools", index)
 
 
 def missing_variables(values: object) -> Iterator[tuple[str, str | None, int | None]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
+from importlib.util import find_spec
 from types import MappingProxyType
 
 NEAR = 0.8
@@ -122,13 +123,47 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "tools.builtins.present_file_tool:present_file_tool": "holdfast.agents.tools:present_files",
         "tools.builtins.view_image_tool:view_image_tool": "holdfast.agents.tools:view_image",
         "tools.builtins.clarification_tool:ask_clarification_tool": "holdfast.agents.tools:ask_clarification",
-        "community.ddg_search.tools:web_search_tool": "holdfast.agents.tools:web_search",
-        "community.tavily.tools:web_search_tool": "holdfast.agents.tools:web_search",
-        "community.tavily.tools:web_fetch_tool": "holdfast.agents.tools:web_fetch",
-        "community.jina_ai.tools:web_fetch_tool": "holdfast.agents.tools:web_fetch",
     }
 )
 """Where each thing of the reference lives here, without its `src.` or `deerflow.`."""
+
+SEARCH_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "tavily": ("TAVILY_API_KEY",),
+        "brave": ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY"),
+        "serper": ("SERPER_API_KEY",),
+        "searxng": ("SEARXNG_URL",),
+        "duckduckgo": (),
+    }
+)
+"""The search engines that are known, each with the variables that may hold its key (SearXNG: its address)."""
+
+_WEB_TOOL = re.compile(r"community\.(\w+)\.tools:web_(search|fetch)_tool", re.ASCII)
+_ENGINE = re.compile(r"holdfast\.agents\.tools[:.](\w+)_web_search", re.ASCII)
+
+
+def search_engine(use: str | None) -> str | None:
+    """The engine that a tool's path names, as `holdfast.agents.tools:tavily_web_search`; None where it names none."""
+    match = _ENGINE.fullmatch(use or "")
+    return match[1] if match else None
+
+
+def search_needs(engine: str | None, settings: Mapping[str, object], environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """What a web search cannot do without, and how to give it; None when nothing is missing. `engine` None is whichever has a key."""
+    if engine is None:
+        keys = [name for names in SEARCH_KEYS.values() for name in names]
+        if settings.get("api_key") or settings.get("base_url") or any(environ.get(name) for name in keys):
+            return None
+        return "no search engine is set up", f"Set one of {', '.join(keys)}, or `provider: duckduckgo` with the package ddgs."
+    if engine not in SEARCH_KEYS:
+        return f"the search engine {engine} is not known here", f"Set `use: web_search` and `provider` to one of {', '.join(SEARCH_KEYS)}."
+    if engine == "duckduckgo":
+        return None if find_spec("ddgs") else ("the provider duckduckgo needs the package ddgs", "Install it: pip install ddgs.")
+    if any(environ.get(name) for name in SEARCH_KEYS[engine]):
+        return None
+    if engine == "searxng":
+        return None if settings.get("base_url") else ("the provider searxng needs its address", "Set `base_url`.")
+    return None if settings.get("api_key") else (f"the provider {engine} needs a key", f"Set {SEARCH_KEYS[engine][0]}, or `api_key`.")
 
 
 def is_reference_path(text: str) -> bool:
@@ -143,4 +178,10 @@ def is_reference_path(text: str) -> bool:
 def mapped(text: str, targets: Mapping[str, str] = TARGETS) -> str | None:
     """Our class path for one of the reference, or None when there is nothing of the kind here."""
     match = _PATH.fullmatch(text)
-    return targets.get(f"{match[1]}:{match[2]}") if match is not None else None
+    if match is None:
+        return None
+    path = f"{match[1]}:{match[2]}"
+    if web := _WEB_TOOL.fullmatch(path):  # whoever fetched a page there, here it is fetched by us; an engine is named, known or not
+        engine = {"ddg_search": "duckduckgo"}.get(web[1], web[1])
+        return f"holdfast.agents.tools:{f'{engine}_web_search' if web[2] == 'search' else 'web_fetch'}"
+    return targets.get(path)

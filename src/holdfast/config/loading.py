@@ -234,7 +234,7 @@ def _build(reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathL
             errors.extend(checks.contradictions(config))
     raise_all([*check.errors, *(error for error in errors if not is_explained(error, check.errors))])
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
-    config._warnings = tuple(sorted(_notices(config, check, values, migrated), key=lambda notice: notice.line or 0))
+    config._warnings = tuple(sorted(_notices(config, check, values, migrated, environ), key=lambda notice: notice.line or 0))
     return config
 
 
@@ -295,7 +295,7 @@ def _found(values: Any, path: KeyPath) -> Any:
     return values
 
 
-def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: Migrated) -> list[Notice]:
+def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: Migrated, environ: Mapping[str, str]) -> list[Notice]:
     for name, key, line in checks.missing_variables(values):
         check.notices.append(
             Notice(
@@ -306,7 +306,7 @@ def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: 
                 key=key,
             )
         )
-    for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config)):
+    for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config), *checks.unready_tools(config, environ)):
         check.notice(kind, message, path)
     if migrated.version < CURRENT and config.raw and "stages" not in config.raw:
         moved = "".join(f"; {change}" for change in migrated.changes)

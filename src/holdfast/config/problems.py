@@ -10,7 +10,7 @@ from holdfast.config.environment import EnvironmentReference
 from holdfast.errors import ConfigError
 from holdfast.redaction import redact_text
 
-NoticeKind = Literal["ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "workflow"]
+NoticeKind = Literal["ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "not-ready", "workflow"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,3 +112,34 @@ def test_the_tool_is_offered_only_where_there_is_an_engine(engine: Any, monkeypa
     assert "https://a.example/1" in text
     engine.answer = {"results": []}
     assert tool.invoke({"query": "tides"}) == "Nothing was found."
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine", "words"),
+    [
+        ({}, None, "TAVILY_API_KEY"),
+        ({}, "duckduckgo", "ddgs"),
+        ({"provider": "brave"}, None, "BRAVE_API_KEY"),
+        ({"provider": "searxng"}, None, "base_url"),
+        ({"api_key": "sk-of-exa"}, "exa", "exa is not known here"),
+    ],
+)
+def test_a_tool_that_was_asked_for_says_what_it_needs_when_it_is_called(
+    settings: dict[str, Any], engine: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A10"""
+    for variable in ("TAVILY_API_KEY", "BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY", "SERPER_API_KEY", "SEARXNG_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    tool = web_search(settings, engine=engine, asked_for=True)
+    assert tool is not None
+    text = tool.invoke({"query": "tides"})
+    assert text.startswith("Error: web_search is not set up")
+    assert words in text
+    assert "sk-of-exa" not in text
+
+
+def test_the_reference_s_variable_of_a_key_is_known() -> None:
+    """A10, C4"""
+    assert isinstance(open_searcher({}, environ={"BRAVE_SEARCH_API_KEY": "k"}), HttpSearcher)
+    with pytest.raises(ConfigError):
+        web_search({"provider": "tavilly"}, asked_for=True)

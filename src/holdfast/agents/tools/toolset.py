@@ -25,8 +25,9 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
 
 from holdfast.agents.middleware.thread_data import AroundModelCall, files_thread
-from holdfast.config.known_keys import nearest
-from holdfast.errors import ConfigError, HoldfastError, InputError, NotImportable
+from holdfast.config.environment import references, resolve
+from holdfast.config.known_keys import nearest, search_engine
+from holdfast.errors import ConfigError, HoldfastError, InputError, MissingVariable, NotImportable
 from holdfast.imports import load_dotted
 from holdfast.sandbox import searching
 from holdfast.sandbox.commands import Sandbox
@@ -348,6 +349,8 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 """Where each of our tools is made. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""
 
 COMES_WITH_A_MIDDLEWARE = frozenset({"ask_clarification", "write_todos", "task", "search_history", "read_history"})
+ALWAYS = ("present_files", "view_image")
+"""Tools that an agent has whatever the list says: skills count on them. `view_image` is for models that see."""
 _OTHER_NAMES = {"present_file": "present_files"}
 
 
@@ -368,14 +371,17 @@ def open_tools(
 ) -> list[BaseTool]:
     """The tools of a configuration. `names` and `groups` leave only those; `commands=False` leaves out bash.
 
-    Without `tools` in the configuration they are all of ours; bash only where commands can be run, web_search only with a provider. Raises
-    ConfigError for an entry that names nothing.
+    Without `tools` in the configuration they are all of ours; bash only where commands can be run, web_search only with a provider.
+    Whatever is listed, `present_files` and `view_image` are there. Raises ConfigError for an entry that names nothing.
     """
-    entries = [(entry.name, entry) for entry in config.tools] if config.tools else [(name, None) for name in BUILT_IN]
+    entries: list[tuple[str, ToolConfig | None]] = [(entry.name, entry) for entry in config.tools] or [(name, None) for name in BUILT_IN]
+    listed = [_ours(name, entry.use if entry is not None else None) for name, entry in entries]
+    always = [name for name in ALWAYS if name not in listed]
+    entries, listed = [*entries, *((name, None) for name in always)], [*listed, *always]
     runs = can_run_commands(config) if commands is None else commands
     made: dict[str, BaseTool] = {}
     for number, (name, entry) in enumerate(entries):
-        if groups is not None and (entry is None or entry.group not in groups):
+        if groups is not None and listed[number] not in ALWAYS and (entry is None or entry.group not in groups):
             continue
         tool = _made(number, name, entry, places, config)
         if tool is None or (tool.name == "bash" and not runs) or (names is not None and tool.name not in names):
@@ -393,15 +399,17 @@ def can_run_commands(config: Config) -> bool:
 
 def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandboxes, config: Config) -> BaseTool | None:
     use = entry.use if entry is not None else None
-    settings = entry.arguments() if entry is not None else {}
     ours = _ours(name, use)
+    settings = _settings(entry, lenient=ours == "web_search") if entry is not None else {}
     if ours in COMES_WITH_A_MIDDLEWARE:
         return None
     if ours is not None:
         if ours == "view_image" and not any(model.supports_vision for model in config.models):
             return None
         maker: Callable[..., BaseTool | None] = load_dotted(f"{BUILT_IN[ours]}:{ours}", "the tool")
-        return maker(settings) if ours.startswith("web_") else maker(places, settings)
+        if ours == "web_search":
+            return maker(settings, engine=search_engine(use), asked_for=entry is not None)
+        return maker(settings) if ours == "web_fetch" else maker(places, settings)
     if use is None:
         known = [*BUILT_IN, *sorted(COMES_WITH_A_MIDDLEWARE)]
         raise ConfigError(
@@ -415,12 +423,23 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandbo
     return _imported(number, name, use, settings, config)
 
 
+def _settings(entry: ToolConfig, *, lenient: bool) -> dict[str, Any]:
+    """What a tool is given. A `lenient` one does without values whose variable is not set, and says itself what it lacks."""
+    try:
+        return entry.arguments()
+    except MissingVariable:
+        if not lenient:
+            raise
+        whole = {name: value for name, value in entry.fields() if not any(one.missing() for one in references(value))}
+        return {name: resolve(value) for name, value in whole.items() if name not in type(entry).model_fields}
+
+
 def _ours(name: str, use: str | None) -> str | None:
     """Which of our tools an entry means, if any."""
     if use is not None:
         if not use.startswith(_OURS):
             return None
-        name = use.replace(":", ".").rpartition(".")[2]
+        name = "web_search" if search_engine(use) else use.replace(":", ".").rpartition(".")[2]
     name = _OTHER_NAMES.get(name, name)
     return name if name in BUILT_IN or name in COMES_WITH_A_MIDDLEWARE else None
 
