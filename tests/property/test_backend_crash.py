@@ -169,7 +169,8 @@ class Story:
             else:
                 numbers = range(self.number, self.number + self.random.choice((1, 3)))
                 self.number = numbers[-1]
-                made.append(Append(key, [{"n": n, "text": "y" * self.random.choice((0, 600))} for n in numbers]))
+                records = [{"n": n, "text": "y" * self.random.choice((0, 600))} for n in numbers]
+                made.append(Append(key, records, growing=self.random.random() < 0.5))
         return made
 
 
@@ -195,6 +196,8 @@ WRITES: dict[str, tuple[Change, ...]] = {
     "a new document": (Put("new/c.json", b"new"),),
     "one log": (Append("d/l.jsonl", [{"n": 2}, {"n": 3}]),),
     "a new log": (Append("new/l.jsonl", [{"n": 2}]),),
+    "a log that is growing": (Append("d/l.jsonl", [{"n": 2}], growing=True),),
+    "a new log that is growing": (Append("new/l.jsonl", [{"n": 2}], growing=True),),
     "a removal": (Delete("gone"),),
     "everything at once": (
         Append("d/l.jsonl", [{"n": 2}, {"n": 3}]),

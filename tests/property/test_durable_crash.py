@@ -61,7 +61,7 @@ class Story:
         if self.random.random() < 0.4:
             disk = FailingDisk(self.disk, [self.fault() for _ in range(self.random.randint(1, 2))])
         with suppress(PowerCut):
-            log, blobs = AppendLog(LOG, disk=disk), Blobs(BLOBS, disk=disk)
+            log, blobs = AppendLog(LOG, disk=disk, room=self.random.choice((100, 1500))), Blobs(BLOBS, disk=disk)
             for _ in range(self.random.randint(1, 8)):
                 way = self.random.random()
                 if way < 0.4:
@@ -102,9 +102,10 @@ class Story:
         self.number = numbers[-1]
         self.attempted.update(numbers)
         try:
-            log.append_many({"n": n, "text": "y" * self.random.choice((0, 30, 600))} for n in numbers)
+            records = [{"n": n, "text": "y" * self.random.choice((0, 30, 600))} for n in numbers]
+            log.append_many(records, growing=self.random.random() < 0.5)
         except SyncFailed:
-            return AppendLog(LOG, disk=disk)
+            return AppendLog(LOG, disk=disk, room=self.random.choice((100, 1500)))
         except StorageError:
             return log
         self.acknowledged.extend(numbers)

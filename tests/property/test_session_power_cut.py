@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,10 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.session.factory import file_sessions
+from holdfast.session.log import texts_of
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, stage_files
+from holdfast.session.state import Session, Status, stage_files
+from holdfast.session.store import SessionStore
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
@@ -29,22 +31,32 @@ class Ledger:
         self.session: Session | None = None
         self.points: dict[str, Session] = {}
         self.raw: dict[str, bytes] = {}
+        self.texts: dict[str, str] = {}
 
 
 def work(disk: SimulatedDisk, choose: random.Random, ledger: Ledger) -> None:
     store = file_sessions("/base/sessions", disk=disk)
+    with store.hold("run") if choose.random() < 0.6 else nullcontext() as held:
+        _work(store, choose, ledger, status="running" if held else "ready")
+
+
+def _work(store: SessionStore, choose: random.Random, ledger: Ledger, status: Status) -> None:
     session = store.create(Session("run", task="t" * choose.randrange(2000)))
     ledger.session = session
+    given = "c" * choose.randrange(900)
     for number in range(12):
         output = StageOutput(f"s{number}", f"summary {number} " * choose.randrange(1, 80))
         point = f"q{number}" if choose.random() < 0.3 else None
         session = store.commit(
-            replace(session, stage_outputs={**session.stage_outputs, output.stage_name: output}),
+            replace(session, stage_outputs={**session.stage_outputs, output.stage_name: output}, status=status),
             expect=session.revision,
             point=point,
-            files=stage_files(number, "s", context="c" * choose.randrange(900), output="o"),
+            files=stage_files(number, "s", context=given, output="o"),
+            views_later=status == "running" and choose.random() < 0.9,
         )
         ledger.session = session
+        ledger.texts[f"{number:02d}-s/context.md"] = given
+        given += f"{number}" * choose.randrange(300)
         if point is not None:
             ledger.points[point] = session
         if choose.random() < 0.4:
@@ -68,7 +80,8 @@ def test_a_cut_at_any_moment_loses_nothing_that_was_acknowledged(effort: Effort)
         ledger = Ledger()
         with suppress(PowerCut):
             work(disk, choose, ledger)
-        after = disk.crash() if choose.random() < 0.7 else disk.kill()
+        killed = disk.kill() if choose.random() < 0.3 else None
+        after = killed or disk.crash()
         store = file_sessions("/base/sessions", disk=after)
         if ledger.session is None:
             with suppress(InputError):
@@ -80,6 +93,11 @@ def test_a_cut_at_any_moment_loses_nothing_that_was_acknowledged(effort: Effort)
             assert found == ledger.session, f"run {run}: not as it was acknowledged"
         for name, state in ledger.points.items():
             assert store.load_checkpoint("run", name) == state, f"run {run}: recovery point {name}"
+        for name, text in ledger.texts.items():
+            stored = store.backend.get(f"sessions/run/stages/{name}")
+            assert stored is not None and (stored.data.decode() == text or after is not killed), f"run {run}: {name}"
+            with store.current("run") as known:
+                assert texts_of(known.records())[name] == text, f"run {run}: {name}"
         for ref, data in ledger.raw.items():
             assert store.raw_get("run", ref).data == data, f"run {run}: raw data"
         again = store.commit(replace(found, task="goes on"), expect=found.revision)

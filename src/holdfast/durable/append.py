@@ -2,28 +2,33 @@
 
 `append` returns after the sync. Damage is never hidden and never spreads: reading gives every record that checks out and names
 every stretch that does not. A tail torn by a crash is cut off before the next append, and kept in a file beside the log.
+
+A log that is `growing` ends in blanks, which are no record and no damage: a write inside a file's size leaves the records of the file
+system as they are, and to sync those is most of what a sync costs. The last append takes the blanks away; after a crash they stay until
+then.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.durable.disk import REAL, Disk, closing, open_in, read_whole, write_all
-from holdfast.durable.records import START, Damage, Entry, find_end, line_of, lines_of, place_of, segments, whole_appends
+from holdfast.durable.disk import REAL, Disk, Identity, closing, open_in, read_whole, write_all
+from holdfast.durable.records import BLANK, START, Damage, Entry, find_end, line_of, lines_of, place_of, segments, whole_appends
 from holdfast.durable.replace import replace
-from holdfast.errors import Damaged, StorageError, SyncFailed
+from holdfast.errors import Damaged, DiskFull, StorageError, SyncFailed
 
 _CHUNK = 1 << 20
-_WINDOW = 1 << 16
+_WINDOW = 1 << 17
 _EDGE = 512
+_SEEN = 64
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,44 @@ class Reading:
     torn: tuple[bytes, ...] = ()
 
 
+class _Left(NamedTuple):
+    """The file as an append left it: its identity, its size, where the records end, the mark of that end, and what that is made of."""
+
+    facts: tuple[int, ...]
+    size: int
+    end: int
+    mark: str
+    head: bytes
+    tail: bytes
+
+    def after(self, facts: tuple[int, ...], size: int, data: bytes) -> _Left:
+        """The same when `data` was added."""
+        end, head = self.end + len(data), (self.head + data)[:_EDGE] if len(self.head) < _EDGE else self.head
+        tail = (self.tail + data)[-_EDGE:]
+        return _Left(facts, size, end, _mark(end, head, tail if end > _EDGE else head), head, tail)
+
+
 class AppendLog:
     """The log at `path`. Many objects, threads and processes may append to one log; they take turns at `path.lock`.
 
     The first line of a file says the `schema` of its records; a log of a newer schema than ours is refused. After SyncFailed
     this object refuses to write: what the kernel dropped cannot be known. A new object starts on a fresh descriptor. Without `locking`
-    whoever uses it keeps the other writers out.
+    whoever uses it keeps the other writers out. `room` is by how many bytes a log that is growing is made larger at a time.
     """
 
     def __init__(
-        self, path: str | PathLike[str], *, schema: int = 1, disk: Disk = REAL, timeout: float | None = 10.0, locking: bool = True
+        self,
+        path: str | PathLike[str],
+        *,
+        schema: int = 1,
+        disk: Disk = REAL,
+        timeout: float | None = 10.0,
+        locking: bool = True,
+        room: int = 1 << 16,
     ) -> None:
         self.path = os.fspath(path)
         self._locking = locking
+        self._room = room
         self.schema = schema
         self._disk = disk
         self._timeout = timeout
@@ -63,23 +93,45 @@ class AppendLog:
         self._inside = False
         self._checked = False
         self._given_up: str | None = None
-        self._known: tuple[tuple[int, ...], str | None] | None = None  # the identity of the file after the last append, and its mark then
+        self._left: _Left | None = None
+        self._handle: int | None = None  # kept open while the log is growing
+
+    def __del__(self) -> None:
+        with suppress(BaseException):  # nobody is there whom an error could be told
+            self.close()
+
+    def close(self) -> None:
+        """Give back what is held open between two appends of a log that is growing."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with suppress(StorageError, OSError):  # everything that was written through it is synced
+                self._disk.close(handle)
 
     def append(self, record: Mapping[str, Any]) -> int:
         """Add a record; on return it survives a power cut. Gives its position, for `read_at`."""
         return self.append_many([record])[0]
 
-    def append_many(self, records: Iterable[Mapping[str, Any]], *, as_one: bool = False) -> list[int]:
+    def append_many(
+        self,
+        records: Iterable[Mapping[str, Any]],
+        *,
+        as_one: bool = False,
+        growing: bool = False,
+        check: Callable[[str | None], None] | None = None,
+    ) -> list[int]:
         """Add records with one sync for all; gives their positions.
 
         WriteFailed means that none is in the log. After a crash before the return any of them may be there, each whole; with `as_one`
-        all of them or none.
+        all of them or none. `growing` says that more will follow soon; `check` is called with the log's mark first, and may raise.
         """
         lines = lines_of(records, as_one=as_one)
         if not lines:
             return []
         with self.locked():
-            return self._append(lines)
+            left = self._left if self._is_as_left() else None
+            if check is not None:
+                check(left.mark if left is not None else self.mark())
+            return self._append(lines, left, growing=growing)
 
     def scan(self) -> Iterator[Entry | Damage]:
         """Records and damage in the order of the file, read piece by piece. No file is an empty log.
@@ -121,9 +173,9 @@ class AppendLog:
         if handle is None:
             return None
         with closing(self._disk, handle):
-            identity = self._disk.identity(handle)
-            if identity is not None and self._known is not None and self._known[0] == identity.facts:
-                return self._known[1]
+            left = self._left
+            if left is not None and self._is_still(left, self._disk.identity(handle), handle):
+                return left.mark
             return self._mark_at(handle, _sound_end(self._disk, handle, self._disk.size(handle))[0])
 
     def cut_back(self, mark: str | None) -> bool:
@@ -156,7 +208,7 @@ class AppendLog:
     @property
     def last_mark(self) -> str | None:
         """The mark after the last append of this object; None where it could not be learned. Asks nothing of the disk."""
-        return self._known[1] if self._known is not None else None
+        return self._left.mark if self._left is not None else None
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> str:
         """Put these records in place of all there are, in one step: for pruning. Gives the new mark; positions given before are void."""
@@ -165,6 +217,7 @@ class AppendLog:
             self._refuse_if_given_up()
             next(self.scan(), None)  # refuses a log of a newer schema
             data = b"".join([self._header(), *lines])
+            self.close()
             replace(self.path, data, disk=self._disk)
         return _mark(len(data), data[:_EDGE], data[-_EDGE:])
 
@@ -198,8 +251,8 @@ class AppendLog:
         for position, segment in segments(self._chunks(handle, start), start):
             found = find_end(segment)
             if found is None:
-                if position == start > 0 and segment == b"\n":
-                    continue  # the line break of a record that was read before it had one
+                if position == start > 0 and segment.rstrip(BLANK) in (b"\n", b""):
+                    continue  # the line break of a record that was read before it had one, or only room for more
                 bad = _joined(bad, position, segment)
                 continue
             record, length = found
@@ -212,7 +265,7 @@ class AppendLog:
                 self._check_schema(record)
             else:
                 yield Entry(position, end, record, *place_of(segment)) if segment[16:17] == b" " else Entry(position, end, record)
-            bad = _joined(None, end, rest[not broken :]) if rest not in (b"\n", b"") else None
+            bad = _joined(None, end, rest[not broken :]) if rest.rstrip(BLANK) not in (b"\n", b"") else None
         if bad is not None:
             yield Damage(bad.position, bad.length, bad.reason, tail=True)
 
@@ -238,24 +291,44 @@ class AppendLog:
     def _lock(self) -> AbstractContextManager[object]:
         return self._disk.lock(f"{self._disk.resolve(self.path)}.lock", self._timeout) if self._locking else nullcontext()
 
-    def _append(self, lines: list[bytes]) -> list[int]:
+    def _is_as_left(self) -> bool:
+        """Whether the file that is held open is the one at the path, and nobody else wrote to it since this object did."""
+        left, handle = self._left, self._handle
+        return left is not None and handle is not None and self._is_still(left, self._disk.identity(self.path), handle)
+
+    def _is_still(self, left: _Left, found: Identity | None, handle: int) -> bool:
+        if found is None or found.facts != left.facts:
+            return False
+        if left.size == left.end:
+            return True  # any append would have made it larger
+        start = max(left.end - _SEEN, 0)  # one in the same tick of the clock would not, but would stand where there were blanks
+        return self._disk.read(handle, start, left.end - start + 1) == left.tail[start - left.end :] + BLANK
+
+    def _append(self, lines: list[bytes], left: _Left | None, *, growing: bool) -> list[int]:
         self._refuse_if_given_up()
-        handle = self._open_for_append()
+        if left is None:
+            self.close()
+        handle = self._handle if self._handle is not None else self._open_for_append()
+        self._handle = None
         try:
-            size = self._ready(handle)
-            new = size == 0
+            end, size = (left.end, left.size) if left is not None else self._ready(handle)
+            self._left = None
+            new = end == 0
             if new:
                 lines = [self._header(), *lines]
-            positions = list(accumulate((len(line) for line in lines[:-1]), initial=size))
+            positions = list(accumulate((len(line) for line in lines[:-1]), initial=end))
             data = b"".join(lines)
-            self._write(handle, size, data)
-            self._note_end(handle, size + len(data))
+            size = self._write(handle, end, size, data, growing=growing)
+            self._note_end(handle, left, end, size, data)
         except BaseException:
             with suppress(StorageError):
                 self._disk.close(handle)
             raise
         with self._giving_up():  # from here on the records are in the log, and an error leaves in doubt whether they stay
-            self._disk.close(handle)
+            if growing:
+                self._handle = handle
+            else:
+                self._disk.close(handle)
             if new or not self._checked:  # whoever made the file may have died before its name was on the disk
                 self._disk.sync_folder(os.path.dirname(self._disk.resolve(self.path)))
         self._checked = True
@@ -268,24 +341,47 @@ class AppendLog:
         target = self._disk.resolve(self.path)
         return open_in(self._disk, os.path.dirname(target), lambda: self._disk.open_log(target))
 
-    def _note_end(self, handle: int, end: int) -> None:
-        """Remember the mark of the new end, so that it need not be looked for. An error here is none of the append."""
-        self._known = None
+    def _note_end(self, handle: int, left: _Left | None, end: int, size: int, data: bytes) -> None:
+        """Remember the new end, so that it need not be looked for. An error here is none of the append."""
         with suppress(StorageError):
             identity = self._disk.identity(handle)
-            if identity is not None:
-                self._known = (identity.facts, self._mark_at(handle, end))
+            if identity is None:
+                return
+            if left is None:
+                head = self._disk.read(handle, 0, min(_EDGE, end))
+                before = self._disk.read(handle, max(end - _EDGE, 0), min(_EDGE, end)) if len(data) < _EDGE else b""
+                left = _Left((), 0, end, "", head, before)
+            self._left = left.after(identity.facts, size, data)
 
-    def _write(self, handle: int, before: int, data: bytes) -> None:
-        """Write and sync, or leave the log as it was before."""
+    def _write(self, handle: int, end: int, size: int, data: bytes, *, growing: bool) -> int:
+        """Write and sync, or leave the log as it was before. Gives the size of the file."""
+        stop = end + len(data)
         try:
-            write_all(self._disk, handle, data)
+            if growing and stop > size:
+                size = self._write_with_room(handle, end, data)
+            else:
+                write_all(self._disk, handle, data, at=end)
+                size = max(size, stop)
             with self._giving_up():
-                self._disk.sync(handle)
+                self._disk.sync(handle, content_only=True)
         except StorageError:
             with suppress(StorageError):  # if this fails too, the next append finds the torn tail and cuts it
-                self._disk.truncate(handle, before)
+                self._disk.truncate(handle, end)
             raise
+        if not growing and size > stop:
+            with suppress(StorageError):  # blanks that stay, or come back with the power, are harmless
+                self._disk.truncate(handle, stop)
+                size = stop
+        return size
+
+    def _write_with_room(self, handle: int, end: int, data: bytes) -> int:
+        try:
+            write_all(self._disk, handle, data + BLANK * self._room, at=end)
+        except DiskFull:  # the record alone may still fit
+            self._disk.truncate(handle, end)
+            write_all(self._disk, handle, data, at=end)
+            return end + len(data)
+        return end + len(data) + self._room
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -307,25 +403,29 @@ class AppendLog:
                 hint="Check the disk, then open the log anew.",
             )
 
-    def _ready(self, handle: int) -> int:
-        """Make the end of the file fit for an append, and give its size. The end is checked unless this object wrote it."""
+    def _ready(self, handle: int) -> tuple[int, int]:
+        """Make the end of the file fit for an append; where the records end, and its size. It is checked unless this object wrote it."""
         size = self._disk.size(handle)
-        identity = self._disk.identity(handle) if self._checked and self._known is not None else None
-        if size == 0 or (identity is not None and self._known is not None and self._known[0] == identity.facts):
-            return size  # as this object left it
+        left = self._left
+        if size == 0:
+            return 0, 0
+        if self._checked and left is not None and self._is_still(left, self._disk.identity(handle), handle):
+            return left.end, size
         if not self._checked:
             self._check_schema(self._first(handle))
         end, broken = _sound_end(self._disk, handle, size)
-        if end < size:
-            self._keep_aside(end, self._disk.read(handle, end, size - end))
+        rest = self._disk.read(handle, end, size - end)
+        torn = bool(rest.rstrip(BLANK))
+        if torn:
+            self._keep_aside(end, rest)
             self._disk.truncate(handle, end)
         if broken:  # a whole record that only lacks its line break: an append cut short at the last byte
-            write_all(self._disk, handle, b"\n")
+            write_all(self._disk, handle, b"\n", at=end)
             end += 1
-        if end < size or broken:
+        if torn or broken:
             with self._giving_up():
                 self._disk.sync(handle)
-        return end
+        return end, end if torn else max(size, end)
 
     def _first(self, handle: int) -> dict[str, Any]:
         _, segment = next(segments([self._disk.read(handle, 0, 4096)]))

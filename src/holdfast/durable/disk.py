@@ -67,7 +67,7 @@ class faults:  # noqa: N801 - used as a function; a class because a generator co
 
 Kind = Literal["file", "folder", "other"]
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-_LOG = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_LOG = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _SETTLED_LIMIT = 4096
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
@@ -126,7 +126,7 @@ class Disk(Protocol):
         """A handle on an existing file, for reading."""
 
     def open_log(self, path: str, mode: int = 0o600) -> int:
-        """A handle on a file, made if need be, whose writes all go to the end."""
+        """A handle on a file, made if need be, for reading and writing."""
 
     def imitate(self, handle: int, path: str) -> None:
         """Give the file the mode of the one at `path`, and its owner where this process may."""
@@ -140,14 +140,17 @@ class Disk(Protocol):
     def read(self, handle: int, offset: int, count: int) -> bytes:
         """Up to `count` bytes from `offset`; fewer, or none, only at the end of the file."""
 
-    def write(self, handle: int, data: bytes) -> int:
-        """Write at the end; says how many bytes were taken, which may be fewer than given. `write_all` writes them all."""
+    def write(self, handle: int, data: bytes, at: int | None = None) -> int:
+        """Write at the end, or at a position; says how many bytes were taken, which may be fewer than given. `write_all` writes all."""
 
     def truncate(self, handle: int, size: int) -> None:
         """Cut the file to `size` bytes."""
 
-    def sync(self, handle: int) -> None:
-        """On return the content survives a power cut. SyncFailed otherwise; never call it again on this handle then."""
+    def sync(self, handle: int, *, content_only: bool = False) -> None:
+        """On return the content survives a power cut. SyncFailed otherwise; never call it again on this handle then.
+
+        `content_only`: mode, owner and times need not survive, which spares a file of the same size as before most of the work.
+        """
 
     def close(self, handle: int) -> None:
         """Close. An error that the system had kept back until now is raised; the handle is closed all the same."""
@@ -202,14 +205,12 @@ class RealDisk:
     def _real_folder(self, folder: str) -> str:
         """As `realpath`, without looking at every part again: what is remembered holds while both names lead to the same folder."""
         facts = _which(folder)
-        if facts is None:
-            above, _, name = folder.rpartition("/")
-            if above and name not in ("", ".", "..") and not _is_link(folder):
-                return f"{self._real_folder(above)}/{name}"
         known = self._real.get(folder)
         if known is not None and known[1] == facts and (known[0] == folder or _which(known[0]) == facts):
             return known[0]
-        found = os.path.realpath(folder)
+        above, _, name = folder.rpartition("/")
+        plain = above and name not in ("", ".", "..") and not _is_link(folder)
+        found = f"{self._real_folder(above)}/{name}" if plain else os.path.realpath(folder)
         if facts is not None:
             if len(self._real) >= _SETTLED_LIMIT:
                 self._real.clear()
@@ -287,17 +288,20 @@ class RealDisk:
                 count -= len(part)
         return b"".join(parts)
 
-    def write(self, handle: int, data: bytes) -> int:
+    def write(self, handle: int, data: bytes, at: int | None = None) -> int:
         with faults(self._name(handle), "write to"):
+            if at is not None:
+                return os.pwrite(handle, data, at)
+            os.lseek(handle, 0, os.SEEK_END)
             return os.write(handle, data)
 
     def truncate(self, handle: int, size: int) -> None:
         with faults(self._name(handle), "cut"):
             os.ftruncate(handle, size)
 
-    def sync(self, handle: int) -> None:
+    def sync(self, handle: int, *, content_only: bool = False) -> None:
         with faults(self._name(handle), "sync"):
-            flush(handle)
+            flush(handle, content_only=content_only)
 
     def close(self, handle: int) -> None:
         name = self._name(handle)
@@ -413,7 +417,7 @@ def _which(folder: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def flush(handle: int) -> None:
+def flush(handle: int, *, content_only: bool = False) -> None:
     """fsync that reaches the medium. macOS answers fsync from the drive's cache and has another call for what we mean."""
     if sys.platform == "darwin":
         import fcntl
@@ -425,15 +429,17 @@ def flush(handle: int) -> None:
                 raise
         else:
             return
-    os.fsync(handle)
+    if content_only and hasattr(os, "fdatasync"):
+        os.fdatasync(handle)
+    else:
+        os.fsync(handle)
 
 
-def write_all(disk: Disk, handle: int, data: bytes) -> None:
-    """Write every byte, however few the disk takes at a time."""
-    rest = memoryview(data)
-    while rest:
-        taken = disk.write(handle, bytes(rest) if len(rest) < len(data) else data)
-        rest = rest[taken:]
+def write_all(disk: Disk, handle: int, data: bytes, at: int | None = None) -> None:
+    """Write every byte, however few the disk takes at a time: at the end, or from a position on."""
+    done = 0
+    while done < len(data):
+        done += disk.write(handle, data[done:] if done else data, None if at is None else at + done)
 
 
 def read_whole(disk: Disk, path: str) -> bytes:
@@ -465,14 +471,12 @@ def make_folders(disk: Disk, path: str, mode: int = 0o700, *, durable: bool = Tr
     while path not in disk.settled and (parent := os.path.dirname(path)) != path:
         pending.append(path)
         path = parent
-    for folder in reversed(pending):
-        made = _make(disk, folder, mode)
-        if not durable:
-            continue
+    made = {folder for folder in reversed(pending) if _make(disk, folder, mode)}
+    for folder in reversed(pending) if durable else ():  # all are made first: most systems then write them out at the first sync
         try:
             disk.sync_folder(os.path.dirname(folder))
         except StorageError as error:
-            if made or not _unreadable(error):
+            if folder in made or not _unreadable(error):
                 raise  # only a parent that we may not even open, and did not change, is let be
         if len(disk.settled) >= _SETTLED_LIMIT:
             disk.settled.clear()

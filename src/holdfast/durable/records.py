@@ -22,6 +22,8 @@ from holdfast.durable import strict_json
 from holdfast.errors import InputError
 
 START = b'{"crc":"'
+BLANK = b" "
+"""What fills the room behind the last record of a log that is growing."""
 _HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})((?: ([0-9]{1,9})/([0-9]{1,9}))?)"[,}]')
 
 
@@ -98,7 +100,9 @@ def find_end(segment: bytes) -> tuple[dict[str, Any], int] | None:
 
     A segment runs from one START to the next. Usually it is one line. If the line break was hit, the record ends one byte
     before the segment does; if it was never written, with the segment; if other bytes follow, at the first line break.
+    Blanks at its end are room that was not used yet.
     """
+    segment = segment.rstrip(BLANK)
     first = segment.find(b"\n")
     for end in (first, len(segment) - 1) if first >= 0 else (len(segment) - 1, len(segment)):
         record = parse(segment[:end])

@@ -6,13 +6,13 @@ its scrubbed states, so nothing of the text is left in the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import HoldfastError, InputError, Locked, StorageError
-from holdfast.session.log import compacted, points_of, texts_of
+from holdfast.session.log import Record, compacted, points_of, texts_of
 from holdfast.session.parser import parse_session
 from holdfast.session.renderer import session_json
 from holdfast.session.state import Session
@@ -113,7 +113,7 @@ class _Forgetting:
 
     def _holds(self, backend: Backend, key: str, kind: str) -> bool:
         if kind == "log":
-            return self.needle.in_value([dict(record) for record in backend.read(key).records])
+            return self._shows_in(backend.read(key).records)
         if kind == "blob":
             below, _, name = key.rpartition("/")
             with suppress(StorageError):
@@ -121,6 +121,10 @@ class _Forgetting:
             return False
         stored = backend.get(key)
         return stored is not None and self.needle.in_bytes(stored.data)
+
+    def _shows_in(self, records: Sequence[Record]) -> bool:
+        """Whether records hold it, or a text that is put together from several of them."""
+        return self.needle.in_value([dict(record) for record in records]) or self.needle.in_value([*texts_of(records).values()])
 
     def forget(self) -> list[Touched]:
         return [*self._state(), *self._raw(), *self._documents()]
@@ -147,7 +151,7 @@ class _Forgetting:
     def _rewrite(self, known: StoredSession, session: Session, current: Session) -> int:
         """Write the log again without the text, if it holds it; how many places in recovery points and older states lost something."""
         records = known.records()
-        if current is session and not self.needle.in_value([dict(record) for record in records]):
+        if current is session and not self._shows_in(records):
             return 0
         total, points = 0, {}
         for name, (at, document) in points_of(records).items():

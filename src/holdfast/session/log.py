@@ -5,6 +5,10 @@ is noticed. `point` names the state after it as a recovery point, `files` holds 
 commit. A record without `revision` only keeps a point, whose own `changes` are not part of the state. `together` holds records that
 count all or none. The state is what folding the records gives; a restore is a fold that stops earlier.
 
+A text in `files` that begins or ends as an earlier one (a stage is given what the one before it was given, and one output more) is
+`{"like": its name, "first": n, "text": ..., "last": m}`: the first n characters of that one, then the text, then its last m. So the log
+grows with what is new, not with the number of stages.
+
 A change is `{"at": [place], ...}` with `set`, `add` (to the end of a list), `drop`, or `order` (of the names of an object).
 """
 
@@ -23,6 +27,7 @@ Record = Mapping[str, Any]
 
 _HEADER = ("revision", "updated_at")  # said by the record itself
 _NOTHING = object()
+_WORTH = 200  # characters: to say what a text is like takes some, too
 
 
 # Changes
@@ -189,11 +194,49 @@ def fold(records: Iterable[Record]) -> Folded:
 
 
 def texts_of(records: Iterable[Record]) -> dict[str, str]:
-    """The Markdown of stages, by name."""
+    """The Markdown of stages, by name. One whose like was in a record that is lost is left out."""
     found: dict[str, str] = {}
     for record in flat(records):
-        found.update(record.get("files", ()))
+        for name, text in record.get("files", {}).items():
+            if isinstance(text, str):
+                found[name] = text
+            elif (like := found.get(text["like"])) is not None:
+                found[name] = f"{like[: text['first']]}{text['text']}{like[len(like) - text['last'] :]}"
+            else:
+                found.pop(name, None)
     return found
+
+
+class TextPacker:
+    """Writes Markdown of stages by what is new in it. Knows the texts that it saw last, one for each kind (`context.md`, `output.md`)."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def packed(self, texts: Mapping[str, str]) -> dict[str, str | Document]:
+        """The texts as a record holds them; `texts_of` gives them back. They have to be appended, in this order."""
+        found: dict[str, str | Document] = {}
+        for name, text in texts.items():
+            kind = name.rpartition("/")[2]
+            like, before = self._last.get(kind, ("", ""))
+            first = _shared(before, text)
+            last = _shared(before[:first:-1], text[:first:-1])
+            worth = first + last > _WORTH
+            found[name] = {"like": like, "first": first, "text": text[first : len(text) - last], "last": last} if worth else text
+            self._last[kind] = (name, text)
+        return found
+
+
+def _shared(one: str, other: str) -> int:
+    """With how many equal characters two texts begin."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def states(records: Iterable[Record]) -> Iterator[Folded]:
@@ -221,6 +264,6 @@ def points_of(records: Iterable[Record]) -> dict[str, tuple[str, Document]]:
 
 def compacted(points: Mapping[str, tuple[str, Document]], current: Document, files: Mapping[str, str]) -> list[Document]:
     """The records of a log that holds these recovery points (name to time and state, oldest first) and this state, and no others."""
-    records: list[Document] = [commit_record({}, current, files=dict(files))]
+    records: list[Document] = [commit_record({}, current, files=TextPacker().packed(files))]
     records += [point_record(current, state, name, at) for name, (at, state) in points.items()]
     return records

@@ -86,10 +86,11 @@ class SessionStore:
         now = self.now()
         first = changed(session, revision=1, created_at=session.created_at or now, updated_at=now, mark=None)
         known = self._stored(session.workflow_id)
+        later = self.clock.monotonic() if session.workflow_id in self._leases else None
         with known.guard:
             known.refresh()
             try:
-                return known.append(first, files=files)
+                return known.append(first, files=files, views_later=later)
             except ReadAgain:
                 raise _exists_already(session.workflow_id) from None
 

@@ -18,7 +18,7 @@ from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageErr
 from holdfast.redaction import redact_text
 from holdfast.session.edits import Edit, compare
 from holdfast.session.legacy import old_session
-from holdfast.session.log import Document, Folded, Record, commit_record, flat, fold, states, texts_of, together
+from holdfast.session.log import Document, Folded, Record, TextPacker, commit_record, flat, fold, states, texts_of, together
 from holdfast.session.parser import parse_session
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved
@@ -90,6 +90,8 @@ class StoredSession:
         self._mark: Mark | None = None
         self._view: Mark | None = None
         """The mark of the file while it is known to hold nothing but a state of the log."""
+        self._look: str | None = None
+        """How the file looked when it last had that mark."""
         self._found: Mark | None = None
         """The mark of the file when it was last looked at."""
         self._old: list[Document] = []
@@ -97,6 +99,7 @@ class StoredSession:
         self._old_mark: Mark | None = None
         self._session: Session | None = None
         self._renderer = SessionRenderer()
+        self._texts = TextPacker()
         self._rendered: bytes | None = None
         self._late: dict[str, str] | None = None
         """Markdown that is still to be written, by name, together with the JSON file; None when the files are up to date."""
@@ -144,6 +147,7 @@ class StoredSession:
             for record in flat(reading.records):
                 self.folded.add(record)
         self._mark, self._session, self._rendered, self._old = reading.mark, None, None, []
+        self._texts = TextPacker()
         return True
 
     def _read_old(self) -> bool:
@@ -242,10 +246,12 @@ class StoredSession:
             edited = session_json(edit.session)
             records.append(commit_record(old, edited, why="edited by hand"))
             old = edited
-        records = [*records, *before, commit_record(old, document, point=point, files=dict(files or {}), why=why)]
+        records = [*records, *before, commit_record(old, document, point=point, files=self._texts.packed(files or {}), why=why)]
         texts = {**(self._late or {}), **(files or {})}
         is_late = views_later is not None and self._view is not None and views_later - self._viewed < VIEW_DELAY
-        self.write(records, () if self._views is None or is_late else self._puts(document, texts), view_later=is_late)
+        goes_on = views_later is not None and new.status in ("ready", "running")
+        puts = () if self._views is None or is_late else self._puts(document, texts)
+        self.write(records, puts, view_later=is_late, growing=goes_on)
         self.folded.document, self.folded.problem, self._session = document, None, new
         if is_late:
             self._late, self._rendered = texts, None
@@ -253,7 +259,7 @@ class StoredSession:
             self._viewed = views_later
         if new.status != self._told:
             self._told = new.status
-            if new.status != "running":  # the next commit comes at once, and nobody would find the line of this one
+            if not goes_on and new.status != "running":  # else the next commit comes at once, and nobody would find the line of this one
                 self.put_brief(new)
         return new
 
@@ -277,7 +283,7 @@ class StoredSession:
         if at is not None:
             self._viewed = at
 
-    def write(self, records: Sequence[Document], views: Sequence[Put] = (), *, view_later: bool = False) -> None:
+    def write(self, records: Sequence[Document], views: Sequence[Put] = (), *, view_later: bool = False, growing: bool = False) -> None:
         """Add records to the log, all or none, durably, then put the views. ReadAgain if somebody else wrote or edited meanwhile.
 
         With `view_later` there are none now, but the file is looked at as if there were. Where the files are in another backend than the
@@ -285,18 +291,18 @@ class StoredSession:
         """
         every = [*self._old, *records]
         expect, self._mark = self._mark or ABSENT, None  # unless it comes to its end, what the log holds is to be read again
+        texts, self._texts = self._texts, TextPacker()
         view, self._view = self._view, None
         at_once = views if self._is_beside_log else ()
-        is_looked_at = view_later or (views and not at_once)
-        if is_looked_at and self._views is not None and view is not None and (self._views.mark(self.id) or ABSENT) != view:
+        if (view_later or (views and not at_once)) and view is not None and self._is_file_other_than(view):
             raise ReadAgain
         try:
-            marks = self._backend.write(Append(self._log, [together(every)], expect=expect), *at_once)
+            marks = self._backend.write(Append(self._log, [together(every)], expect=expect, growing=growing), *at_once)
         except RevisionConflict:
             raise ReadAgain from None
         for record in records:
             self.folded.note(record)
-        self._mark = marks[0]
+        self._mark, self._texts = marks[0], texts
         if views and not at_once and self._views is not None:
             self._mark = None
             with suppress(RevisionConflict):
@@ -309,6 +315,17 @@ class StoredSession:
         if self._old:
             self._old = []
             self._remove_old()
+
+    def _is_file_other_than(self, view: Mark) -> bool:
+        """Whether somebody wrote to the file. Reads it only when it does not look as it did when it was last compared."""
+        if self._views is None:
+            return False
+        look = self._views.backend.glance(self._views.key(self.id))
+        if look is None or look != self._look:
+            if (self._views.mark(self.id) or ABSENT) != view:
+                return True
+            self._look = look
+        return False
 
     def rewrite(self, records: Sequence[Document]) -> None:
         """Put other records in place of all. ReadAgain if somebody else wrote since it was read."""

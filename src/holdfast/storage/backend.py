@@ -79,6 +79,8 @@ class Append:
     expect: Mark | None = None
     as_one: bool = True
     """Whether a reader shall see all of them or none; if not, each stands for itself, and damage to one does not hide the others."""
+    growing: bool = False
+    """Whether more will follow soon: room may be made for it, which an append that is the last one gives back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from typing import Any
 
@@ -133,7 +133,8 @@ class FileBackend:
                 [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
         with self._alone([change.key for change in lasting]):  # a view needs no lock: it is replaced in one step, and people take none
             for change in changes:
-                self._expect(change.key, change.expect)
+                if len(lasting) > 1 or not isinstance(change, Append):  # a lone append looks at the end of its log anyway
+                    self._expect(change.key, change.expect)
             if len(lasting) > 1:
                 self._pending.carry_out(lasting)
             elif lasting:
@@ -231,7 +232,10 @@ class FileBackend:
         return self.path(key)
 
     def close(self) -> None:
-        """Nothing is held open between two calls."""
+        """Give back the logs that are held open because they are growing. They open again when they are needed."""
+        with self._guard:
+            while self._logs:
+                self._logs.popitem()[1].close()
 
     # What a step of several changes needs; see `pending.Files`
 
@@ -246,7 +250,7 @@ class FileBackend:
             log = self._logs.pop(path, None) or AppendLog(path, disk=self.disk, locking=False)
             self._logs[path] = log
             if len(self._logs) > _LOGS:
-                self._logs.popitem(last=False)
+                self._logs.popitem(last=False)  # closes itself when nobody writes to it any more
             return log
 
     def standing(self, key: str) -> Mark | None:
@@ -278,13 +282,11 @@ class FileBackend:
     def _alone(self, keys: Sequence[str]) -> Iterator[None]:
         """Keeps other writers out, with everything finished that others began and left."""
         while True:
-            if self._pending.are_there():
-                self._pending.finish(self._pending.touching(keys), timeout=self._timeout)
             with self.writing(keys, self._timeout):
-                if not self._pending.are_there() or not self._pending.touching(keys):
-                    self._pending.settle()
+                if self._pending.are_clear(keys):
                     yield
                     return
+            self._pending.finish(self._pending.touching(keys), timeout=self._timeout)
 
     def _finish_if_abandoned(self, key: str) -> None:
         if self._pending.are_there():
@@ -311,10 +313,11 @@ class FileBackend:
         return Stored(data, mark)
 
     def _expect(self, key: str, expect: Mark | None) -> None:
-        if expect is None:
-            return
-        found = self.standing(key)
-        if found != (None if expect == ABSENT else expect):
+        if expect is not None:
+            self._compare(key, expect, self.standing(key))
+
+    def _compare(self, key: str, expect: Mark | None, found: Mark | None) -> None:
+        if expect is not None and found != (None if expect == ABSENT else expect):
             where = self.where(key)
             raise RevisionConflict(f"{where} was changed by somebody else.", path=where, expected=expect, found=found)
 
@@ -322,10 +325,13 @@ class FileBackend:
         match change:
             case Put(key, data):
                 replace(self.path(key), data, disk=self.disk)
-            case Append(key, records, _, as_one):
+            case Append(key, records, expect, as_one, growing):
                 with self._renewing(key):
-                    self.log(key).append_many(records, as_one=as_one)
+                    check = None if expect is None else partial(self._compare, key, expect)
+                    self.log(key).append_many(records, as_one=as_one, growing=growing, check=check)
             case Delete(key):
+                if is_log(key):
+                    self.log(key).close()
                 path = self.disk.resolve(self.path(key))
                 with suppress(FileNotFoundError):
                     self.disk.unlink(path)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 from holdfast.clock import Clock
 from holdfast.durable.append import AppendLog
-from holdfast.durable.disk import Disk
+from holdfast.durable.disk import Disk, Identity
 from holdfast.durable.replace import Draft, is_temp, read_json, replace, replace_json, set_aside
 from holdfast.errors import Damaged, Locked, NotWritable, StorageError, SyncFailed
 from holdfast.events import Bus, Event
@@ -146,25 +146,31 @@ class PendingSteps:
         return {folder} if self._files.disk.kind(folder) == "folder" else set()
 
     def _drop_note(self, note: str) -> None:
-        """Remove it. Not synced: one that a power cut brings back is found to be carried out, and `settle` comes before any later write."""
+        """Remove it. Not synced: one that a power cut brings back is found to be carried out, and `are_clear` syncs before later writes."""
         with suppress(FileNotFoundError):
             self._files.disk.unlink(note)
 
     # Finishing what others began
 
-    def settle(self) -> None:
-        """Make sure that notes which were removed, by whomever, stay removed: one that came back would undo what is written from now on.
+    def are_clear(self, keys: Sequence[str]) -> bool:
+        """Whether nothing is to be finished that touches these keys, which are locked: asked before each write, and cheap.
 
-        Called before each write with its keys locked, and cheap if nothing was removed.
+        Then it is also certain that notes which were removed, by whomever, stay removed: one that came back after a power cut would undo
+        what is written from now on.
         """
         found = self._files.disk.identity(self.folder)
+        if self._are_there(found) and self.touching(keys):
+            return False
         if found is not None and found.facts != self._settled:
             self._files.disk.sync_folder(self.folder)
             self._settled = found.facts if found.settled else None  # else one more removal might look the same
+        return True
 
     def are_there(self) -> bool:
         """Whether anything is to be finished at all. Asked before every reading, and cheap."""
-        found = self._files.disk.identity(self.folder)
+        return self._are_there(self._files.disk.identity(self.folder))
+
+    def _are_there(self, found: Identity | None) -> bool:
         if found is None or (found.settled and found.facts == self._empty):
             return False
         names = self._names()

@@ -224,17 +224,17 @@ class SimulatedDisk:
         self._tick()
         return self._file(handle).seen[offset : offset + count]
 
-    def write(self, handle: int, data: bytes) -> int:
+    def write(self, handle: int, data: bytes, at: int | None = None) -> int:
         self._tick()
         file = self._file(handle)
-        self._change(file, (len(file.seen), bytes(data)))
+        self._change(file, (len(file.seen) if at is None else at, bytes(data)))
         return len(data)
 
     def truncate(self, handle: int, size: int) -> None:
         self._tick()
         self._change(self._file(handle), (size, None))
 
-    def sync(self, handle: int) -> None:
+    def sync(self, handle: int, *, content_only: bool = False) -> None:
         self._tick()
         file = self._file(handle)
         for change in file.pending:

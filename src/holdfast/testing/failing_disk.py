@@ -120,18 +120,18 @@ class FailingDisk:
     def read(self, handle: int, offset: int, count: int) -> bytes:
         return self.disk.read(self._inner("read", handle), offset, count)
 
-    def write(self, handle: int, data: bytes) -> int:
+    def write(self, handle: int, data: bytes, at: int | None = None) -> int:
         inner = self._inner("write", handle)
         for entry in self.plan:
             if isinstance(entry, ShortWrite) and _due(entry.nth, self._counts["write"], entry.persistent):
                 data = data[: entry.count]
-        return self.disk.write(inner, data)
+        return self.disk.write(inner, data, at)
 
     def truncate(self, handle: int, size: int) -> None:
         self.disk.truncate(self._inner("truncate", handle), size)
 
-    def sync(self, handle: int) -> None:
-        self.disk.sync(self._inner("sync", handle))
+    def sync(self, handle: int, *, content_only: bool = False) -> None:
+        self.disk.sync(self._inner("sync", handle), content_only=content_only)
 
     def close(self, handle: int) -> None:
         inner = self._handles.get(handle, (-1, ""))[0]

@@ -319,3 +319,95 @@ def test_a_log_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(WriteFailed):
         AppendLog(tmp_path / "file" / "log").append({})
+
+
+# A log that is growing
+
+
+def test_a_growing_log_keeps_its_size_and_reads_as_any_other(disk: SimulatedDisk) -> None:
+    """W5: what is appended inside a file's size needs no other sync than that of the content; no reader sees the room behind it."""
+    log = AppendLog("/log", disk=disk)
+    sizes = set()
+    for number in range(5):
+        log.append_many([{"n": number}], growing=True)
+        sizes.add(len(read_whole(disk, "/log")))
+        for reader in (log, AppendLog("/log", disk=disk)):
+            found = reader.read()
+            assert ([record["n"] for record in found.records], found.damage) == ([*range(number + 1)], ())
+            assert found.mark == reader.mark() == log.last_mark
+            assert reader.read(found.mark).records == ()
+    assert len(sizes) == 1
+    log.append({"n": 5})
+    assert read_whole(disk, "/log").endswith(b'"n":5}\n'), "the last one gives the room back"
+    assert [record["n"] for record in AppendLog("/log", disk=disk.crash()).read().records] == [*range(6)]
+
+
+def test_writers_of_a_growing_log_never_write_over_each_other(tmp_path: Path) -> None:
+    """M6: also within one tick of the file system's clock, in which the file looks the same before and after."""
+    logs = [AppendLog(tmp_path / "log") for _ in range(3)]
+    for number in range(90):
+        logs[number * 7 % 3].append_many([{"n": number}], growing=number % 5 != 0)
+    assert [record["n"] for record in logs[0].read().records] == [*range(90)]
+    assert logs[1].read().damage == ()
+
+
+def test_the_room_that_a_crash_leaves_is_used_by_the_next_writer(disk: SimulatedDisk) -> None:
+    """W6"""
+    AppendLog("/log", disk=disk).append_many([{"n": 1}], growing=True)
+    after = disk.crash()
+    size = len(read_whole(after, "/log"))
+    AppendLog("/log", disk=after).append_many([{"n": 2}], growing=True)
+    assert len(read_whole(after, "/log")) == size
+    assert AppendLog("/log", disk=after).read().records == ({"n": 1}, {"n": 2})
+    assert after.list("/") == ["log"], "nothing was set aside"
+
+
+def test_what_an_older_version_wrote_behind_the_room_is_read(disk: SimulatedDisk) -> None:
+    """O7: it appends at the end of the file."""
+    AppendLog("/log", disk=disk).append_many([{"n": 1}], growing=True)
+    handle = disk.open_log("/log")
+    disk.write(handle, line_of({"n": 2}))
+    log = AppendLog("/log", disk=disk)
+    assert log.read().records == ({"n": 1}, {"n": 2})
+    assert log.read().damage == ()
+    log.append_many([{"n": 3}], growing=True)
+    assert log.read().records == ({"n": 1}, {"n": 2}, {"n": 3})
+
+
+def test_a_torn_append_in_the_room_is_set_aside_and_the_next_one_follows_the_last_whole_record(disk: SimulatedDisk) -> None:
+    """W6: sectors reach the disk in any order, so the end of a record may be there without its beginning."""
+    log = AppendLog("/log", disk=disk)
+    log.append_many([{"n": 1}], growing=True)
+    end = log.read().mark
+    handle = disk.open_log("/log")
+    at = int(str(end).partition(":")[0])
+    disk.write(handle, b'he end of a record"}\n', at=at + 512)
+    fresh = AppendLog("/log", disk=disk)
+    assert fresh.read().records == ({"n": 1},)
+    assert [one.tail for one in fresh.read().damage] == [True]
+    fresh.append_many([{"n": 2}], growing=True)
+    assert fresh.read().records == ({"n": 1}, {"n": 2})
+    assert fresh.read().damage == ()
+    assert any("damaged" in name for name in disk.list("/"))
+
+
+def test_a_disk_that_has_no_space_for_the_room_takes_the_record(disk: SimulatedDisk) -> None:
+    """W15"""
+    full = FailingDisk(disk, [Fault("write", 1, errno.ENOSPC)])
+    log = AppendLog("/log", disk=full)
+    log.append_many([{"n": 1}], growing=True)
+    log.append_many([{"n": 2}], growing=True)
+    assert AppendLog("/log", disk=disk.crash()).read().records == ({"n": 1}, {"n": 2})
+
+
+def test_a_growing_log_is_closed_when_nobody_has_it_any_more(disk: SimulatedDisk) -> None:
+    around = FailingDisk(disk)
+    log = AppendLog("/log", disk=around)
+    log.append_many([{"n": 1}], growing=True)
+    assert around.open_handles == 1
+    log.close()
+    assert around.open_handles == 0
+    log.append_many([{"n": 2}], growing=True)
+    del log
+    assert around.open_handles == 0
+    assert AppendLog("/log", disk=disk).read().records == ({"n": 1}, {"n": 2})

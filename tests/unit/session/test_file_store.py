@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.errors import (
@@ -25,6 +27,7 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.session.factory import file_sessions, open_sessions
+from holdfast.session.log import TextPacker, compacted, texts_of
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
@@ -434,3 +437,55 @@ def test_a_log_that_is_never_at_rest_is_an_error_and_not_silence() -> None:
     with pytest.raises(RevisionConflict, match="all the time"):
         store.prune_checkpoints("w-1", keep=0)
     assert [point.name for point in store.checkpoints("w-1")] == ["theirs"]
+
+
+# What stages were given, in the log
+
+
+@given(st.lists(st.tuples(st.sampled_from(["context.md", "output.md"]), st.text(max_size=40), st.integers(0, 30)), max_size=12))
+def test_texts_that_are_written_by_what_is_new_in_them_are_read_back_whole(pieces: list[tuple[str, str, int]]) -> None:
+    """W7: in as many records as there are, and when the log is compacted into one."""
+    packer, records, wanted, text = TextPacker(), [], {}, "x" * 500
+    for number, (kind, more, cut) in enumerate(pieces):
+        text = text[: len(text) - cut] + more + text[len(text) - cut :]
+        wanted[f"{number % 5:02d}-s/{kind}"] = text
+        records.append({"files": packer.packed({f"{number % 5:02d}-s/{kind}": text})})
+    assert texts_of(records) == wanted
+    assert texts_of(compacted({}, {"revision": 1}, wanted)) == wanted
+
+
+def test_the_log_grows_by_what_is_new_and_not_by_what_was_given_before(tmp_path: Path) -> None:
+    """W5, W7: a stage is given all earlier outputs; the bytes of its record do not depend on how many there are."""
+    store = file_sessions(tmp_path)
+    made, given = store.create(session()), "# Task\n"
+    for number in range(1, 60):
+        made = store.commit(grown(made, number), expect=number, files=stage_files(number, f"s{number}", context=given, output="written"))
+        given += f"\n## s{number}\n" + "What it found. " * 20
+    lines = (tmp_path / "w-1/log.jsonl").read_text().splitlines()
+    assert len(lines[-1]) < len(lines[4]) + 50
+    assert (tmp_path / "w-1/stages/59-s59/context.md").read_text() == given.rpartition("\n## s59")[0]
+
+
+def test_a_text_that_stands_across_two_records_is_forgotten(tmp_path: Path) -> None:
+    """M14"""
+    store = file_sessions(tmp_path)
+    begin = "Much that is not of interest here. " * 10 + "The her"
+    made = store.commit(grown(store.create(session()), 1), expect=1, files=stage_files(1, "a", context=begin))
+    store.commit(grown(made, 2), expect=2, files=stage_files(2, "b", context=f"{begin}on sings. And more."))
+    assert store.forget_text("the heron sings")
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"heron" in path.read_bytes()] == []
+    with store.current("w-1") as known:
+        assert not any("heron" in text for text in texts_of(known.records()).values())
+
+
+def test_a_run_leaves_a_log_without_room_behind_its_end(tmp_path: Path) -> None:
+    """W2: a log at rest is JSON Lines and nothing else."""
+    store = file_sessions(tmp_path)
+    with store.hold("w-1"):
+        made = store.create(session())
+        for number in range(1, 4):
+            made = store.commit(replace(grown(made, number), status="running"), expect=number, views_later=True)
+        assert (tmp_path / "w-1/log.jsonl").read_bytes().endswith(b" ")
+        store.commit(replace(made, status="completed"), expect=4)
+    assert (tmp_path / "w-1/log.jsonl").read_bytes().endswith(b"}\n")
+    assert file_sessions(tmp_path).load("w-1").status == "completed"
