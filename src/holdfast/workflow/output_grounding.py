@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.extract.passages import SourceText, ground
+from holdfast.extract.passages import Grounding, Passage, SourceText, ground
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.normalise import normalise
 
@@ -19,6 +19,7 @@ Resolve = Callable[[str], str | None]
 """The text that a source stands for, or None if there is no such source."""
 Kind = Literal["exact", "normalised", "near", "absent", "other figure", "other quote", "no source"]
 
+_ONE_PLACE = 1_000  # characters
 _FIGURE = re.compile(r"(?<![\w.])[-−]?\d+(?:[.,:]\d+)*(?![\w]*[A-Za-z_]\d)")
 _QUOTED = re.compile(r"[“„«\"]([^“”„«»\"]{8,}?)[”“»\"]")
 
@@ -31,6 +32,8 @@ class Verdict:
     grounded: bool
     kind: Kind
     why: str = ""
+    passage: Passage | None = None
+    """Where it stands in its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,9 @@ def ground_finding(finding: Finding, resolve: Resolve) -> Verdict:
     text = resolve(finding.source)
     if text is None:
         return Verdict(finding, False, "no source", f"there is no source {finding.source!r}")
-    found = ground(finding.fact, [SourceText(finding.source, text)])
+    found = _ground(finding.fact, SourceText(finding.source, text))
     if found.kind in ("exact", "normalised"):
-        return Verdict(finding, True, found.kind)
+        return Verdict(finding, True, found.kind, passage=found.passage)
     missing = _missing_figure(finding.fact, text)
     if missing:
         return Verdict(finding, False, "other figure", f"the figure {missing} is not in {finding.source}")
@@ -74,8 +77,24 @@ def ground_finding(finding: Finding, resolve: Resolve) -> Verdict:
     if quote is not None:
         return Verdict(finding, False, "other quote", f"the words “{quote[:80]}” are not in {finding.source}")
     if found.kind == "near":
-        return Verdict(finding, True, "near")
+        return Verdict(finding, True, "near", passage=found.passage)
     return Verdict(finding, False, "absent", f"{finding.source} does not say so")
+
+
+def _ground(fact: str, source: SourceText) -> Grounding:
+    """As `ground`, but what is nearly there has to be in one place: a log whose lines end in no full stop is one sentence to a splitter,
+    and a page full of words and figures would hold nearly anything."""
+    found = ground(fact, [source])
+    if found.kind != "near" or found.passage is None or len(found.passage.text) <= _ONE_PLACE:
+        return found
+    start, best = 0, Grounding("absent", 0.0)
+    for line in source.text.splitlines(keepends=True):
+        near = ground(fact, [SourceText(source.id, line)]) if len(line) <= _ONE_PLACE else best
+        if near.score > best.score and near.passage is not None:
+            here = near.passage
+            best = replace(near, passage=replace(here, start=start + here.start, end=start + here.end))
+        start += len(line)
+    return best
 
 
 def _missing_figure(fact: str, text: str) -> str | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Cancelled, StorageError
+from holdfast.errors import Cancelled, InputError, StorageError
 from holdfast.events import Bus
 from holdfast.redaction import redact_text
+from holdfast.session.output import output_json
+from holdfast.session.raw_data import RawData
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
@@ -26,16 +30,35 @@ if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
 
 
+_REF = re.compile(r"raw:(?:sha256-)?[0-9a-f]{4,64}", re.ASCII)
+
+
+def raw_refs(value: object) -> Iterator[str]:
+    """The raw references in an output or in settings: texts that are one as a whole, not those that only speak of one."""
+    if isinstance(value, str):
+        if _REF.fullmatch(value) is not None:
+            yield value
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from raw_refs(member)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from raw_refs(member)
+
+
 class SessionRaw(RawAccess):
     """Reads and keeps raw data in the session's store, for one attempt (W10).
 
+    What can be read is what the stage was given references to, and what it keeps itself: never another stage's raw results (W7).
     An attempt that was given up (cancelled, timed out) can keep nothing more. A write that failed is remembered, because it stops the
     run even where the agent swallowed it (W15).
     """
 
-    def __init__(self, store: SessionStore, session: str) -> None:
+    def __init__(self, store: SessionStore, session: str, given: Callable[[], Iterable[str]] = tuple) -> None:
         self._store = store
         self._session = session
+        self._references = given
+        self._own: set[str] = set()
         self._given_up = threading.Event()
         self.failure: StorageError | None = None
 
@@ -48,16 +71,31 @@ class SessionRaw(RawAccess):
         kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         try:
-            return self._store.raw_put(self._session, content, media_type=kind, source=source)
+            ref = self._store.raw_put(self._session, content, media_type=kind, source=source)
         except StorageError as error:
             self.failure = error
             raise
+        self._own.add(ref)
+        return ref
 
     def get(self, ref: str) -> bytes:
-        return self._store.raw_get(self._session, ref).data
+        return self._read(ref).data
 
     def text(self, ref: str) -> str:
-        return self._store.raw_get(self._session, ref).text()
+        return self._read(ref).text()
+
+    @cached_property
+    def _given(self) -> tuple[str, ...]:
+        """The references that may be read. Looked for when something is read: most stages read nothing."""
+        return tuple(f"raw:sha256-{ref.removeprefix('raw:').removeprefix('sha256-')}" for ref in self._references())
+
+    def _read(self, ref: str) -> RawData:
+        full = self._store.raw(self._session).find(ref)
+        if full not in self._own and not full.startswith(self._given):
+            raise InputError(
+                f"this stage was not given the raw data {ref[:100]!r}.", hint="Name the stage that keeps it under `inputs` or `needs`."
+            )
+        return self._store.raw_get(self._session, full)
 
 
 @dataclass
@@ -155,7 +193,7 @@ class RequestBuilder:
             limit = self.contexts.max_tokens or 0
             self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
         run.attempt = Attempt(stage.name)
-        run.raw = SessionRaw(self.store, session.workflow_id)
+        run.raw = SessionRaw(self.store, session.workflow_id, lambda: raw_refs([stage.settings, *map(output_json, context.given)]))
         given = (output.stage_name for output in context.given)
         return StageRequest(
             session_id=session.workflow_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.output_grounding import Verdict, ground_finding, ground_output
 
 TEXT = (
     "Osprey 3.2 sustains 185,000 messages per second on three nodes.\nThe licence  costs 1,200 euros per node —\nand “support” is extra. "
@@ -67,3 +67,16 @@ def test_one_bad_finding_lowers_the_confidence_by_one_step_and_none_is_removed()
     assert "9090" in report.ungrounded[0].why
     assert ground_output(StageOutput("s", "x", findings, "low"), resolve)[0].confidence == "low"
     assert ground_output(StageOutput("s", "x"), resolve)[1].summary == "There are no findings to check."
+
+
+def test_a_log_that_is_one_sentence_to_a_splitter_does_not_hold_whatever_its_words_and_figures_would_make() -> None:
+    """W3: words and figures from different lines are no finding; the one line that says it nearly is found, with its place."""
+    log = "".join(f"Line {n}: Heron answered request {n} in {n % 7} ms.\n" for n in range(600)) + "The slowest answer took 480 ms.\n"
+
+    def check(fact: str) -> Verdict:
+        return ground_finding(Finding(fact, "heron.log"), lambda _: log)
+
+    assert not check("The slowest answer took 490 ms.").grounded
+    near = check("The slowest answer of all took 480 ms.")
+    assert near.kind == "near" and near.passage is not None
+    assert log[near.passage.start : near.passage.end] == "The slowest answer took 480 ms."

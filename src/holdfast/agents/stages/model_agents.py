@@ -7,26 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
-from langgraph.errors import GraphRecursionError
 
-from holdfast.agents.stages.model_stage import Asker, Evidence, ModelStage, Passage, fitted, role_prompt, stop_if_cancelled
+from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
+from holdfast.agents.stages.model_stage import ModelStage, role_prompt
 from holdfast.agents.stages.stage_agents import PROGRAMS, sandbox_thread, stopping
+from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, Passage, source_tools
 from holdfast.durable.replace import replace_text
 from holdfast.errors import HoldfastError, SandboxUnavailable
-from holdfast.models.abilities import abilities_of
 from holdfast.offline.claims import Names
-from holdfast.offline.documents import Library
+from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
 from holdfast.offline.retrieval import Retrieval
 from holdfast.offline.sources import gather
 from holdfast.offline.stage_settings import whole_number
 from holdfast.sandbox.commands import CommandResult, Sandbox
-from holdfast.tokens.usage import Usage
 from holdfast.workflow.agent import StageRequest
 
 if TYPE_CHECKING:
@@ -36,20 +35,14 @@ if TYPE_CHECKING:
 _PER_QUESTION = 4
 _CALLS = 12
 _SHOWN = 1_500
-_SEARCH = (
-    "Search until you have what answers the questions, with different words where a search finds little. Prefer figures, dates and names. "
-    "When you have enough, or nothing more is to be found, say so in one sentence."
-)
 
 
-@dataclass
-class _Desk:
-    """What was found so far, each passage once, under the name that findings cite."""
+class _Desk(Desk):
+    """The desk of a researcher, who can also search the sources of the task."""
 
-    request: StageRequest
-    library: Library
-    retrieval: Retrieval | None
-    passages: dict[str, Passage] = field(default_factory=dict)
+    def __init__(self, request: StageRequest, library: Library, retrieval: Retrieval | None) -> None:
+        super().__init__(request, library)
+        self.retrieval = retrieval
 
     def look_up(self, question: TaskQuestion, most: int) -> list[Passage]:
         """The sections that answer a question best."""
@@ -57,17 +50,8 @@ class _Desk:
         for answer in (self.retrieval.answers(question) if self.retrieval is not None else [])[:most]:
             text = self.library.text_of(answer.source)
             if text:
-                found.append(self.lay(answer.source, text, document=answer.document.text, name=answer.document.id))
+                found.append(self.lay(answer.source, text, document=answer.document, trust=self.trust_of(answer.document)))
         return found
-
-    def lay(self, source: str, text: str, *, document: str | None = None, name: str | None = None) -> Passage:
-        """Keep the document that a passage is from as raw data, and the passage for the model."""
-        known = self.passages.get(source)
-        if known is not None:
-            return known
-        ref = self.request.raw.put(document or text, source=name or source, media_type="text/markdown")
-        passage = self.passages[source] = Passage(source, text, ref)
-        return passage
 
 
 @dataclass(frozen=True)
@@ -86,50 +70,21 @@ class ModelResearcher(ModelStage):
             for question in questions:
                 stop_if_cancelled(request)
                 desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
-            if abilities_of(asker.model).tools:
-                self._search(request, asker, desk, questions)
+            asked = "\n".join(f"- {question.text}" for question in questions)
+            calls = whole_number(request.stage, "max_searches", whole_number(request.stage, "max_tool_calls", _CALLS))
+            self.look(request, asker, desk, self._tools(request, asker, desk), calls, f"# Questions\n\n{asked}")
         finally:
             if retrieval is not None:
                 retrieval.close()
         request.emit(f"{len(desk.passages)} passages from {len(library)} documents")
-        return Evidence.given(request, desk.passages.values())
+        return desk.evidence()
 
-    def _search(self, request: StageRequest, asker: Asker, desk: _Desk, questions: Sequence[TaskQuestion]) -> None:
-        """Let the model search by itself. What it found stays on the desk, however the search ends."""
-        from langchain.agents import create_agent
-
-        from holdfast.agents.middleware.tool_calls import ToolErrorMiddleware
-
-        tools = self._tools(request, desk)
-        if not tools:
-            return
-        calls = whole_number(request.stage, "max_searches", _CALLS)
-        system = f"{role_prompt(self.role)}\n\n{request.system_prompt}\n\n{_SEARCH}"
-        asked = "\n".join(f"- {question.text}" for question in questions)
-        room = asker.room // 2 - asker.count(system) - asker.count(asked)
-        prompt = fitted(request.prompt, max(0, room), request.task, asker.count)
-        agent = create_agent(asker.model, tools, system_prompt=SystemMessage(system), middleware=[ToolErrorMiddleware()])
-        settings: Any = {"recursion_limit": 2 * calls + 1, "callbacks": [], "tags": ["nostream"]}
-        spent: list[Any] = []
-        try:
-            for step in agent.stream({"messages": [HumanMessage(f"{prompt}\n\nQuestions:\n{asked}")]}, settings, stream_mode="updates"):
-                stop_if_cancelled(request)
-                spent += [message for update in step.values() for message in (update or {}).get("messages", ())]
-        except GraphRecursionError:
-            request.emit(f"stopped searching after {calls} steps")
-        for message in spent:
-            if isinstance(message, AIMessage) and (usage := Usage.read(message)) is not None:
-                asker.used = usage if asker.used is None else asker.used + usage
-
-    def _tools(self, request: StageRequest, desk: _Desk) -> list[BaseTool]:
-        wanted = request.stage.tools
-        made: list[BaseTool] = []
-        if desk.retrieval is not None:
-            made += [_search_sources(desk), _read_source(desk)]
+    def _tools(self, request: StageRequest, asker: Asker, desk: _Desk) -> list[BaseTool]:
+        found = [_search_sources(desk)] if desk.retrieval is not None else []
         if request.knowledge is not None:
-            made.append(_search_knowledge(desk))
-        made += self._web(desk)
-        return [tool for tool in made if wanted is None or tool.name in wanted]
+            found.append(_search_knowledge(desk))
+        web = self._web(desk)
+        return [*found, *web, *(source_tools(desk, page=min(PAGE, asker.room)) if web else self.source_tools(asker, desk))]
 
     def _web(self, desk: _Desk) -> list[BaseTool]:
         from holdfast.agents.web.web_tools import make_fetcher, open_searcher
@@ -146,9 +101,11 @@ class ModelResearcher(ModelStage):
             return "\n".join(found) or "Nothing was found."
 
         def web_fetch(url: str) -> str:
-            """Read a web page. It can then be cited by its address."""
+            """Read a web page. It can then be cited by its address, and read on with read_source."""
             page = fetcher.page(url)
-            return _shown([desk.lay(page.url, page.text)])
+            if desk.library.get(page.url) is None:
+                desk.library.add(SourceDocument(page.url, page.text, trust="low"))
+            return desk.read(page.url)
 
         return [StructuredTool.from_function(web_search), StructuredTool.from_function(web_fetch)]
 
@@ -161,17 +118,6 @@ def _search_sources(desk: _Desk) -> BaseTool:
     return StructuredTool.from_function(search_sources)
 
 
-def _read_source(desk: _Desk) -> BaseTool:
-    def read_source(name: str) -> str:
-        """Read a document, or a section of one, by its name."""
-        text, document = desk.library.text_of(name), desk.library.get(name)
-        if text is None or document is None:
-            return f"There is no {name}. There are: {', '.join(one.id for one in desk.library)}"
-        return _shown([desk.lay(name, text, document=document.text, name=document.id)], most=8 * _SHOWN)
-
-    return StructuredTool.from_function(read_source)
-
-
 def _search_knowledge(desk: _Desk) -> BaseTool:
     search: Callable[..., Any] = desk.request.knowledge.search  # type: ignore[union-attr]  # only made where there is one
 
@@ -181,7 +127,7 @@ def _search_knowledge(desk: _Desk) -> BaseTool:
             hits = search(query, top_k=6)
         except HoldfastError as error:
             return f"Error: {error}"
-        return _shown([desk.lay(hit.record.id, hit.text) for hit in hits])
+        return _shown([desk.lay(hit.record.id, hit.text, trust=hit.record.trust) for hit in hits])
 
     return StructuredTool.from_function(search_knowledge)
 
@@ -216,6 +162,7 @@ class ModelCoder(ModelStage):
         with closing(self.open_sandbox(sandbox_thread(request))) as sandbox:
             for number in range(1, int(request.stage.settings.get("rounds", _ROUNDS)) + 1):
                 stop_if_cancelled(request)
+                asker.pay(request)
                 program = self._program(request, asker, passages)
                 if program is None:
                     continue

@@ -23,7 +23,7 @@ from holdfast.workflow.agent import StageAgent, StageRequest
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-    from holdfast.agents.stages.model_stage import Models
+    from holdfast.agents.stages.model_stage import Models, StageTools
     from holdfast.config.sections import Config
     from holdfast.sandbox.commands import Sandbox
 
@@ -81,12 +81,14 @@ def stage_agents(
     model: str | BaseChatModel | None = None,
     open_sandbox: Callable[[str], Sandbox] | None = None,
     environ: Mapping[str, str] | None = None,
+    tools: StageTools | None = None,
 ) -> dict[str, StageAgent]:
     """Agents by type, for `run_workflow(agents=...)`. Only the coder that runs given code when extraction is to do the rest of the work,
     because no model is good enough.
 
     A model that is named is asked, whatever its size: its output is held to the contract all the same. Without a name it is the first
-    configured one, if its profile says that it can do such work. ModelNotConfigured and ModelTooWeak are about a named one.
+    configured one, if its profile says that it can do such work. ModelNotConfigured and ModelTooWeak are about a named one. `tools` gives
+    each stage further tools, of MCP servers for example.
     """
     chosen = model if model is None or not isinstance(model, str) else _named(model, config, environ)
     if chosen is None:
@@ -94,7 +96,7 @@ def stage_agents(
         if name is None:
             return {"coder": coder_without_model(config, open_sandbox)}
         chosen = name
-    return _agents(_models(config, chosen), config, open_sandbox)
+    return _agents(_models(config, chosen), config, open_sandbox, tools)
 
 
 def coder_without_model(config: Config, open_sandbox: Callable[[str], Sandbox] | None = None) -> StageAgent:
@@ -137,18 +139,18 @@ def _models(config: Config, usual: str | BaseChatModel) -> Models:
     return find
 
 
-def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None) -> dict[str, StageAgent]:
+def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: StageTools | None) -> dict[str, StageAgent]:
     from holdfast.agents.stages.model_agents import ModelCoder, ModelResearcher
     from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
 
     sandboxes = _sandboxes(config, open_one)
     parts: dict[str, Any] = {
-        "planner": ModelPlanner(models, "planner", add_stages=True),
-        "researcher": ModelResearcher(models, "researcher", config=config),
-        "synthesizer": ModelStage(models, "synthesizer"),
-        "writer": ModelWriter(models, "writer"),
+        "planner": ModelPlanner(models, "planner", add_stages=True, outside=tools),
+        "researcher": ModelResearcher(models, "researcher", outside=tools, config=config),
+        "synthesizer": ModelStage(models, "synthesizer", outside=tools),
+        "writer": ModelWriter(models, "writer", outside=tools),
         "coder": ModelCoder(models, "coder", open_sandbox=sandboxes),
-        "llm": ModelStage(models, "llm"),
+        "llm": ModelStage(models, "llm", outside=tools),
     }
     return parts
 
