@@ -113,10 +113,9 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
 
 
 def _memory(parts: Parts, plan: Blueprint) -> MemoryMiddleware:
-    memory = MemoryMiddleware(parts.memory, agent=plan.memory_of, learn=plan.lead, clock=parts.clock, ids=parts.ids)
-    if not plan.lead:  # a sub-agent reads memory and never writes it
-        memory.tools = [tool for tool in memory.tools if tool.name == "memory_search"]
-    return memory
+    """A sub-agent reads memory and never writes it."""
+    window = _window(parts, plan)
+    return MemoryMiddleware(parts.memory, agent=plan.memory_of, learn=plan.lead, window=window, clock=parts.clock, ids=parts.ids)
 
 
 def _window(parts: Parts, plan: Blueprint) -> int | None:

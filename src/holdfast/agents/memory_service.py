@@ -139,8 +139,8 @@ def _charge(accounts: Accounts | None, message: Any, model: str) -> None:
         accounts.charge(usage, model=model, purpose="memory")
 
 
-def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseTool]:
-    """Search, add, update and remove, and reading and writing of blocks where there are any.
+def memory_tools(service: MemoryService, agent: str | None = None, *, write: bool = True) -> list[BaseTool]:
+    """Search, add, update and remove, and reading and writing of blocks where there are any; without `write` what only reads.
 
     What the user typed in the thread is the source. Whose memory it is, the request says, or it is `agent` (M3).
     """
@@ -175,7 +175,8 @@ def memory_tools(service: MemoryService, agent: str | None = None) -> list[BaseT
         """Replace the text of one of your memory blocks."""
         return tools.memory_write_block(service, name, text, agent=whose(runtime))
 
-    functions: list[Any] = [memory_search, memory_add, memory_update, memory_remove]
-    if service.settings.blocks:
-        functions += [memory_read_block, memory_write_block]
+    blocks = bool(service.settings.blocks)
+    functions: list[Any] = [memory_search, *([memory_read_block] if blocks else [])]
+    if write:
+        functions += [memory_add, memory_update, memory_remove, *([memory_write_block] if blocks else [])]
     return [StructuredTool.from_function(function) for function in functions]

@@ -237,19 +237,44 @@ def edited(document: Document, view: BlockView, text: str, *, count: Count, now:
     return document.with_block(view.name, BlockText(text, now))
 
 
-def render_blocks(views: Sequence[BlockView], count: Count) -> str:
-    """The blocks for the prompt; empty when there are none.
+def render_blocks(views: Sequence[BlockView], count: Count, budget: int | None = None, *, hint: str = "") -> str:
+    """The blocks for the prompt, all of them within `budget` tokens; empty when there are none.
 
     Text in a block keeps its lines, but cannot close it, and is cut where it is over its limit: the configuration or another program
-    may have written it.
+    may have written it. Where the budget is short the longest are cut first, and `hint` stands below what was cut for it.
     """
+    texts = ["\n".join(escaped(line) for line in view.text.splitlines()) for view in views]
+    limits = [min(count(text), view.max_tokens) for text, view in zip(texts, views, strict=True)]
+    rooms = limits
+    text = _framed(views, texts, limits, rooms, count, hint)
+    while budget is not None and count(text) > budget and any(rooms):
+        over = count(text) - budget
+        rooms = _shared_out(rooms, max(0, sum(rooms) - over))
+        text = _framed(views, texts, limits, rooms, count, hint)
+    return text
+
+
+def _framed(views: Sequence[BlockView], texts: Sequence[str], limits: Sequence[int], rooms: Sequence[int], count: Count, hint: str) -> str:
     said = []
-    for view in views:
+    for view, text, limit, room in zip(views, texts, limits, rooms, strict=True):
         about = f"{escaped(view.description)}\n" if view.description else ""
-        lines = "\n".join(escaped(line) for line in view.text.splitlines())
-        limits = "read-only" if view.read_only else f"up to {view.max_tokens} tokens"
-        said.append(f'<block name="{view.name}" access="{limits}">\n{about}{_within(lines, view.max_tokens, count)}\n</block>')
+        access = "read-only" if view.read_only else f"up to {view.max_tokens} tokens"
+        cut = f"\n{hint}" if hint and room < limit else ""
+        said.append(f'<block name="{view.name}" access="{access}">\n{about}{_within(text, room, count)}{cut}\n</block>')
     return "<blocks>\n" + "\n".join(said) + "\n</blocks>" if said else ""
+
+
+def _shared_out(wants: Sequence[int], room: int) -> list[int]:
+    """Room for each: what it wants, or as much as the others that do not get what they want either.
+
+    >>> _shared_out([10, 100, 200], 110)
+    [10, 50, 50]
+    """
+    shares, left = [0] * len(wants), room
+    for done, place in enumerate(sorted(range(len(wants)), key=wants.__getitem__)):
+        shares[place] = min(wants[place], left // (len(wants) - done))
+        left -= shares[place]
+    return shares
 
 
 def _within(text: str, room: int, count: Count) -> str:

@@ -434,11 +434,8 @@ class MemoryService:
         return blocks_of(self.store.document(agent), self.settings.blocks)
 
     def shown_blocks(self, agent: str | None = None) -> list[BlockView]:
-        """The blocks that stand in the prompt, none when injection is off; read-only where the agent has no tool to write them."""
-        if not (self.settings.blocks and self._injects):
-            return []
-        writable = self.settings.mode == "tool"
-        return [view if writable else replace(view, read_only=True) for view in self.blocks(agent)]
+        """The blocks that stand in the prompt; none when injection is off."""
+        return self.blocks(agent) if self.settings.blocks and self._injects else []
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is none of this name, if it is read-only, or if the text is too long."""

@@ -342,3 +342,46 @@ def test_without_a_service_all_middlewares_of_a_process_share_one_and_need_no_mo
     (item,) = one.service.queue.items()
     assert "'gone'" in str(item.error)
     one.service.close(0.0)
+
+
+def injected(system: str, tag: str) -> str:
+    return system[system.index(f"<{tag}>") : system.index(f"</{tag}>") + len(tag) + 3]
+
+
+@pytest.mark.parametrize(("window", "most"), [(8_000, 500), (32_000, 2_000), (200_000, 2_000)])
+def test_memory_and_blocks_in_the_prompt_keep_to_the_share_of_the_window(tmp_path: Path, clock: FakeClock, window: int, most: int) -> None:
+    """T4, M12, M15: the smaller of the window's share and `max_injection_tokens`; what was cut can be read in full."""
+    blocks = {f"b{number}": Block(text="A sentence that is kept. " * 200, max_tokens=1_500) for number in range(4)}
+    with service_at(tmp_path, clock, mode="tool", blocks=blocks) as service:
+        for number in range(90):
+            service.add(f"User keeps the printed report number {number} in the green cupboard beside the window of the second office")
+        model = ScriptedModel([[call("memory_read_block", {"name": "b3"})], "Done."], profile={"max_input_tokens": window})
+        agent: Any = create_agent(model, [], middleware=[MemoryMiddleware(service, clock=clock)], checkpointer=InMemorySaver())
+        state = agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+        system, count = model.requests[0].system, service.counter.count_text
+    assert most * 0.9 < count(injected(system, "memory")) <= most
+    assert most * 0.8 < count(injected(system, "blocks")) <= most
+    assert all(f'<block name="b{number}"' in system for number in range(4)), "each is named, whatever fits of it"
+    assert "memory_read_block" in injected(system, "blocks")
+    assert state["messages"][-2].text.count("A sentence that is kept.") == 200
+
+
+def test_a_sub_agent_is_shown_blocks_that_it_can_read_and_not_write(tmp_path: Path, clock: FakeClock) -> None:
+    """M15, A2"""
+    with service_at(tmp_path, clock, mode="tool", blocks=BLOCKS) as service:
+        middleware = MemoryMiddleware(service, clock=clock, learn=False)
+        agent, model = agent_of(middleware)
+        agent.invoke({"messages": [HumanMessage("Hello")]}, config("t"))
+    assert set(model.requests[0].tool_names) == {"memory_search", "memory_read_block"}
+    assert '<block name="persona" access="read-only">' in model.requests[0].system
+
+
+async def test_an_edit_is_seen_at_the_next_step_also_async_and_beside_other_calls(tmp_path: Path, clock: FakeClock) -> None:
+    """M15"""
+    with service_at(tmp_path, clock, mode="tool", blocks=BLOCKS) as service:
+        edit = call("memory_write_block", {"name": "persona", "text": "A strict examiner."})
+        steps = [[call("memory_search", {"query": "x"}), edit, call("memory_read_block", {"name": "rules"})], "Done."]
+        agent, model = agent_of(MemoryMiddleware(service, clock=clock), steps=steps)
+        await agent.ainvoke({"messages": [HumanMessage("Be strict")]}, config("t"))
+    assert sum("A strict examiner." in text for text in texts_of(model.requests[1])) == 1
+    assert "Be brief." in [message.text for message in model.requests[1].messages if message.type == "tool"][-1]

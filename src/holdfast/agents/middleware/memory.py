@@ -33,6 +33,9 @@ from holdfast.context.view import MARK, marks_of
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.facts import turns_of
 from holdfast.memory.rendering import BlockView, render_blocks
+from holdfast.models.abilities import model_name_of
+from holdfast.tokens.budget import Budget
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -76,6 +79,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Put it before `SummarizationMiddleware` in the list. Without a service, memory is kept below the base directory that the command line
     would use here. `learn=False` only injects (for sub-agents). In the mode `tool` the agent has memory tools and nothing is queued.
+    `window` is that of the model, where its profile does not say it: memory, and blocks likewise, take no more than their share of it (T4).
 
     The memory is that of `agent`, or of the agent that a request names: `invoke(..., {"configurable": {"agent_name": "coder"}})` (M3).
     """
@@ -89,6 +93,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         agent: str | None = None,
         learn: bool = True,
         date: bool = True,
+        window: int | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
@@ -99,8 +104,10 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         self._learn = learn and settings.enabled and settings.mode != "tool"
         self._clock = clock or SystemClock()
         self._unnamed = (ids or RandomIds()).new("thread")
+        self._window = window
         tool_mode = settings.enabled and settings.mode == "tool"
-        self.tools: Sequence[BaseTool] = memory_tools(self.service, agent) if tool_mode else []
+        self.tools: Sequence[BaseTool] = memory_tools(self.service, agent, write=learn) if tool_mode else []
+        self._writes = tool_mode and learn
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Inject, call the model, and after the final answer queue the turn."""
@@ -130,10 +137,10 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         state: Mapping[str, Any] = request.state  # with the keys of the other middlewares
         epoch, agent = int((state.get("holdfast_window") or {}).get("epoch", 0)), self._agent(request.runtime)
         known = _Shown.read(state.get("holdfast_memory"))
-        shown = known if known is not None and (known.epoch, known.agent) == (epoch, agent) else self._rendered(epoch, agent)
+        shown = known if known is not None and (known.epoch, known.agent) == (epoch, agent) else self._rendered(epoch, agent, request.model)
         update: dict[str, Any] = {}
         messages: list[Any] = request.messages
-        reminded, shown_now = self._reminded(messages, shown)
+        reminded, shown_now = self._reminded(messages, shown, request.model)
         if reminded is not None:
             messages = [*messages[:-1], reminded]
             update["messages"] = [reminded]
@@ -149,19 +156,32 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         """Whose memory it is: the request says so, or it is the one of this middleware."""
         return RequestSettings.current(runtime).agent_name or self.agent
 
-    def _rendered(self, epoch: int, agent: str | None) -> _Shown:
-        rendering, views, today = self.service.rendering_for(agent), self.service.shown_blocks(agent), self._today()
-        parts = [rendering.text, self._blocks(views), f"Today is {today}." if today else ""]
+    def _rendered(self, epoch: int, agent: str | None, model: Any) -> _Shown:
+        rendering, views, today = self.service.rendering_for(agent, self._share(model)), self._views(agent), self._today()
+        parts = [rendering.text, self._blocks(views, model), f"Today is {today}." if today else ""]
         text = "\n\n".join(part for part in parts if part)
         return _Shown(epoch, agent, text, today, stamp(self._clock.now()), rendering.facts, tuple(map(_digest, views)))
 
-    def _blocks(self, views: Sequence[BlockView]) -> str:
-        return render_blocks(views, self.service.counter.count_text) if views else ""
+    def _share(self, model: Any) -> int:
+        """The tokens that memory may take in the window of a model."""
+        window = self._window or find_window(model, name=model_name_of(model), bus=self.service.store.bus).tokens
+        return Budget.split(window, self.service.settings.max_injection_tokens).memory
+
+    def _views(self, agent: str | None) -> list[BlockView]:
+        """The blocks, read-only for an agent that has no tool to write them."""
+        views = self.service.shown_blocks(agent)
+        return views if self._writes else [replace(view, read_only=True) for view in views]
+
+    def _blocks(self, views: Sequence[BlockView], model: Any) -> str:
+        if not views:
+            return ""
+        hint = "(shortened: memory_read_block reads all of it)" if self.tools else ""
+        return render_blocks(views, self.service.counter.count_text, self._share(model), hint=hint)
 
     def _today(self) -> str:
         return self._clock.now().strftime("%A, %Y-%m-%d") if self._date else ""
 
-    def _reminded(self, messages: Sequence[BaseMessage], shown: _Shown) -> tuple[BaseMessage | None, _Shown]:
+    def _reminded(self, messages: Sequence[BaseMessage], shown: _Shown, model: Any) -> tuple[BaseMessage | None, _Shown]:
         """The newest message with a reminder, if it is one that may have one and there is something to say; and what is shown by then."""
         newest = messages[-1] if messages else None
         if newest is None or not newest.id or not isinstance(newest, HumanMessage | ToolMessage):
@@ -169,9 +189,9 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         marks = marks_of(newest)
         if "reminded" in marks or (marks and isinstance(newest, HumanMessage)):
             return None, shown
-        views = self.service.shown_blocks(shown.agent)
+        views = self._views(shown.agent)
         said, now = self._news(newest.text, shown) if isinstance(newest, HumanMessage) else ([], shown)
-        said.append(self._blocks([view for view in views if _digest(view) not in shown.blocks]))
+        said.append(self._blocks([view for view in views if _digest(view) not in shown.blocks], model))
         text = "\n".join(part for part in said if part)
         if not text:
             return None, shown
