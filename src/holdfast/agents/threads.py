@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.graph import StateGraph
 from langgraph.types import Overwrite
 
 from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.thread_data import thread_of
+from holdfast.agents.middleware.thread_data import LeadState, thread_of
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context import recall
-from holdfast.context.archive import Archive
+from holdfast.context.archive import Archive, MemoryArchive
 from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
@@ -65,6 +67,12 @@ class Threads:
         with self._checkpoints.cursor(transaction=False) as cursor:
             row = cursor.execute(f"SELECT {_COLUMNS} FROM threads WHERE id = ?", (check_thread(thread),)).fetchone()  # noqa: S608
         return ThreadInfo(*row) if row is not None else None
+
+    def window(self, thread: str) -> list[AnyMessage]:
+        """The messages in the window of a thread, as its newest checkpoint has them. Needs no agent and no model."""
+        graph: Any = StateGraph(LeadState).add_node("model", lambda _: {}).set_entry_point("model").compile(checkpointer=self._checkpoints)
+        values = graph.get_state({"configurable": {"thread_id": check_thread(thread)}}).values
+        return list(values.get("messages", ()))
 
     def note(self, thread: str, *, agent: str | None = None, parent: str | None = None) -> None:
         """The thread is used now; it is in the list from here on."""
@@ -147,6 +155,18 @@ def transcript(archive: Archive, thread: str, window: Sequence[AnyMessage]) -> l
         else:  # the goal, say, stayed in the window while what came after it left
             said.insert(at, record)
     return [*said, *tail]
+
+
+def with_window(threads: Threads, archive: Archive, thread: str) -> Archive:
+    """All of a conversation as an archive that can be read and searched: what is archived, and what is still in the window."""
+    fresh = [record for record in transcript(archive, thread, threads.window(thread)) if not record.seq]
+    if not fresh:
+        return archive
+    info = threads.find(thread)
+    whole = MemoryArchive()
+    dated = [replace(record, time=info.updated if info is not None else record.time) for record in fresh]
+    whole.add(thread, [*archive.messages(thread), *dated, *archive.summaries(thread)])
+    return whole
 
 
 def branch(agent: LeadAgent, thread: str, *, at: str | None = None, into: str | None = None) -> str:

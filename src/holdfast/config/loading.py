@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from holdfast.config import checks, known_keys
 from holdfast.config.environment import mark
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
-from holdfast.config.migration import CURRENT, Migrated, migrate
+from holdfast.config.migration import CURRENT, Copy, Migrated, migrate
 from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import Nested, Section, nested
@@ -308,11 +308,23 @@ def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: 
         )
     for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config), *checks.unready_tools(config, environ)):
         check.notice(kind, message, path)
+    _said_once(check, migrated)
     if migrated.version < CURRENT and config.raw and "stages" not in config.raw:
         moved = "".join(f"; {change}" for change in migrated.changes)
         message = f"the file has schema {migrated.version} and is read as schema {CURRENT}{moved}. `holdfast config upgrade` rewrites it."
         check.notices.append(Notice(kind="upgraded", message=message, file=migrated.reading.file))
     return check.notices
+
+
+def _said_once(check: KeyCheck, migrated: Migrated) -> None:
+    """Of a key that is ignored, some of whose settings were moved, only the others are named."""
+    moved = {change.source for change in migrated.changes if isinstance(change, Copy)}
+    for holder in {source[:-1] for source in moved}:
+        if any(notice.kind == "ignored" and notice.key == dotted(holder) for notice in check.notices):
+            check.notices[:] = [notice for notice in check.notices if notice.kind != "ignored" or notice.key != dotted(holder)]
+            for key in _found(migrated.reading.values, holder):
+                if (*holder, key) not in moved:
+                    check.notice("ignored", "Holdfast does not use this key; it is kept and ignored.", (*holder, key))
 
 
 def example_text() -> str:

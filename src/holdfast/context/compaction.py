@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol
 
 from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
-from holdfast.context.view import Forge, calls_of, marks_of, role_of, text_of
+from holdfast.context.view import Forge, calls_of, marks_of, role_of, said_of, text_of
 from holdfast.durable.disk import REAL, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.errors import SummaryError
@@ -132,6 +132,8 @@ class Entry:
     id: str
     head: str
     text: str
+    said: str = ""
+    """The part of the text that was said to somebody: no reasoning, no names of blocks. An extract is made of this."""
 
 
 @dataclass
@@ -352,7 +354,7 @@ def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Sett
             notes = yield from summarize(entries, previous=previous, limit=settings.limit(), count=settings.count, prompt=settings.prompt)
             text = notes.text
             if plan.pressure == "cap" and settings.count(text) > plan.summary_room:
-                text = _extract([Entry("notes", "", text)], "", plan.summary_room, settings)
+                text = _extract([Entry("notes", "", text, text)], "", plan.summary_room, settings)
             return text, "model", None, frozenset(notes.read), notes.calls
         except SummaryError as error:
             if plan.pressure != "cap":
@@ -365,7 +367,7 @@ def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Sett
 def _extract(entries: Sequence[Entry], previous: str, room: int, settings: Settings) -> str:
     """True sentences within the room: the notes from before first, then the new part."""
     note = settings.count(_EXTRACT_NOTE) + 8
-    sources = [SourceText(entry.id, entry.text) for entry in entries if entry.text.strip()]
+    sources = [SourceText(entry.id, entry.said) for entry in entries if entry.said.strip()]
     if previous:
         sources.insert(0, SourceText("notes", previous.replace(_EXTRACT_NOTE, "").strip()))
     chosen = select(sources, budget=max(16, room - note), count=settings.count)
@@ -380,11 +382,12 @@ def _entries(messages: Sequence[Message]) -> Generator[Want, Any, list[Entry]]:
 
 
 def _entry(message: Message, original: str | None) -> Entry:
+    said = original if original is not None else said_of(message)
     lines = [original if original is not None else text_of(message)]
     lines += [f"[calls {call.get('name')} with {call.get('args')}]" for call in getattr(message, "tool_calls", None) or ()]
     name = getattr(message, "name", None)
     role = {"human": "user", "ai": "assistant"}.get(role_of(message), role_of(message))
-    return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line))
+    return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line), said)
 
 
 def _notes_in(message: Message) -> str:

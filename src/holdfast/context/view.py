@@ -21,6 +21,8 @@ MARK = "holdfast"
 
 Role = Literal["human", "ai", "tool", "system"]
 
+_TEXT_BLOCKS = ("text", "input_text", "output_text")
+
 _ROLES: dict[str, Role] = {
     "human": "human",
     "user": "human",
@@ -115,32 +117,18 @@ def text_of(message: Message) -> str:
     return "\n".join(part for part in map(_block_text, cast("list[Any]", content)) if part)
 
 
-_FRAMES = {"memory": "<reminder>", "recall": '<reminder from="archive">'}
-
-
-def as_reminder(text: str, origin: str = "memory") -> str:
-    """A text of Holdfast's own in the frame in which it rides on a message. What is quoted in it must be `escaped`."""
-    return f"{_FRAMES[origin]}\n{text}\n</reminder>"
-
-
-def said_in(message: Message) -> str:
-    """All the text of a message but the reminders that ride on it: what somebody really said."""
+def said_of(message: Message) -> str:
+    """What was said to somebody: the text without reasoning, and without names of what is no text."""
     content = message.content
     if isinstance(content, str):
         return content
-    return "\n".join(part for part in map(_block_text, cast("list[Any]", content)) if part and not _frame_of(part))
+    blocks = (block if isinstance(block, str) else _plain_block(block) for block in cast("list[Any]", content))
+    return "\n".join(part for part in blocks if part)
 
 
-def reminders_on(message: Message) -> list[tuple[str, str]]:
-    """(origin, text) of the reminders that ride on a message."""
-    content = message.content
-    parts = [] if isinstance(content, str) else map(_block_text, cast("list[Any]", content))
-    return [(origin, part) for part in parts if (origin := _frame_of(part))]
-
-
-def _frame_of(text: str) -> str:
-    closed = text.endswith("\n</reminder>")
-    return next((origin for origin, frame in _FRAMES.items() if closed and text.startswith(f"{frame}\n")), "")
+def _plain_block(block: Any) -> str:
+    text = block.get("text") if isinstance(block, Mapping) and block.get("type", "text") in _TEXT_BLOCKS else None
+    return text if isinstance(text, str) else ""
 
 
 def _block_text(block: Any) -> str:
@@ -151,7 +139,10 @@ def _block_text(block: Any) -> str:
     for key in ("text", "thinking", "reasoning", "content"):
         if isinstance(block.get(key), str):
             return str(block[key])
-    return f"[{block.get('type', 'block')}]"
+    url = block.get("image_url", block.get("url"))
+    address = url.get("url") if isinstance(url, Mapping) else url
+    where = f" {address}" if isinstance(address, str) and address.startswith(("https://", "http://")) else ""
+    return f"[{block.get('type', 'block')}{where}]"
 
 
 def _item(index: int, message: Message, tokens: int) -> Item:

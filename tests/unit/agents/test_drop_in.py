@@ -11,7 +11,7 @@ from blockbuster import blockbuster_ctx
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
@@ -37,7 +37,7 @@ def compacting(**settings: Any) -> SummarizationMiddleware:
     return SummarizationMiddleware(model("NOTES"), **{"archive": MemoryArchive(), **SETTINGS, **settings})
 
 
-def talk(turns: int) -> list[AnyMessage]:
+def talk(turns: int) -> list[Any]:
     pairs = [(HumanMessage(f"question {n}", id=f"h{n}"), AIMessage(f"answer {n}", id=f"a{n}")) for n in range(turns)]
     return [message for pair in pairs for message in pair]
 
@@ -241,3 +241,31 @@ def test_calls_that_no_strict_server_takes_are_mended_and_the_original_is_kept()
     assert archive.messages("t")[0].extras["invalid_tool_calls"][0]["args"] == '{"city":'
     agent.invoke({"messages": [HumanMessage("again")]}, config)
     assert len(archive.messages("t")) == 1, "mended once"
+
+
+def test_an_extract_holds_neither_reasoning_nor_names_of_blocks() -> None:
+    """S10: sentences that were said, word for word."""
+    history: list[Any] = [HumanMessage("Plan the move of the office to Mill Lane.", id="goal")]
+    for number in range(12):
+        blocks: list[Any] = [
+            {"type": "reasoning", "reasoning": "hm, the user seems to be in a hurry about this."},
+            {"type": "thinking", "thinking": "I should not say that the budget is a worry.", "signature": "x"},
+            {"type": "text", "text": f"Room {number} of Mill Lane holds {number + 3} desks and a printer."},
+            {"type": "server_tool_use", "id": f"s{number}", "name": "web_search", "input": {}},
+        ]
+        history += [AIMessage(blocks, id=f"a{number}"), HumanMessage(f"Go on with room {number + 1}.", id=f"h{number}")]
+    asked = model()
+    extracting = SummarizationMiddleware(None, archive=MemoryArchive(), **SETTINGS)
+    create_agent(asked, middleware=[extracting]).invoke({"messages": history})
+    summary = next(message.text for message in asked.requests[0].messages if "Here is a summary" in message.text)
+    assert "holds" in summary
+    assert not any(word in summary for word in ("hm,", "worry", "[server_tool_use]", "[reasoning]"))
+
+
+def test_the_summarizer_sees_the_address_of_a_picture() -> None:
+    """S7, S16"""
+    picture: Any = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}]
+    notes = model("NOTES")
+    history: list[Any] = [HumanMessage("Look.", id="goal"), HumanMessage(picture, id="p"), AIMessage("A cat.", id="a"), *talk(6)]
+    create_agent(model(), middleware=[SummarizationMiddleware(notes, archive=MemoryArchive(), **SETTINGS)]).invoke({"messages": history})
+    assert "https://example.com/cat.png" in notes.requests[0].text

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from holdfast.agents.lead import make_lead_agent
 from holdfast.app.commands.history import app
+from holdfast.config.loading import config_from_values
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import SummaryRecord, records_of
 from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
+from holdfast.testing.models import ScriptedModel
+from holdfast.testing.script import repeat
 
 TALK = [
     PlainMessage("human", "We call the staging server heron.\nIt stands in Frankfurt.", "m1"),
@@ -54,7 +58,7 @@ def test_without_a_thread_all_threads_are_listed(base: Path) -> None:
 
 def test_without_any_archive_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "none"))
-    assert "No conversations are archived" in run()
+    assert "No conversations are kept" in run()
     assert not (tmp_path / "none").exists(), "looking writes nothing"
 
 
@@ -121,3 +125,36 @@ def test_damage_is_said_and_the_rest_shown(base: Path) -> None:
 
 def test_help_has_an_example() -> None:
     assert "Example" in run("--help")
+
+
+def test_a_conversation_that_still_fits_its_window_is_shown_too(base: Path) -> None:
+    """S9: what is only in the window is listed, searched and shown as what is archived is; looking archives nothing."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(base)})
+    model = ScriptedModel([repeat("The ferry leaves at 7:40.")], profile={"max_input_tokens": 8000})
+    with make_lead_agent(config, model=model) as agent:
+        agent.conversation("anna@example.com").ask("When does the ferry to Hiddensee leave?")
+    assert {one["thread"]: one["messages"] for one in value()["threads"]} == {"trip": 3, "anna@example.com": 2}
+    assert "anna@example.com" in run()
+    listed = value("anna@example.com")
+    assert [message["text"] for message in listed["messages"]] == ["When does the ferry to Hiddensee leave?", "The ferry leaves at 7:40."]
+    hits = value("anna@example.com", "search", "Hiddensee ferry")["hits"]
+    assert hits[0]["message"]["id"] == listed["messages"][0]["id"]
+    assert value("anna@example.com", "show", "#2")["message"]["text"] == "The ferry leaves at 7:40."
+    archive = FileArchive(base)
+    assert archive.threads() == ["trip"]
+    archive.close()
+
+
+def test_a_conversation_half_of_which_left_is_shown_whole(base: Path) -> None:
+    """S9"""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(base)})
+    model = ScriptedModel([repeat("Noted.")], profile={"max_input_tokens": 8000})
+    with make_lead_agent(config, model=model) as agent:
+        talk = agent.conversation("t")
+        for number in range(6):
+            talk.ask(f"Step {number} is done.")
+        talk.compact(keep=("messages", 2))
+        talk.ask("Step 6 is done.")
+    said = [message["text"] for message in value("t")["messages"] if message["role"] == "human"]
+    assert said == [f"Step {number} is done." for number in range(7)]
+    assert next(one["messages"] for one in value()["threads"] if one["thread"] == "t") == 14

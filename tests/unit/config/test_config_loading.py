@@ -70,8 +70,12 @@ def test_the_newest_form_of_the_reference_is_taken_over() -> None:
     assert "missing-variable" not in kinds(config), "prose is not searched for variables"
     ignored = {notice.key for notice in config.warnings if notice.kind == "ignored"}
     assert "token_usage" in ignored
-    assert "memory.backend_config" in ignored
     assert "log_level" not in ignored
+    assert "memory.backend_config" not in ignored, "what of it has moved is said with the upgrade"
+    moved = next(notice.message for notice in config.warnings if notice.kind == "upgraded")
+    for key in config.raw["memory"]["backend_config"]:
+        said = [f"memory.backend_config.{key}" in ignored, f"memory.backend_config.{key} is now" in moved]
+        assert sum(said) == 1, key
 
 
 def test_a_session_configuration_loads_and_gives_its_database() -> None:

@@ -33,6 +33,14 @@ def test_the_form_is_that_of_the_reference() -> None:
     )
 
 
+def test_a_correction_says_what_was_wrong() -> None:
+    """M12: what the model said before is named as what to avoid, and cannot leave its line."""
+    fact = Fact("f1", "The staging server is kestrel-04", category="correction", extra={"sourceError": "said it was\n</memory> heron"})
+    line = "- The staging server is kestrel-04 (avoid: said it was &lt;/memory&gt; heron) (confidence: "
+    assert line in render(Document(facts=(fact,)), 2000, count)
+    assert "(avoid" not in render(Document(facts=(Fact("f2", "x", extra={"sourceError": " "}),)), 2000, count)
+
+
 def test_empty_slots_and_headings_are_left_out() -> None:
     document = parse(json.loads((FIXTURES / "with_summaries.json").read_text()))
     text = render(document, 2000, count)

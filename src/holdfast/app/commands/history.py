@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, show
-from holdfast.context.archive import FileArchive, Hit, Passage, Stats, filtered, kinds_for, moment_text
+from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
+from holdfast.context.view import marks_of
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from holdfast.harness import Harness
 
 
 app = typer.Typer(help="Read and search conversations, word for word.", rich_markup_mode=None, add_completion=False)
@@ -43,14 +47,14 @@ def history(
 ) -> None:
     """Show what was said in a thread: the transcript, a search through it, or one message word for word."""
     with open_harness(config) as harness:
-        archive = harness.archive
         if thread is None:
-            _list_threads(archive, as_json=as_json)
+            _list_threads(harness, as_json=as_json)
             return
         if action not in _ACTIONS:
             raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
         said = " ".join(words or ()).strip()
-        stats = _stats(archive, thread)
+        archive = _whole(harness, thread)
+        stats = _stats(harness, archive, thread)
         if action == "list":
             if said:
                 raise InputError(f"list takes no further words, but there is {said!r}.", hint="Use search to look for words.")
@@ -64,24 +68,48 @@ def history(
             _show_message(archive, stats, said, around, as_json=as_json)
 
 
-def _stats(archive: FileArchive, thread: str) -> Stats:
+def _whole(harness: Harness, thread: str) -> Archive:
+    """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""
+    if not harness.has_checkpoints:
+        return harness.archive
+    from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
+
+    return with_window(harness.threads, harness.archive, thread)
+
+
+def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
     stats = archive.stats(thread)
     if not (stats.messages or stats.summaries or stats.damage):
-        names = archive.threads()
-        near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " No thread has one yet."
+        names = [one.thread for one in _all_stats(harness)]
+        near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " There are none yet."
         raise InputError(
-            f"the thread {thread!r} has no archive in {archive.base}.", hint=f"A message is archived when it leaves the window.{near}"
+            f"nothing of a thread {thread!r} is kept in {harness.base}.",
+            hint=f"Of an agent of your own a message is kept here when it leaves the window.{near}",
         )
     return stats
 
 
-def _list_threads(archive: FileArchive, *, as_json: bool) -> None:
-    found = [archive.stats(name) for name in archive.threads()]
-    found.sort(key=lambda stats: stats.last, reverse=True)
+def _all_stats(harness: Harness) -> list[Stats]:
+    """Every conversation, the one with the newest message first; messages in the window count as well."""
+    archive = harness.archive
+    found = {name: archive.stats(name) for name in archive.threads()}
+    for info in harness.threads.all(subagents=True) if harness.has_checkpoints else ():
+        window = harness.threads.window(info.id)
+        ids = [str(message.id) for message in window if marks_of(message).keys().isdisjoint(("summary", "repaired"))]
+        stats = found.get(info.id) or archive.stats(info.id)
+        inside = len(ids) - len(archive.has(info.id, ids))
+        if stats.messages + inside:
+            first, last = stats.first or info.created, max(stats.last, info.updated)
+            found[info.id] = replace(stats, messages=stats.messages + inside, first=first, last=last)
+    return sorted(found.values(), key=lambda stats: stats.last, reverse=True)
+
+
+def _list_threads(harness: Harness, *, as_json: bool) -> None:
+    found = _all_stats(harness)
 
     def draw(console: Console) -> None:
         if not found:
-            console.print(f"No conversations are archived in {archive.base}.", markup=False, soft_wrap=True)
+            console.print(f"No conversations are kept in {harness.base}.", markup=False, soft_wrap=True)
             return
         table = _table("thread", "messages", "summaries", "tokens", "first", "last", "damage")
         for stats in found:
@@ -93,7 +121,7 @@ def _list_threads(archive: FileArchive, *, as_json: bool) -> None:
 
 
 def _list_messages(
-    archive: FileArchive, stats: Stats, role: str | None, after: str | None, before: str | None, last: int | None, *, as_json: bool
+    archive: Archive, stats: Stats, role: str | None, after: str | None, before: str | None, last: int | None, *, as_json: bool
 ) -> None:
     messages = archive.messages(stats.thread)
     if role or after or before:
@@ -116,7 +144,7 @@ def _list_messages(
 
 
 def _search(
-    archive: FileArchive, stats: Stats, query: str, top: int, role: str | None, after: str | None, before: str | None, *, as_json: bool
+    archive: Archive, stats: Stats, query: str, top: int, role: str | None, after: str | None, before: str | None, *, as_json: bool
 ) -> None:
     hits = archive.search(stats.thread, query, top, role=role, after=after, before=before)
 
@@ -132,11 +160,11 @@ def _search(
     show(value, draw, as_json=as_json)
 
 
-def _show_message(archive: FileArchive, stats: Stats, id: str, around: int, *, as_json: bool) -> None:
+def _show_message(archive: Archive, stats: Stats, id: str, around: int, *, as_json: bool) -> None:
     passage = archive.read(stats.thread, id, around)
     if passage is None:
         raise InputError(
-            f"the thread {stats.thread!r} has no archived message {id!r}.",
+            f"the thread {stats.thread!r} has no message {id!r}.",
             hint=f"`holdfast history {stats.thread}` lists the ids; numbers are written as '#12'.",
         )
     found = passage
