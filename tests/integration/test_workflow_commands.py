@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -95,6 +96,48 @@ def test_a_halt_ends_with_4_and_says_what_to_do_and_a_resume_goes_on(desk: Desk)
     code, out, _ = desk.run("resume", "s", "--no-remember")
     assert code == 0
     assert desk.executions() == ["s1", "s2", "s3"]
+
+
+def test_the_commands_that_are_printed_work_when_they_are_pasted(desk: Desk) -> None:
+    """O1, W4: with the options and the base directory that were given, names with spaces included, through a real shell."""
+    (desk.folder / "my config.yaml").write_text("title: {enabled: false}\n")
+    (desk.folder / "my session.yaml").write_text("session: {path: 'kept here'}\n")
+    home = str(desk.folder / "a home")
+    given = ("--config", "my config.yaml", "--session-config", "my session.yaml", "--no-remember")
+    pasting = {**desk.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    desk.environment["HOLDFAST_HOME"] = home
+
+    def pasted(line: str) -> tuple[int, str]:
+        done = subprocess.run(["bash", "-c", line], cwd=desk.folder, env=pasting, text=True, capture_output=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, out, _ = desk.run("run", str(desk.workflow("quick", "malformed", "quick")), "--id", "s", *given)
+    assert code == 4
+    fix, resume = [line.strip() for line in out.splitlines() if " session fix " in line or " resume " in line]
+    assert (fix.count("HOLDFAST_HOME"), "--session-config" in fix, "--no-remember" in resume) == (1, True, True)
+    draft = Path(shlex.split(fix)[shlex.split(fix).index("--file") + 1])
+    code, told = pasted(fix)
+    assert code == 4 and "confidence" in told, "the draft is what the stage wrote: it is refused until it is mended"
+    draft.write_text(json.dumps({**json.loads(draft.read_text()), "confidence": "high"}))
+    code, told = pasted(fix)
+    assert code == 0 and "Go on with" in told, told
+    assert not draft.exists()
+    shown = pasted(resume.replace(" resume ", " session show ").replace(" --no-remember", ""))
+    assert " resume s " in shown[1] and "--session-config 'my session.yaml'" in shown[1]
+    code, told = pasted(resume)
+    assert code == 0 and desk.executions() == ["s1", "s3"], told
+
+
+def test_an_output_can_be_mended_in_an_editor(desk: Desk) -> None:
+    """W4: `session fix` without a file opens what the stage wrote."""
+    assert desk.run("run", str(desk.workflow("malformed")), "--id", "s", "--no-remember")[0] == 4
+    editor = desk.folder / "editor"
+    editor.write_text('#!/bin/sh\nsed -i \'s/"summary"/"confidence": "high", "summary"/\' "$1"\n')
+    editor.chmod(0o755)
+    desk.environment["EDITOR"] = str(editor)
+    code, _, err = desk.run("session", "fix", "s", "s1")
+    assert code == 0, err
+    assert desk.saved()["stage_outputs"]["s1"]["confidence"] == "high"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

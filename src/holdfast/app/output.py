@@ -10,6 +10,8 @@ import dataclasses
 import json
 import logging
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,6 +91,26 @@ def plain(value: str, style: str = "") -> Text:
 def visible(text: str) -> str:
     """The text without characters that command a terminal or steer a reader's eye."""
     return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+def typed(*words: object, **options: object) -> str:
+    """A command as it can be pasted into a shell: this program, the words quoted, the options that were given, and the settings in the
+    environment that it depends on.
+
+    >>> typed("resume", "s 1", session_config=Path("my session.yaml"), config=None)
+    "holdfast resume 's 1' --session-config 'my session.yaml'"
+    """
+    names = ("HOLDFAST_HOME",) if options.get("config") is not None else ("HOLDFAST_CONFIG", "HOLDFAST_HOME")
+    said = [f"{name}={shlex.quote(os.environ[name])}" for name in names if os.environ.get(name)]
+    given = [("--" + name.replace("_", "-"), value) for name, value in options.items() if value is not None and value is not False]
+    more = [part for name, value in given for part in ((name,) if value is True else (name, shlex.quote(str(value))))]
+    return " ".join([*said, _program(), *(shlex.quote(str(word)) for word in words), *more])
+
+
+def _program() -> str:
+    """How this program was called, where its bare name would not be found."""
+    called = sys.argv[0]
+    return called if shutil.which("holdfast") is None and Path(called).name == "holdfast" and Path(called).is_file() else "holdfast"
 
 
 def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:

@@ -7,12 +7,14 @@ What they give is checked before it takes the place of the old one, and never lo
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +35,36 @@ def fix_output(store: SessionStore, id: str, stage: str, text: str, *, clock: Cl
         session = store.load(id)
         changed = fixed(session, stage, text, at=stamp((clock or SystemClock()).now()))
         return store.commit(changed, expect=session.revision)
+
+
+def draft_of(session: Session, stage: str) -> str:
+    """What a person starts from to correct a stage: what it wrote, as JSON; text that is none becomes the summary of an output."""
+    said = session_json(session)
+    error = said.get("error") or {}
+    raw = error.get("raw_output") if error.get("stage") == stage else None
+    raw = said.get("stage_outputs", {}).get(stage) if raw is None else raw
+    if isinstance(raw, str):
+        with suppress(ValueError):
+            raw = json.loads(raw)
+    if not isinstance(raw, dict):
+        text = "" if raw is None else raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+        raw = {"summary": text, "key_findings": [], "confidence": "low", "recommendations": [], "raw_data_refs": []}
+    return json.dumps(raw, ensure_ascii=False, indent=2) + "\n"
+
+
+def fix_in_editor(store: SessionStore, id: str, stage: str) -> Session:
+    """Put in what the person made of a stage's output in their editor. On any error their text stays in the file that the message names."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-fix-"))
+    copy = folder / f"{id}-{stage}.json"
+    copy.write_text(draft_of(store.load(id), stage), "utf-8")
+    try:
+        _run_editor(copy)
+        done = fix_output(store, id, stage, copy.read_text("utf-8"))
+    except HoldfastError as error:
+        error.hint = f"{error.hint or ''} Your text is kept in {copy}.".strip()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    return done
 
 
 def edit_session(store: SessionStore, id: str) -> Session | None:

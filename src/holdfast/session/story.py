@@ -110,7 +110,7 @@ def _next_steps(session: Session, status: str) -> list[str]:
         "halted": [f"holdfast resume {name}", f"holdfast session edit {name}"],
     }
     if status == "halted" and session.error is not None and session.error.kind == "malformed_output":
-        return [f"holdfast session fix {name} {stage} --file output.json", f"holdfast resume {name}"]
+        return [f"holdfast session fix {name} {stage}", f"holdfast resume {name}"]
     return steps.get(status, [])
 
 

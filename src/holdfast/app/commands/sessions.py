@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.commands.workflows import SessionConfigOption, opened_sessions
-from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table
+from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
+from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table, typed
 from holdfast.app.session_views import draw_story, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
-from holdfast.session.editor import Difference, differences, edit_session, fix_output
+from holdfast.session.editor import Difference, differences, edit_session, fix_in_editor, fix_output
 from holdfast.session.output import output_json
 from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import spare_name
@@ -104,6 +106,8 @@ def show_session(
     with opened_sessions(config, session_config) as store:
         session = store.load(id) if at is None else store.load_checkpoint(id, at)
         story, owner = _story(store, session), store.owner(id)
+    given = {"session_config": session_config, "config": config}
+    story = replace(story, next_steps=tuple(typed(*shlex.split(step)[1:], **given) for step in story.next_steps))
     if page is not None:
         replace_text(page, story_page(story), mode=0o644)
     value = {
@@ -126,15 +130,20 @@ def show_session(
 def fix(
     id: Id,
     stage: Annotated[str, typer.Argument(help="The stage whose output it is.")],
-    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="The corrected output as JSON; - reads standard input.")],
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="The corrected output as JSON; - reads standard input. Default: your editor."),
+    ] = None,
     session_config: SessionConfigOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put a corrected output in place of what a stage wrote. It is checked first; `holdfast resume` goes on from there."""
-    text = _read(file)
+    text = _read(file) if file is not None else None
     with opened_sessions(config, session_config) as store:
-        done = fix_output(store, id, stage, text)
+        done = fix_output(store, id, stage, text) if text is not None else fix_in_editor(store, id, stage)
+    if file is not None and re.fullmatch(rf".*/{DRAFTS}/{re.escape(f'{id}-{stage}')}-\d+\.json", file):
+        Path(file).unlink(missing_ok=True)  # the draft that the halt left; the output is in the session now
     value = {
         "session": id,
         "stage": stage,
@@ -142,7 +151,8 @@ def fix(
         "revision": done.revision,
         "output": output_json(done.stage_outputs[stage]),
     }
-    step = f"Go on with `holdfast resume {id}`." if done.status == "ready" else f"The session is {done.status}."
+    resume = typed("resume", id, session_config=session_config, config=config)
+    step = f"Go on with `{resume}`." if done.status == "ready" else f"The session is {done.status}."
     say(value, f"The output of {stage} is in. {step}", as_json=as_json)
 
 
@@ -192,7 +202,8 @@ def fork(
         new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
         made = store.fork(id, new, checkpoint=point)
     value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}
-    say(value, f"Forked {id} as {new}. Go on with `holdfast resume {new}`.", as_json=as_json)
+    resume = typed("resume", new, session_config=session_config, config=config)
+    say(value, f"Forked {id} as {new}. Go on with `{resume}`.", as_json=as_json)
 
 
 @session_app.command("restore", epilog="Example: holdfast session restore ID after-02")

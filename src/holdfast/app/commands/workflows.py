@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show, typed
 from holdfast.app.progress import Progress
 from holdfast.config.reading import plain_value
+from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
+from holdfast.session.editor import draft_of
 from holdfast.session.output import output_json
 from holdfast.workflow import control
 from holdfast.workflow.control import result_of
@@ -33,6 +35,8 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _EXIT_CODES = {"completed": 0, "halted": 4, "paused": 5, "cancelled": 130}
 """How the program ends: 5 says that a person is to decide."""
+DRAFTS = "drafts"
+"""The folder of the base directory with outputs that wait to be corrected."""
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 SessionConfigOption = Annotated[
@@ -161,7 +165,8 @@ def reject(
         session = control.reject(store, id, stage, why=why)
     refused = session.error.stage if session.error is not None else stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
-    say(value, f"Rejected {refused}. `holdfast resume {id}` runs it again.", as_json=as_json)
+    step = typed("resume", id, session_config=session_config, config=config)
+    say(value, f"Rejected {refused}. `{step}` runs it again.", as_json=as_json)
 
 
 @app.command(epilog="Example: holdfast cancel research-2026-04-19-001")
@@ -201,6 +206,8 @@ def _launch(
 ) -> None:
     """Run or resume a session, show how it goes, and end with the exit code of how it ended."""
     place: list[Path | None] = []
+    given: dict[str, Any] = {"session_config": session_config, "config": config}
+    running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
     with open_harness(config) as harness, ExitStack() as opened:
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
             logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
@@ -222,7 +229,8 @@ def _launch(
                 started=started,
             )
         )
-    _report(session, place[0] if place else None, as_json=as_json)
+        steps = _next_steps(session, harness.base, given, running)
+    _report(session, place[0] if place else None, steps, as_json=as_json)
     raise typer.Exit(_EXIT_CODES[session.status])
 
 
@@ -248,9 +256,8 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _report(session: Session, file: Path | None, *, as_json: bool) -> None:
+def _report(session: Session, file: Path | None, steps: list[str], *, as_json: bool) -> None:
     """Say how it ended, where everything is, and what to do next."""
-    steps = _next_steps(session)
     value = {
         "session": session.workflow_id,
         "status": session.status,
@@ -286,15 +293,26 @@ def _error(session: Session) -> dict[str, Any] | None:
     return {"stage": error.stage, "kind": error.kind, "message": error.message, "problems": list(error.problems), "hint": error.hint}
 
 
-def _next_steps(session: Session) -> list[str]:
-    """What a person can do now, as commands."""
+def _next_steps(session: Session, base: Path, given: dict[str, Any], running: dict[str, Any]) -> list[str]:
+    """What a person can do now, as commands with the options that were given. `running` are those of commands that run stages."""
     name, stage = session.workflow_id, session.current_stage or ""
+    resume = typed("resume", name, **running)
     if session.status == "paused":
-        return [f"holdfast approve {name} {stage}", f'holdfast reject {name} {stage} --why "..."', f"holdfast session show {name}"]
+        reject = typed("reject", name, stage, why="what is wrong with it", **given)
+        return [typed("approve", name, stage, **running), reject, typed("session", "show", name, **given)]
     if session.status == "cancelled":
-        return [f"holdfast resume {name}"]
+        return [resume]
     if session.status == "halted":
         kind = session.error.kind if session.error is not None else ""
-        mend = [f"holdfast session fix {name} {stage}"] if kind in ("malformed_output", "low_confidence", "rejected") else []
-        return [*mend, f"holdfast resume {name}"]
+        if kind not in ("malformed_output", "low_confidence", "rejected"):
+            return [resume]
+        return [typed("session", "fix", name, stage, file=_draft(session, stage, base), **given), resume]
     return []
+
+
+def _draft(session: Session, stage: str, base: Path) -> Path:
+    """A file with what the stage wrote, to be corrected and given to `session fix`; one for each halt, so that nothing typed is lost."""
+    file = base / DRAFTS / f"{session.workflow_id}-{stage}-{session.revision}.json"
+    if not file.exists():
+        replace_text(file, draft_of(session, stage))
+    return file
