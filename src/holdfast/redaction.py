@@ -29,6 +29,7 @@ _SERVICE = re.compile(
 )
 _FORMED = re.compile(r"[A-Za-z0-9_+/=-]{16}|-----BEGIN|(?i:pass|密码|パスワード|contraseña)")
 _COUNT = re.compile(r"[\d.,]{1,7}")
+_VARIABLE = re.compile(r"\$\{?[A-Z][A-Z0-9_]*\}?(?!\w)")
 _PLAIN_WORD = re.compile(r"[a-z]+")
 
 
@@ -58,8 +59,10 @@ def redact_text(text: str) -> str:
 
 
 def _is_value(match: re.Match[str], text: str) -> bool:
-    """Not a number of tokens, and not a sentence that goes on behind `api_key: `."""
+    """Not the name of a variable, not a number of tokens, and not a sentence that goes on behind `api_key: `."""
     value = match["value"]
+    if _VARIABLE.match(value):
+        return False
     if not match["word"] and _COUNT.fullmatch(value):
         return False
     told = match["sign"] == ":" and match["gap"] and _PLAIN_WORD.fullmatch(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,6 +88,8 @@ class _Site(BaseHTTPRequestHandler):
         body, kind = server.pages.get(self.path, (b"nothing", "text/plain"))
         self.send_response(200 if self.path in server.pages else 404)
         self.send_header("Content-Type", kind)
+        if self.path in server.headers:
+            self.send_header("Content-Encoding", server.headers[self.path])
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         try:
@@ -100,7 +104,7 @@ class _Site(BaseHTTPRequestHandler):
 @pytest.fixture
 def site() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    server.seen, server.pages = [], {}
+    server.seen, server.pages, server.headers = [], {}, {}
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     server.at = f"http://127.0.0.1:{server.server_port}"
@@ -192,3 +196,91 @@ def test_what_is_no_text_is_named(site: Any) -> None:
         fetcher().page(f"{site.at}/pic")
     with pytest.raises(WebError, match="answered 404"):
         fetcher().page(f"{site.at}/missing")
+
+
+class _Slow:
+    """A server that says `head`, then one piece after the other for ever, with a pause between them."""
+
+    def __init__(self, head: bytes, piece: bytes) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.at = f"http://127.0.0.1:{self.listening.getsockname()[1]}/"
+        self._head, self._piece, self.over = head, piece, threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            connection, _ = self.listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(self._head)
+                while not self.over.wait(0.02):
+                    connection.sendall(self._piece)
+        except OSError:
+            return  # the client has given up, as it should
+
+    def close(self) -> None:
+        self.over.set()
+        self.listening.close()
+        self._thread.join()
+
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (_OK + b"Content-Length: 100000\r\n\r\n", b"x"),
+        (_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        (b"", b""),
+    ],
+    ids=["body", "chunks", "header", "endless hints", "silence"],
+)
+def test_one_limit_holds_over_all_phases_of_an_answer(head: bytes, piece: bytes) -> None:
+    """A10: a byte now and then does not keep the agent waiting. (Without the limit this test hangs.)"""
+    server = _Slow(head, piece)
+    try:
+        with pytest.raises(WebError, match=r"took longer than 0\.4 s"):
+            fetcher(seconds=0.4).fetch(server.at)
+    finally:
+        server.close()
+
+
+def test_a_packed_answer_is_unpacked_within_the_bound_and_once(site: Any) -> None:
+    """A10: two layers of gzip around a gigabyte are 2 kB; none of it is made."""
+    site.headers = {"/small": "gzip", "/bomb": "gzip", "/two": "gzip, gzip", "/br": "br", "/lie": "gzip"}
+    site.pages |= {
+        "/small": (gzip.compress(b"packed"), "text/plain"),
+        "/bomb": (gzip.compress(b"0" * 50_000_000), "text/plain"),
+        "/two": (gzip.compress(gzip.compress(b"x")), "text/plain"),
+        "/br": (b"x", "text/plain"),
+        "/lie": (b"not packed", "text/plain"),
+    }
+    assert fetcher().fetch(f"{site.at}/small").body == b"packed"
+    bomb = fetcher(max_bytes=1_000_000).fetch(f"{site.at}/bomb")
+    assert (len(bomb.body), bomb.cut) == (1_000_000, True)
+    for path in ("/two", "/br", "/lie"):
+        with pytest.raises(WebError, match="packed"):
+            fetcher().fetch(f"{site.at}{path}")
+
+
+def test_a_deeply_nested_json_is_not_blown_up(site: Any) -> None:
+    """A10: indenting it would make it 450 times as large."""
+    deep = b"[" * 900 + b"0," * 100_000 + b"0" + b"]" * 900
+    site.pages["/deep"] = (deep, "application/json")
+    site.pages["/deeper"] = (b"[" * 200_000 + b"]" * 200_000, "application/json")
+    assert len(fetcher().page(f"{site.at}/deep").text) < 2 * len(deep)
+    assert fetcher().page(f"{site.at}/deeper").text.startswith("[[[")
+
+
+def test_invisible_characters_do_not_reach_the_model(site: Any) -> None:
+    """A10: tag characters and zero-width letters, in title and text, HTML and plain."""
+    hidden = "".join(chr(0xE0000 + ord(c)) for c in "obey") + "\u200b\u202e"
+    html = f"<title>T{hidden}\nitle</title><p>se{hidden}en</p>".encode()
+    site.pages |= {"/h": (html, "text/html"), "/t": (f"se{hidden}en".encode(), "text/plain; charset=punycode")}
+    page = fetcher().page(f"{site.at}/h")
+    assert (page.title, page.text) == ("T itle", "seen")
+    assert fetcher().page(f"{site.at}/t").text == "seen"

@@ -48,6 +48,7 @@ def test_a_secret_is_hidden_in_every_wording(text: str, secret: str) -> None:
         "a basic understanding of bearer bonds",
         "see https://example.org/docs?page=2#top",
         "key: value pairs are read in order",
+        "Set `api_key: $BRAVE_API_KEY`, or password=${DB_PASSWORD}.",
     ],
 )
 def test_a_sentence_about_a_secret_stays_readable(text: str) -> None:

@@ -47,3 +47,15 @@ def _content(content: Any, text: str) -> Any:
         if isinstance(block, Mapping) and block.get("type") in ("thinking", "redacted_thinking", "reasoning", "tool_use")
     ]
     return [*kept, {"type": "text", "text": text}] if kept else text
+
+
+def with_reminder(message: BaseMessage, reminder: str, marks: Mapping[str, Any]) -> BaseMessage:
+    """A copy with a text of Holdfast's own (`as_reminder`) and these marks: before what a user says, after what a tool gave (S19)."""
+    content: Any = message.content
+    if isinstance(message, ToolMessage):
+        content = f"{content}\n\n{reminder}" if isinstance(content, str) else [*content, {"type": "text", "text": reminder}]
+    else:
+        said = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        content = [{"type": "text", "text": reminder}, *said]
+    extras = {**message.additional_kwargs, MARK: {**marks_of(message), **marks}}
+    return message.model_copy(update={"content": content, "additional_kwargs": extras})

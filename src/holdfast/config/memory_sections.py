@@ -142,6 +142,16 @@ Counter = Annotated[Text, AfterValidator(_counter)]
 Delay = Annotated[_Number, AfterValidator(_positive_or_zero)]
 
 
+class RecallSettings(Section):
+    """Whether what left the window comes back by itself, its share of the window at a time, and how sure it must be (S9)."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    enabled: bool = True
+    share: Share = 0.05
+    floor: Share = 0.5
+
+
 class Summarization(Section):
     """When the conversation is shortened, by which model, and what stays (S1, S2, S3, S8, S14)."""
 
@@ -155,6 +165,7 @@ class Summarization(Section):
     summary_prompt: Text | None = None
     summary_role: Literal["human", "system"] = "human"
     token_counter: Counter = "exact"  # noqa: S105 - a counter of tokens, not a token
+    recall: RecallSettings = RecallSettings()
 
 
 class WorkingMemory(Section):

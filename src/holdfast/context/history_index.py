@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
+from holdfast.context.history_ranking import CANDIDATES, by_meaning, by_words, vectors
 from holdfast.context.records import MessageRecord, record_from
 from holdfast.durable.disk import REAL
 from holdfast.durable.lock import Lock
 from holdfast.errors import Damaged, Locked, StorageError
-from holdfast.search.fulltext import Document, Found, FullTextIndex, Shape
+from holdfast.search.fulltext import Document, Found, FullTextIndex, Indexed, Shape
 from holdfast.storage.backend import ABSENT, Backend, Records
 
 SHAPE = Shape({"text": 1.0, "calls": 0.7, "when": 0.4}, window=(0.5, 0.25), full_neighbour=20.0, b=0.6, rarity=1.5)
@@ -32,9 +33,9 @@ _BATCH = 1000
 def document_of(record: MessageRecord, place: int) -> Document:
     """A message as the index takes it."""
     calls = [f"{name} {_arguments(given)}" for name, given in record.calls if name not in _RECALLING]
-    if record.role == "tool" and record.name:
+    if record.name:
         calls.append(record.name)
-    fields = {"text": record.text, "calls": "\n".join(calls), "when": _date_words(record.time)}
+    fields = {"text": record.said, "calls": "\n".join(calls), "when": _date_words(record.time)}
     return Document(str(record.seq), fields, kind=kind_of(record), time=record.time, ref=place)
 
 
@@ -57,9 +58,9 @@ class HistoryIndex:
         self._inode = 0
 
     def search(self, query: str, top_k: int, *, kinds: frozenset[str], after: str | None, before: str | None) -> list[Found]:
-        """The best messages by full text, among all that the log holds now."""
+        """The messages that answer best, among all that the log holds now."""
         try:
-            return self._caught_up().search(query, top_k, kinds=kinds, after=after, before=before)
+            return self._ranked(query, top_k, kinds, after, before)
         except (Damaged, sqlite3.Error):  # every statement is ours, so one that fails met a file that is not what we wrote
             self._discard()
         except Locked:
@@ -67,7 +68,23 @@ class HistoryIndex:
         except StorageError:
             self._path = None  # no room, no right to write, a newer version's file: then in memory
             self.close()
-        return self._caught_up().search(query, top_k, kinds=kinds, after=after, before=before)
+        return self._ranked(query, top_k, kinds, after, before)
+
+    def _ranked(self, query: str, top_k: int, kinds: frozenset[str], after: str | None, before: str | None) -> list[Found]:
+        index, compact = self._caught_up(), vectors()
+        if compact is None:
+            return by_words(query, index.search(query, top_k, kinds=kinds, after=after, before=before), index)
+        found = index.search(query, max(top_k, CANDIDATES), kinds=kinds, after=after, before=before)
+        return by_meaning(query, found, index, self._said, compact, kinds)[:top_k] if found else []
+
+    def _said(self, piece: Indexed) -> str:
+        values = self._backend.at(self._key, piece.ref)
+        record = record_from(values) if values is not None else None
+        if not isinstance(record, MessageRecord):
+            return ""
+        start, stop = piece.piece
+        words = record.said[start:stop] or " ".join(piece.terms.get("calls", ()))
+        return f"{record.name}: {words}" if record.name and record.role == "human" else words
 
     def close(self) -> None:
         """Let go of the file."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal
 
-from holdfast.context.view import MARK, PlainMessage, Role, marks_of, role_of, text_of
+from holdfast.context.view import MARK, PlainMessage, Role, marks_of, role_of, said_in, text_of
 from holdfast.errors import InputError
 
 _DEEPEST = 100  # levels; the log refuses more than twice as many
@@ -149,11 +149,18 @@ class MessageRecord:
 
     @cached_property
     def text(self) -> str:
-        """All the text that was said, without the tool calls."""
+        """All the text of the message, without the tool calls."""
+        return text_of(self._message)
+
+    @cached_property
+    def said(self) -> str:
+        """Its text without the reminders that rode on it."""
+        return said_in(self._message)
+
+    @property
+    def _message(self) -> PlainMessage:
         content = restored(self.content)
-        if content is None:
-            return ""
-        return text_of(PlainMessage(self.role, content if isinstance(content, str | list) else [content]))
+        return PlainMessage(self.role, content if isinstance(content, str | list) else [] if content is None else [content])
 
     @property
     def marks(self) -> Mapping[str, Any]:

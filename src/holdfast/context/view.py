@@ -117,13 +117,41 @@ def text_of(message: Message) -> str:
     return "\n".join(part for part in map(_block_text, cast("list[Any]", content)) if part)
 
 
+_FRAMES = {"memory": "<reminder>", "recall": '<reminder from="archive">'}
+
+
+def as_reminder(text: str, origin: str = "memory") -> str:
+    """A text of Holdfast's own in the frame in which it rides on a message. What is quoted in it must be `escaped`."""
+    return f"{_FRAMES[origin]}\n{text}\n</reminder>"
+
+
+def said_in(message: Message) -> str:
+    """All the text of a message but the reminders that ride on it: what somebody really said."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return "\n".join(part for part in map(_block_text, cast("list[Any]", content)) if part and not _frame_of(part))
+
+
+def reminders_on(message: Message) -> list[tuple[str, str]]:
+    """(origin, text) of the reminders that ride on a message."""
+    content = message.content
+    parts = [] if isinstance(content, str) else map(_block_text, cast("list[Any]", content))
+    return [(origin, part) for part in parts if (origin := _frame_of(part))]
+
+
+def _frame_of(text: str) -> str:
+    closed = text.endswith("\n</reminder>")
+    return next((origin for origin, frame in _FRAMES.items() if closed and text.startswith(f"{frame}\n")), "")
+
+
 def said_of(message: Message) -> str:
-    """What was said to somebody: the text without reasoning, and without names of what is no text."""
+    """What was said to somebody: `said_in` without reasoning, and without names of what is no text."""
     content = message.content
     if isinstance(content, str):
         return content
     blocks = (block if isinstance(block, str) else _plain_block(block) for block in cast("list[Any]", content))
-    return "\n".join(part for part in blocks if part)
+    return "\n".join(part for part in blocks if part and not _frame_of(part))
 
 
 def _plain_block(block: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +21,7 @@ from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
 from holdfast.context.rules import Repaired, repair
 from holdfast.context.triggers import Measure, Size
-from holdfast.context.view import calls_of, is_sound, marks_of, role_of, text_of, view_of
+from holdfast.context.view import calls_of, is_sound, marks_of, reminders_on, role_of, said_in, text_of, view_of
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.secret_forms import replace_secrets
@@ -273,7 +273,8 @@ _BEGINNING = 120
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a request. `origin` is where it came from: system, tools, summary, reminder, conversation, reference or repair."""
+    """One part of a request. `origin` is where it came from: system, tools, summary, memory (a reminder of the
+    user's facts), recall (what came back from the archive), reminder, conversation, reference or repair."""
 
     origin: str
     role: str
@@ -329,10 +330,20 @@ def manifest_of(
     if tools:
         names = [str(getattr(tool, "name", None) or "tool") for tool in tools]
         parts.append(Part("tools", "tools", counter.count_tools(tools), None, ", ".join(names)[:_BEGINNING]))
-    parts += [Part(_origin(m), role_of(m), counter.count_message(m), str(m.id), text_of(m)[:_BEGINNING]) for m in messages]
+    parts += [part for message in messages for part in _parts_of(message, counter)]
     archived = tuple(str(message.id) for message in messages if "archived" in marks_of(message))
     made = outcome if outcome is not None and outcome.summary is not None else None
     return Manifest(room.window, room.cap, tuple(parts), made.covers if made else (), archived, made.how if made else None)
+
+
+def _parts_of(message: Message, counter: TokenCounter) -> Iterator[Part]:
+    """A message: what rides on it, each with its origin, and then the message itself."""
+    tokens, role, id = counter.count_message(message), role_of(message), str(message.id)
+    for origin, text in reminders_on(message):
+        riding = min(counter.count_text(text), tokens)
+        tokens -= riding
+        yield Part(origin, role, riding, id, text[:_BEGINNING])
+    yield Part(_origin(message), role, tokens, id, said_in(message)[:_BEGINNING])
 
 
 def _origin(message: Message) -> str:

@@ -14,7 +14,6 @@ or close a tag. Blocks, the texts that an agent edits itself, stand inside `<blo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from holdfast.errors import InputError
 from holdfast.ids import check_name
 from holdfast.memory.document import BlockText, Document
 from holdfast.memory.facts import Fact
-from holdfast.text.normalise import strip_invisible
+from holdfast.text.normalise import escaped
 
 if TYPE_CHECKING:
     from holdfast.config.memory_sections import Block
@@ -38,7 +37,6 @@ _RECENT = (("recentMonths", "Recent"),)
 _OLDER = (("earlierContext", "Earlier"), ("longTermBackground", "Background"))
 _HEADS = {"user": "## User Context\n", "history": "## Recent History\n", "facts": "## Key Facts\n"}
 _LEAST = 12  # tokens below which a clipped summary says nothing
-_TEMPLATE_MARKS = re.compile(r"\[(/?)(INST|SYS|SYSTEM|USER|ASSISTANT)\]", re.IGNORECASE)
 
 Count = Callable[[str], int]
 
@@ -112,12 +110,6 @@ def fact_line(fact: Fact) -> str:
     wrong = fact.extra.get("sourceError")
     avoid = f" (avoid: {escaped(wrong)})" if isinstance(wrong, str) and wrong.strip() else ""
     return f"- {escaped(fact.content)}{avoid}{doubt} (confidence: {fact.confidence:.2f})"
-
-
-def escaped(text: str) -> str:
-    """Stored text on one line, without characters that nobody sees, and unable to open or close a tag or a turn."""
-    line = " ".join(strip_invisible(text).split()).replace("<", "&lt;").replace(">", "&gt;")
-    return _TEMPLATE_MARKS.sub(r"(\1\2)", "".join(character for character in line if character.isprintable()))
 
 
 def _parts(document: Document) -> Iterable[_Part]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from holdfast.errors import InputError
 from holdfast.memory.facts import Turn
-from holdfast.memory.rendering import escaped
 from holdfast.memory.service import MemoryService
+from holdfast.text.normalise import escaped
 
 
 def memory_search(service: MemoryService, query: str, *, agent: str | None = None, top_k: int = 8) -> str:

@@ -28,11 +28,12 @@ from holdfast.durable.database import database_faults, open_database, transactio
 from holdfast.errors import InputError
 from holdfast.search.pieces import PROBE, cut_pieces
 from holdfast.search.plain_ranking import saturated
-from holdfast.search.questions import analysed, asked_terms, lookalikes
+from holdfast.search.questions import analysed, asked_terms, common_languages, lookalikes
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 
 _COLUMNS = ("a", "b", "c", "d")
+_SCRIPTS = ("fulltext.sql", "fulltext_meanings.sql")
 _BATCH = 500
 _CANDIDATES = 60
 _ENOUGH_ROWS = 20_000  # rows looked at for candidates: the rarest terms are asked first, and commoner ones only until this is reached
@@ -85,6 +86,22 @@ class Found:
     piece: tuple[int, int]
     language: str
     matched: Mapping[str, float] = field(default_factory=dict)
+    row: int = 0
+    """The number of that piece in the index: the next ones are its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A piece as it is indexed: where it is, and the terms of each field, as often as they come."""
+
+    document: str
+    ref: int
+    kind: str
+    time: str
+    scope: str
+    language: str
+    piece: tuple[int, int]
+    terms: Mapping[str, Sequence[str]]
 
 
 @dataclass(slots=True)
@@ -108,8 +125,8 @@ class FullTextIndex:
         self.shape = shape
         self._weights = [*shape.fields.values(), *[0.0] * (len(_COLUMNS) - len(shape.fields))]
         self._lock = threading.RLock()
-        script = files("holdfast.search").joinpath("fulltext.sql").read_text(encoding="utf-8")
-        self._database = open_database(path, migrations=[script], timeout=timeout, threads=True)
+        scripts = [files("holdfast.search").joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
+        self._database = open_database(path, migrations=scripts, timeout=timeout, threads=True)
         self.path = self._database.path
         try:
             self._database.execute("PRAGMA secure_delete=ON")  # what is removed is overwritten, not only unlinked
@@ -173,6 +190,78 @@ class FullTextIndex:
             rows = self._candidates(asked, max(_CANDIDATES, 4 * top_k), condition, values)
             return self._ranked({term: weight for term, (weight, _) in asked.items()}, rows, top_k, condition, values)
 
+    def met(self, gain: float, rarity: float) -> float:
+        """Of a term of this rarity: how much of the most that it could add to a score it did add, 0 to 1."""
+        most = rarity**self.shape.rarity * (self.shape.k1 + 1)
+        return min(gain / most, 1.0) if most else 0.0
+
+    def indexed(self, rows: Collection[int]) -> dict[int, Indexed]:
+        """Those of these pieces that there are."""
+        found: dict[int, Indexed] = {}
+        names = list(self.shape.fields)
+        with self._lock, database_faults(self.path, "read"):
+            for batch in _batches(sorted(set(rows))):
+                columns_of = "SELECT row, document, ref, kind, time, scope, language, start, stop, a, b, c, d FROM pieces"
+                statement = f"{columns_of} JOIN words ON words.rowid = pieces.row WHERE pieces.row IN ({_marks(batch)})"
+                for row, document, ref, kind, time, scope, language, start, stop, *columns in self._database.execute(statement, batch):
+                    terms_of = {name: column.split(" ") if column else [] for name, column in zip(names, columns, strict=False)}
+                    found[row] = Indexed(document, ref, kind, time, scope, language, (start, stop), terms_of)
+        return found
+
+    def meanings(self, rows: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
+        """What `keep_meanings` was given for these pieces."""
+        found: dict[int, tuple[bytes, bytes]] = {}
+        with self._lock, database_faults(self.path, "read"):
+            for batch in _batches(sorted(set(rows))):
+                statement = f"SELECT row, vectors, tokens FROM meanings WHERE row IN ({_marks(batch)})"  # noqa: S608  # numbers only
+                found |= {row: (vectors, tokens) for row, vectors, tokens in self._database.execute(statement, batch)}
+        return found
+
+    def without_meaning(self, limit: int) -> list[int]:
+        """The newest pieces that have none."""
+        statement = "SELECT row FROM pieces WHERE row NOT IN (SELECT row FROM meanings) ORDER BY row DESC LIMIT ?"
+        with self._lock, database_faults(self.path, "read"):
+            return [row for (row,) in self._database.execute(statement, (limit,))]
+
+    def keep_meanings(self, made: Mapping[int, tuple[bytes, bytes]], *, by: str) -> None:
+        """Keep the vectors of pieces beside them. `by` names what made them: those of another maker go."""
+        with self._changing() as database:
+            if self.note("meanings") != by:
+                database.execute("DELETE FROM meanings")
+                database.execute("INSERT OR REPLACE INTO notes VALUES ('meanings', ?)", (by,))
+            database.executemany("INSERT OR REPLACE INTO meanings VALUES (?, ?, ?)", [(row, *parts) for row, parts in made.items()])
+
+    @property
+    def records(self) -> int:
+        """How many pieces there are (this and the next ones are `questions.Statistics`)."""
+        return int(self._one("SELECT pieces FROM totals")[0])  # type: ignore[index]  # there is always one row
+
+    @property
+    def spoken(self) -> int:
+        return self.records
+
+    @property
+    def average(self) -> float:
+        pieces, size = self._one("SELECT pieces, size FROM totals")  # type: ignore[misc]  # as above
+        return float(max(size / max(pieces, 1), 1.0))
+
+    @property
+    def languages(self) -> list[str]:
+        with self._lock, database_faults(self.path, "read"):
+            return common_languages(dict(self._database.execute("SELECT code, pieces FROM languages")))
+
+    def held(self, wanted: Collection[str]) -> dict[str, tuple[int, int]]:
+        with self._lock, database_faults(self.path, "read"):
+            counts = {term: self._frequency(term) for term in wanted}
+        return {term: (count, count) for term, count in counts.items() if count}
+
+    def beginning_with(self, head: str) -> list[str]:
+        with self._lock, database_faults(self.path, "read"):
+            return self._beginning_with(head)
+
+    def speakers(self, names: Collection[str]) -> Collection[str]:  # the index knows nobody by name
+        return ()
+
     def close(self) -> None:
         """Close the file. The index is of no more use afterwards."""
         with self._lock:
@@ -203,7 +292,7 @@ class FullTextIndex:
         return True
 
     def _empty(self, database: sqlite3.Connection) -> None:
-        for table in ("words", "pieces", "languages"):
+        for table in ("words", "pieces", "languages", "meanings"):
             database.execute(f"DELETE FROM {table}")  # noqa: S608  # our own table names
         database.execute("DELETE FROM notes WHERE key != 'form'")
         database.execute("UPDATE totals SET pieces = 0, size = 0")
@@ -234,6 +323,7 @@ class FullTextIndex:
             rows = self._database.execute("SELECT row, language, size FROM pieces WHERE document = ?", (name,)).fetchall()
             for row, language, size in rows:
                 self._database.execute("DELETE FROM words WHERE rowid = ?", (row,))
+                self._database.execute("DELETE FROM meanings WHERE row = ?", (row,))
                 self._count(language, -1, -size)
             self._database.execute("DELETE FROM pieces WHERE document = ?", (name,))
 
@@ -314,7 +404,7 @@ class FullTextIndex:
                 best[row.document] = (score, number, gains)
         ordered = sorted(best.values(), key=lambda found: (-found[0], -found[1]))
         return [
-            Found(rows[number].document, rows[number].ref, score, rows[number].piece, rows[number].language, gains)
+            Found(rows[number].document, rows[number].ref, score, rows[number].piece, rows[number].language, gains, number)
             for score, number, gains in islice(ordered, top_k)
         ]
 

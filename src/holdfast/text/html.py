@@ -53,7 +53,23 @@ _NAME = re.compile(r"[a-zA-Z][^\s/>\0]*+")
 _ATTRIBUTE = re.compile(r"""[\s/]*+(=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|(?!["'])([^\s>]*+)))?""")
 _UNCLOSED = re.compile(r"""\s*+=\s*+["']""")
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-_UNSEEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|font-size\s*:\s*0*\.?0+[a-z%]*\s*(?:!|;|$)", re.IGNORECASE)
+_CHARSETS = re.compile(  # of pages and mails; Python knows others that are no character sets, or take very long
+    r"utf-?8|utf-?16(?:[lb]e)?|utf-?32(?:[lb]e)?|us-ascii|ascii|latin-?1|iso-?8859-(?:1[0-6]?|[2-9])|(?:windows-|cp)(?:125[0-8]|874|932|949|950)"
+    r"|koi8-[rtu]|mac-?roman|shift-?jis|euc-(?:jp|kr)|iso-2022-(?:jp|kr)|gb2312|gbk|gb18030|big5(?:hkscs)?|tis-620"
+)
+_UNSEEN = re.compile(  # declarations, each between `;`, that leave nothing to see
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:-[a-z]+-)?opacity\s*:\s*0*\.?0*%?|color\s*:\s*transparent"
+    r"|font-size\s*:\s*(?:0*\.?0+[a-z%]*|0*[01](?:\.\d+)?(?:px|pt))|(?:max-)?(?:width|height)\s*:\s*0*[01]?(?:\.0+)?(?:px)?"
+    r"|(?:text-indent|(?:margin-)?(?:left|top|right|bottom))\s*:\s*-\d{3,}[^;]*|clip\s*:\s*rect\(\s*[01][^;]*|clip-path\s*:\s*inset\(\s*(?:50|100)%[^;]*"
+    r"|(?:transform|scale)\s*:\s*(?:scale\()?\s*0\)?)\s*(?:!\s*important\s*)?(?:;|$)",
+    re.IGNORECASE,
+)
+_COLOUR = re.compile(r"(?:^|;)\s*color\s*:\s*([^;!]+)", re.IGNORECASE)
+_GROUND = re.compile(r"(?:^|;)\s*background(?:-color)?\s*:\s*([^;!]+)", re.IGNORECASE)
+_STYLE_SHEET = re.compile(r"<style\b[^>]*>(.*?)(?:</style|$)", re.IGNORECASE | re.DOTALL)
+_SELECTOR = re.compile(r"([a-z][a-z0-9]*)?(?:([.#])([\w-]+))?", re.IGNORECASE)
+_SAME_COLOUR = {"white": "#fff", "#ffffff": "#fff", "black": "#000", "#000000": "#000", "rgb(255,255,255)": "#fff", "rgb(0,0,0)": "#000"}
+_ELEMENTS = 200_000  # a page that has more is cut there
 _CSS_COMMENT = re.compile(r"/\*.*?(?:\*/|$)", re.DOTALL)
 
 
@@ -95,15 +111,21 @@ def _kind(block: str) -> str | None:
     return "item" if re.match(r"- |\d{1,4}\. ", line) else "row" if line.startswith("| ") else None
 
 
-def _decoded(data: bytes, charset: str | None) -> str:
+def decode_text(data: bytes, charset: str | None = None) -> str:
+    """The text of bytes in a character set that pages are written in; any other name is passed over. Never raises."""
     if data.startswith(b"\xef\xbb\xbf"):
         return data[3:].decode("utf-8", errors="replace")
+    name = (charset or "").lower().replace("_", "-")
+    try:
+        return data.decode(name if _CHARSETS.fullmatch(name) else "utf-8", errors="replace")
+    except LookupError:  # a name that pages use and this Python does not
+        return data.decode("utf-8", errors="replace")
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
     if charset is None and (said := _CHARSET.search(data, 0, 4096)):
         charset = said[1].decode("ascii")
-    try:
-        return data.decode(charset or "utf-8", errors="replace")
-    except (LookupError, ValueError):  # a character set that nobody knows
-        return data.decode("utf-8", errors="replace")
+    return decode_text(data, charset)
 
 
 def _unescaped(text: str) -> str:
@@ -143,10 +165,13 @@ class _TreeBuilder:
         self._open = [self.root]
         self._count: Counter[str] = Counter()  # how many of each are open
         self._beyond = 0  # elements open below the greatest depth
+        self._unseen: frozenset[tuple[str, str]] = frozenset()
+        self._left = _ELEMENTS
 
     def read(self, text: str) -> None:
+        self._unseen = _unseen_selectors(text)
         at = 0
-        while at < len(text):
+        while at < len(text) and self._left > 0:
             mark = text.find("<", at)
             if mark != at:
                 self._text(_unescaped(text[at : mark if mark >= 0 else len(text)]))
@@ -208,6 +233,7 @@ class _TreeBuilder:
             self._close(*_CLOSES[tag])
         elif tag in _BLOCKS:
             self._close(*_PARAGRAPH)
+        self._left -= 1
         if tag in _VOID:
             if not self._beyond and not self._open[-1].hidden:
                 self._open[-1].children.append(_Element(tag, {}, hidden=False))
@@ -215,7 +241,7 @@ class _TreeBuilder:
             self._beyond += 1
         else:
             parent = self._open[-1]
-            element = _Element(tag, attributes, parent.hidden or tag in _DROPPED or _unseen(tag, attributes))
+            element = _Element(tag, attributes, parent.hidden or tag in _DROPPED or _unseen(tag, attributes, self._unseen))
             if not element.hidden:
                 parent.children.append(element)
             self._open.append(element)
@@ -241,10 +267,58 @@ class _TreeBuilder:
                 return
 
 
-def _unseen(tag: str, attributes: dict[str, str]) -> bool:
+def _unseen(tag: str, attributes: dict[str, str], selectors: frozenset[tuple[str, str]]) -> bool:
+    """Whether a reader of the page does not see this element: by its attributes, its style, or a simple rule of a style sheet."""
     if "hidden" in attributes or attributes.get("aria-hidden", "").lower() == "true" or (tag == "dialog" and "open" not in attributes):
         return True
-    return "style" in attributes and _UNSEEN.search(_CSS_COMMENT.sub("", attributes["style"])) is not None
+    if "style" in attributes and _hides(attributes["style"]):
+        return True
+    if not selectors:
+        return False
+    names = [f".{name}" for name in attributes.get("class", "").split()] + [f"#{attributes['id']}" for _ in "x" if "id" in attributes]
+    return not selectors.isdisjoint((kind, name) for kind in (tag, "") for name in (*names, ""))
+
+
+def _hides(declarations: str) -> bool:
+    """Whether these declarations leave nothing to see; also text in the colour of its ground."""
+    plain = _CSS_COMMENT.sub("", declarations)
+    if _UNSEEN.search(plain):
+        return True
+    colour, ground = _COLOUR.search(plain), _GROUND.search(plain)
+    return colour is not None and ground is not None and _colour(colour[1]) == _colour(ground[1])
+
+
+def _colour(text: str) -> str:
+    name = "".join(text.lower().split())
+    return _SAME_COLOUR.get(name, name)
+
+
+def _unseen_selectors(text: str) -> frozenset[tuple[str, str]]:
+    """Which elements the style sheets of a page hide, as (tag, `.class` or `#id`), either of which may be empty.
+
+    Only rules with one simple selector count, and none inside `@media` and its like: those may be about paper.
+    """
+    found: set[tuple[str, str]] = set()
+    for sheet in _STYLE_SHEET.finditer(text) if "<style" in text or "<STYLE" in text else ():
+        depth, head, at_rule = 0, "", False
+        for piece in re.split(r"([{}])", _CSS_COMMENT.sub("", sheet[1])):
+            if piece == "{":
+                depth += 1
+                at_rule = at_rule or head.strip().startswith("@")
+            elif piece == "}":
+                depth = max(0, depth - 1)
+                at_rule = at_rule and depth > 0
+            elif depth == 0:
+                head = piece.rpartition(";")[2]
+            elif depth == 1 and not at_rule and _hides(piece):
+                found |= {((one[1] or "").lower(), f"{one[2]}{one[3]}" if one[2] else "") for one in _simple(head)}
+    return frozenset(found - {("", "")})
+
+
+def _simple(head: str) -> Iterator[re.Match[str]]:
+    for selector in head.split(","):
+        if one := _SELECTOR.fullmatch(selector.strip()):
+            yield one
 
 
 def _main_part(root: _Element) -> _Element:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.text.html import read_html
+from holdfast.text.html import decode_text, read_html
 
 
 def test_headings_items_rows_code_and_paragraphs() -> None:
@@ -92,3 +92,64 @@ def test_broken_markup_without_end_is_read_to_the_end(piece: str) -> None:
 
 def test_a_number_that_is_no_character_stays_as_it_is() -> None:
     assert read_html("<p>&#" + "1" * 6000 + ";").text.startswith("&#1111")
+
+
+HIDING = [
+    'style="opacity:0"',
+    'style="opacity: 0.0;"',
+    'style="color:#fff;background:white"',
+    'style="color: #FFFFFF; background-color: #fff"',
+    'style="position:absolute;left:-9999px"',
+    'style="text-indent:-5000px"',
+    'style="font-size:1px"',
+    'style="width:1px;height:1px;overflow:hidden"',
+    'style="clip:rect(0,0,0,0)"',
+    'style="clip-path: inset(50%)"',
+    'style="transform: scale(0)"',
+    'style="color:transparent"',
+    'style="DISPLAY:/**/NONE"',
+    'class="gone"',
+    'class="a gone b"',
+    'id="ghost"',
+    'class="far"',
+]
+SEEN = [
+    'style="opacity:0.9"',
+    'style="opacity:.5"',
+    'style="color:#fff;background:#000"',
+    'style="left:-5px"',
+    'style="font-size:10px"',
+    'style="width:100px"',
+    'style="height:12px"',
+    'style="width:10%"',
+    'class="kept"',
+    'class="paper"',
+    'id="other"',
+    'style="background:white"',
+    'style="font-size:1em"',
+    'style="width:0x"',
+]
+SHEET = (
+    "<head><style>/* .kept{display:none} */ .gone, #ghost { display : none !important } p.far{position:absolute;left:-4000px}"
+    " @media print { .paper { display:none } } .kept{color:red} nav a.kept{display:none} .kept:hover{opacity:0}</style></head>"
+)
+
+
+@pytest.mark.parametrize("attributes", HIDING)
+def test_text_that_style_hides_is_not_in_the_text(attributes: str) -> None:
+    """A10: what a reader of the page does not see does not reach a model."""
+    assert read_html(f"{SHEET}<p {attributes}>planted</p><p>seen</p>").text == "seen\n"
+
+
+@pytest.mark.parametrize("attributes", SEEN)
+def test_text_that_style_shows_is_in_the_text(attributes: str) -> None:
+    """A10: and nothing that he sees is lost."""
+    assert "shown" in read_html(f"{SHEET}<p {attributes}>shown</p>").text
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "rot13", "unicode_escape", "hex", "nonsense", "undefined", "windows-874"])
+def test_only_character_sets_of_pages_are_decoded(charset: str) -> None:
+    """A10: Python's other codecs are no character sets, and some take very long."""
+    assert decode_text("Grüße".encode(), charset) == "Grüße"
+    assert decode_text("Grüße".encode("latin-1"), "ISO-8859-1") == "Grüße"
+    assert decode_text("日本".encode("shift_jis"), "Shift_JIS") == "日本"

@@ -27,9 +27,10 @@ from langgraph.types import Command
 
 from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.memory_service import memory_tools, process_memory
+from holdfast.agents.message_factory import with_reminder
 from holdfast.agents.middleware.thread_data import RequestSettings
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.context.view import MARK, marks_of
+from holdfast.context.view import as_reminder, marks_of
 from holdfast.ids import IdSource, RandomIds
 from holdfast.memory.facts import turns_of
 from holdfast.memory.rendering import BlockView, render_blocks
@@ -195,9 +196,8 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         text = "\n".join(part for part in said if part)
         if not text:
             return None, shown
-        extras = {**newest.additional_kwargs, MARK: {**marks, "reminded": True}}
-        content = _with_reminder(newest, f"<reminder>\n{text}\n</reminder>")
-        return newest.model_copy(update={"content": content, "additional_kwargs": extras}), now._replace(blocks=tuple(map(_digest, views)))
+        reminded = with_reminder(newest, as_reminder(text), {"reminded": True})
+        return reminded, now._replace(blocks=tuple(map(_digest, views)))
 
     def _news(self, question: str, shown: _Shown) -> tuple[list[str], _Shown]:
         """What a user's message is told: a new date, facts learned since, facts that it asks about."""
@@ -242,15 +242,6 @@ def _joined(system: SystemMessage | None, block: str) -> SystemMessage | None:
     content = system.content
     joined: Any = f"{content}\n\n{block}" if isinstance(content, str) else [*content, {"type": "text", "text": block}]
     return system.model_copy(update={"content": joined})
-
-
-def _with_reminder(message: BaseMessage, reminder: str) -> Any:
-    """The content with a reminder: before what a user says, after what a tool gave."""
-    content = message.content
-    if isinstance(message, ToolMessage):
-        return f"{content}\n\n{reminder}" if isinstance(content, str) else [*content, {"type": "text", "text": reminder}]
-    said = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [{"type": "text", "text": reminder}, *said]
 
 
 def _digest(view: BlockView) -> str:

@@ -32,11 +32,12 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.message_factory import LangChainMessages
+from holdfast.agents.message_factory import LangChainMessages, with_reminder
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy
+from holdfast.context.recall import LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
 from holdfast.context.triggers import parse_keep, parse_trigger
 from holdfast.context.view import marks_of, text_of
@@ -115,6 +116,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         window: int | None = None,
         archive: Archive | None = None,
         outputs: Outputs | None = None,
+        recall: bool | RecallPolicy | Mapping[str, Any] = True,
         timeout: float | None = 120.0,
         on_leave: Sequence[Callable[[str, tuple[Any, ...]], None]] = (),
         accounts: Accounts | None = None,
@@ -129,6 +131,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self.outputs = outputs
         self.accounts = accounts
         self.calibration = Calibration()
+        self.recall = read_policy(recall)
         self._ids = ids or RandomIds()
         self._window, self._timeout = window, timeout
         self._unnamed = self._ids.new("thread")
@@ -169,6 +172,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             trim_tokens_to_summarize=wanted.trim_tokens_to_summarize,
             enabled=wanted.enabled,
             summary_role=wanted.summary_role,
+            recall=RecallPolicy(wanted.recall.enabled, wanted.recall.share, wanted.recall.floor),
             **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
         )
 
@@ -182,7 +186,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
         thread, facts, whole, request, room = self._opening(request)
-        if self.context_window.is_quiet(thread, request.messages, room):
+        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
             try:
                 response = handler(self._sending(thread, request, request.messages, room, facts))
             except Exception as error:
@@ -206,7 +210,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """As `wrap_model_call`, awaited; files are read and written in a thread, so the loop goes on."""
         known = self._knows(request.model)  # else files may be read: the vocabulary, the weights of a local model
         thread, facts, whole, request, room = self._opening(request) if known else await asyncio.to_thread(self._opening, request)
-        if self.context_window.is_quiet(thread, request.messages, room):
+        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
             try:
                 response = await handler(self._sending(thread, request, request.messages, room, facts))
             except Exception as error:
@@ -262,19 +266,23 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: _Facts
     ) -> Generator[Any, Any, Any]:
         larger = self._room(whole, facts) if whole is not request else room  # once something leaves, its tools are sent as well
-        prepared = yield from self.context_window.prepare(thread, request.messages, larger._replace(cap=min(larger.cap, room.cap)))
-        if prepared.outcome is not None:
+        bare = yield from self.context_window.prepare(thread, request.messages, larger._replace(cap=min(larger.cap, room.cap)))
+        if bare.outcome is not None:
             request, room, self._looked[thread] = whole, larger, -1
+        prepared, recalled = yield from self._recalled(thread, request, bare, room)
         try:
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         except Exception as error:
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
-            prepared = yield from self.context_window.prepare(thread, prepared.messages, self._narrower(room, prepared.tokens, facts))
+            recalled = None  # what was recalled goes first
+            prepared = yield from self.context_window.prepare(thread, bare.messages, self._narrower(room, prepared.tokens, facts))
             if prepared.outcome is not None:
                 request, self._looked[thread] = whole, -1
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
+        if recalled is not None:
+            response = replace(response, result=[recalled, *response.result])
         if not prepared.changed:
             return response
         stored = list(_from_state(request, prepared.messages))
@@ -283,6 +291,33 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         response = replace(response, result=Rewritten(response.result, history))
         update = self._epoch(request.state, prepared.outcome)
         return ExtendedModelResponse(response, Command(update=update)) if update else response
+
+    def _looks_back(self, thread: str, messages: Sequence[Any]) -> bool:
+        """Whether something has left this thread's window and its newest message was not looked up yet (S9)."""
+        return self.recall.enabled and is_due(messages) and self._has_left(thread, messages)
+
+    def _recalled(
+        self, thread: str, request: ModelRequest[Any], prepared: Prepared, room: WindowLimits
+    ) -> Generator[Any, Any, tuple[Prepared, BaseMessage | None]]:
+        """The request with what left and its newest message is about, where there is room for it; and that message for the state."""
+        if not self._looks_back(thread, prepared.messages):
+            return prepared, None
+        newest: Any = prepared.messages[-1]
+        stored = next((message for message in reversed(request.state.get("messages", ())) if message.id == newest.id), None)
+        if stored is None:  # somebody further out put it into the request alone
+            return prepared, None
+        allowed = min(int(self.recall.share * room.window), room.cap - prepared.tokens)
+        found: Recollection | None = yield LookUp(prepared.messages, allowed)
+        if found is None:
+            return prepared, None
+        marks = {"recalled": list(found.ids)}
+        sent = with_reminder(newest, found.text, marks)
+        more = self.context_window.counts.count(sent) - self.context_window.counts.count(newest)
+        if more > allowed:
+            return prepared, None
+        self.bus.emit(Recalled(count=len(found.ids), tokens=more, ids=", ".join(found.ids)))
+        kept = sent if marks_of(newest).get("reminded") else with_reminder(stored, found.text, marks)
+        return replace(prepared, messages=[*prepared.messages[:-1], sent], tokens=prepared.tokens + more), kept
 
     def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
         """The limits with a cap 30 % below what was just refused; the refusal is recorded for calibration, as one token more than fits."""
@@ -400,6 +435,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             if self.outputs is None:
                 return {}
             return {str(message.id): self.outputs.keep(thread, str(message.id), text_of(message)) for message in want.messages}
+        if isinstance(want, LookUp):
+            return look_up(self.archive, thread, want, count=self.context_window.counter.count_text, policy=self.recall)
         if isinstance(want, Recall):
             return {id: record.text for id, record in self.archive.originals(thread, want.ids).items()}
         return self._ask(want)
@@ -490,6 +527,9 @@ def _archive_in(config: Config) -> Archive:
     return FileArchive(config.base)
 
 
+_RIDING = frozenset({"reminded", "recalled"})
+
+
 def _from_state(request: ModelRequest[Any], messages: Sequence[Any]) -> Iterator[Any]:
     """What is stored for a compacted request: messages of the state as they stand there, and what the compaction made.
 
@@ -499,7 +539,7 @@ def _from_state(request: ModelRequest[Any], messages: Sequence[Any]) -> Iterator
     known = {message.id: message for message in request.state.get("messages", ())}
     came = {id(message) for message in request.messages}
     for message in messages:
-        if id(message) not in came or (message.id in known and marks_of(message).get("reminded")):
+        if id(message) not in came or (message.id in known and _RIDING & marks_of(message).keys()):
             yield message
         elif message.id in known:
             yield known[message.id]

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin, urlsplit
 
 from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.web.guard import Guard, Target, shown
 from holdfast.config.known_keys import SEARCH_KEYS, nearest, search_needs
 from holdfast.errors import ConfigError, InputError, WebError
-from holdfast.text.html import read_html
+from holdfast.text.html import decode_text, read_html
+from holdfast.text.normalise import strip_invisible
 
 if TYPE_CHECKING:
-    import httpx
+    import httpcore
 
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -56,7 +60,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Fetches pages. `max_bytes` bounds what is read, `seconds` all of it together, `redirects` the hops."""
+    """Fetches pages. `max_bytes` bounds what is read and what becomes of it, `seconds` all of it together, `redirects` the hops."""
 
     guard: Guard = field(default_factory=Guard)
     max_bytes: int = 3_000_000
@@ -66,67 +70,82 @@ class Fetcher:
 
     def page(self, url: str) -> Page:
         """The page as Markdown. Raises AddressRefused, or WebError for anything that is not a readable page."""
-
         return read_page(self.fetch(url))
 
     def fetch(self, url: str) -> Fetched:
         """The bytes behind an address, after at most `redirects` hops, each of which is judged anew."""
-        import httpx
+        import httpcore
+
+        from holdfast.agents.web.deadline import DeadlineBackend
 
         deadline = self.monotonic() + self.seconds
-        with httpx.Client(trust_env=False, follow_redirects=False, timeout=self.seconds, headers=_headers()) as client:
+        with httpcore.ConnectionPool(network_backend=DeadlineBackend(lambda: deadline - self.monotonic())) as pool:
             for _ in range(self.redirects + 1):
                 target = self.guard.judge(url)
                 try:
-                    answer = self._ask(client, target, deadline)
-                except httpx.HTTPError as error:
-                    said = "it did not answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
+                    answer = self._ask(pool, target)
+                except (httpcore.TimeoutException, TimeoutError) as error:
+                    raise WebError(f"{shown(url)} took longer than {self.seconds:g} s.", address=shown(url)) from error
+                except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError, ValueError) as error:
+                    said = str(error) or type(error).__name__
                     raise WebError(f"{shown(url)} could not be fetched: {said}.", address=shown(url)) from error
                 if isinstance(answer, Fetched):
                     return answer
                 url = answer
         raise WebError(f"{shown(url)} redirects more than {self.redirects} times.", address=shown(url))
 
-    def _ask(self, client: httpx.Client, target: Target, deadline: float) -> Fetched | str:
+    def _ask(self, pool: httpcore.ConnectionPool, target: Target) -> Fetched | str:
         """The answer, or the next address to ask."""
-        import httpx
+        import httpcore
 
-        pinned = httpx.URL(target.url).copy_with(host=target.address, fragment=None)
-        headers = {"Host": _host_header(target)}
-        left = self._left(deadline, target)
-        with client.stream(
-            "GET", pinned, headers=headers, extensions={"sni_hostname": target.host, "timeout": httpx.Timeout(left).as_dict()}
-        ) as response:
-            place: str | None = response.headers.get("location")
-            if response.status_code in _REDIRECTS and place:
-                return urljoin(target.url, place)
-            if response.status_code >= 400:
-                raise WebError(f"{shown(target.url)} answered {response.status_code} {response.reason_phrase}.", address=shown(target.url))
-            body, cut = self._body(response, target, deadline)
-            media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            return Fetched(target.url, media or "application/octet-stream", response.charset_encoding, body, cut)
+        parts = urlsplit(target.url)
+        path = quote(f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", safe=_IN_PATH)
+        pinned = httpcore.URL(scheme=target.scheme, host=target.address, port=target.port, target=path)
+        headers = [("Host", _host_header(target)), *_HEADERS.items(), ("Connection", "close")]
+        with pool.stream("GET", pinned, headers=headers, extensions={"sni_hostname": target.host}) as response:
+            said = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in response.headers}
+            if response.status in _REDIRECTS and said.get("location"):
+                return urljoin(target.url, said["location"])
+            if response.status >= 400:
+                raise WebError(f"{shown(target.url)} answered {_status(response.status)}.", address=shown(target.url))
+            body, cut = self._body(response, said.get("content-encoding", ""), target)
+            media, _, rest = said.get("content-type", "").partition(";")
+            charset = re.search(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", rest, re.IGNORECASE)
+            return Fetched(target.url, media.strip().lower() or "application/octet-stream", charset[1] if charset else None, body, cut)
 
-    def _body(self, response: httpx.Response, target: Target, deadline: float) -> tuple[bytes, bool]:
-        parts: list[bytes] = []
-        size = 0
-        for part in response.iter_bytes(65_536):
-            self._left(deadline, target)
-            parts.append(part)
-            size += len(part)
-            if size > self.max_bytes:
-                return b"".join(parts)[: self.max_bytes], True
-        return b"".join(parts), False
+    def _body(self, response: httpcore.Response, encoding: str, target: Target) -> tuple[bytes, bool]:
+        """What was sent, unpacked, both within `max_bytes`; and whether there was more."""
+        sent, cut = bytearray(), False
+        for part in response.iter_stream():
+            sent += part
+            if len(sent) > self.max_bytes:
+                cut = True
+                break
+        body = bytes(sent[: self.max_bytes])
+        if encoding.lower() in ("", "identity"):
+            return body, cut
+        if encoding.lower() not in ("gzip", "x-gzip", "deflate"):
+            told = f"{shown(target.url)} answered packed as {encoding[:40]!r}, though plain text was asked for."
+            raise WebError(told, address=shown(target.url))
+        try:
+            unpacker = zlib.decompressobj(_ANY_WRAPPING)
+            plain = unpacker.decompress(body, self.max_bytes)
+        except zlib.error as error:
+            raise WebError(f"{shown(target.url)} is not packed as it says: {error}.", address=shown(target.url)) from error
+        return plain, cut or bool(unpacker.unconsumed_tail)
 
-    def _left(self, deadline: float, target: Target) -> float:
-        left = deadline - self.monotonic()
-        if left <= 0:
-            raise WebError(f"{shown(target.url)} took longer than {self.seconds:g} s.", address=shown(target.url))
-        return left
+
+# asked for as it is; what comes packed nevertheless is unpacked within the bound
+_HEADERS = {"User-Agent": _AGENT, "Accept": _ACCEPT, "Accept-Encoding": "identity", "Accept-Language": "en,*;q=0.5"}
+_ANY_WRAPPING = 47  # of zlib: gzip and zlib, whichever it is
+_IN_PATH = "/:?#[]@!$&'()*+,;=%~-._"
 
 
-def _headers() -> dict[str, str]:
-    # asked for as it is: a compressed answer could be a thousand times larger than what was counted on the way
-    return {"User-Agent": _AGENT, "Accept": _ACCEPT, "Accept-Encoding": "identity", "Accept-Language": "en,*;q=0.5"}
+def _status(number: int) -> str:
+    try:
+        return f"{number} {HTTPStatus(number).phrase}"
+    except ValueError:
+        return str(number)
 
 
 def _host_header(target: Target) -> str:
@@ -136,6 +155,7 @@ def _host_header(target: Target) -> str:
 
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
+_MOST_INDENTED = 8_000_000
 _TEXT = frozenset({"application/json", "application/xml", "application/javascript", "application/x-yaml", "application/yaml"})
 
 
@@ -156,25 +176,29 @@ def read_page(fetched: Fetched) -> Page:
 
 
 def _plain(fetched: Fetched) -> str:
-    text = _decoded(fetched)
+    text = strip_invisible(decode_text(fetched.body, fetched.charset))
     if fetched.media_type.endswith("json") and not fetched.cut:
         try:
-            return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
-        except ValueError:
+            return _indented(json.loads(text), len(text))
+        except (ValueError, RecursionError):
             return text
     return text
 
 
-def _decoded(fetched: Fetched) -> str:
-    try:
-        return fetched.body.decode(fetched.charset or "utf-8", errors="replace")
-    except LookupError:  # a character set that nobody knows
-        return fetched.body.decode("utf-8", errors="replace")
+def _indented(value: Any, size: int) -> str:
+    """JSON with a line for each value, or without where deep nesting would make it many times as large."""
+    pieces: list[str] = []
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(value):
+        pieces.append(piece)
+        if (size := size + len(piece)) > _MOST_INDENTED:
+            return json.dumps(value, ensure_ascii=False)
+    return "".join(pieces)
 
 
 def _html(fetched: Fetched) -> Page:
     page = read_html(fetched.body, charset=fetched.charset, marks=True, main_only=True)
-    return Page(fetched.url, page.title, page.text.strip(), fetched.media_type, fetched.cut)
+    title = strip_invisible(page.title) if page.title else None
+    return Page(fetched.url, title, strip_invisible(page.text).strip(), fetched.media_type, fetched.cut)
 
 
 @dataclass(frozen=True, slots=True)
