@@ -110,3 +110,36 @@ def test_an_extractor_that_hangs_keeps_no_process_and_loses_nothing(tmp_path: Pa
     with program(tmp_path, "invoke:end", "quotes", LONG, RAVI) as running:
         assert running.wait(60) == 0
     learns(tmp_path, MIA, RAVI)
+
+
+FORK = """
+import os, sys, time
+from pathlib import Path
+from tests.crash.learning_program import Quotes, talk
+from holdfast.config.loading import config_from_values
+from holdfast.memory.service import MemoryService
+
+config = config_from_values({"memory": {"debounce_seconds": 0}}, environ={"HOLDFAST_HOME": sys.argv[1]})
+memory = MemoryService.open(config, extractor=Quotes("quotes"))
+talk("invoke", sys.argv[2], config, memory)
+while len(memory.queue):
+    time.sleep(0.02)
+if os.fork():
+    os._exit(0)
+talk("invoke", sys.argv[3], config, memory)
+while len(memory.queue):
+    time.sleep(0.02)
+print("learned by the child", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_child_made_by_fork_has_a_worker_of_its_own(tmp_path: Path) -> None:
+    """As the servers do it that load a program once and fork: the parent's thread is not there any more."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path), MIA, RAVI]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    heard(running, "learned by the child")
+    running.wait(60)
+    assert running.stdout is not None
+    running.stdout.close()
+    assert sorted(learned(tmp_path)) == sorted([MIA, RAVI])

@@ -24,10 +24,9 @@ from typing import Any
 
 from holdfast.clock import Backoff, Clock, SystemClock
 from holdfast.durable.database import Database, database_faults, open_database, transaction
-from holdfast.errors import InputError
 from holdfast.events import Bus, UpdateDebounced, UpdateQueued
 from holdfast.events import bus as process_bus
-from holdfast.ids import IdSource, RandomIds
+from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.memory.events import UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn
 from holdfast.memory.store import check_agent
@@ -106,9 +105,7 @@ class MemoryQueue:
         They join the item of the same thread and agent that waits already, if nobody has begun with it, and make it wait anew: for
         `debounce` seconds, but never more than ten times as long in all.
         """
-        agent = check_agent(agent)
-        if not isinstance(thread, str) or not thread or len(thread) > 256:
-            raise InputError(f"{thread!r} is not a usable thread.", hint="Use the thread's id, 1 to 256 characters.")
+        agent, thread = check_agent(agent), check_thread(thread)
         now = self._now()
         with self._changing() as database:
             new = [turn for turn in turns if self._is_new(database, thread, agent, turn, now)]

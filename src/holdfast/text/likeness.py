@@ -136,6 +136,8 @@ def traits(text: str, language: str | None = None) -> Traits:
         elif word.kind in ("number", "version", "date"):
             numbers.add(found[0])
         elif word.kind in ("identifier", "email", "url", "path", "acronym") or (place > 0 and word.text[:1].isupper()):
+            # "Mia" and "Ben" are small words in some language; a name is never one, whatever language the text was taken for
+            found = found or ((word.text.lower(),) if len(word.text) > 1 else ())
             names.update(found[:1])
         listed.extend(found if word.kind in ("characters", "compound") else found[:1])
     return Traits(

@@ -385,3 +385,14 @@ async def test_an_edit_is_seen_at_the_next_step_also_async_and_beside_other_call
         await agent.ainvoke({"messages": [HumanMessage("Be strict")]}, config("t"))
     assert sum("A strict examiner." in text for text in texts_of(model.requests[1])) == 1
     assert "Be brief." in [message.text for message in model.requests[1].messages if message.type == "tool"][-1]
+
+
+@pytest.mark.parametrize("thread", ["anna@example.com", "tenant/42/7", "x" * 400, "Büro 7\n"])
+def test_any_thread_id_of_langgraph_is_learned_from(tmp_path: Path, clock: FakeClock, thread: str) -> None:
+    """S16, M8"""
+    with service_at(tmp_path, clock) as service:
+        agent, _ = agent_of(MemoryMiddleware(service, clock=clock))
+        agent.invoke({"messages": [HumanMessage("I use Emacs.")]}, config(thread))
+        assert [item.thread for item in service.queue.items()] == [thread]
+        service.flush()
+        assert service.document().facts

@@ -71,3 +71,15 @@ def test_what_differs_is_named() -> None:
     assert found.negation
     assert found.shared == 1.0
     assert compare("Ann leads the team", "The team is led by Bob").names[1] == {"bob"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Ines", "Mia"), ("Otto", "Mia"), ("Tom", "Ben"), ("Anna", "Will"), ("Lena", "Per"), ("Ravi", "Du")]
+)
+@pytest.mark.parametrize("form", ["I know somebody called {}.", "User's best friend is {}", "The dog of the user's sister is named {}"])
+def test_a_name_that_is_a_small_word_of_some_language_keeps_facts_apart(form: str, one: str, other: str) -> None:
+    """M10: whichever came first."""
+    for first, second in ((one, other), (other, one)):
+        differs = compare(form.format(first), form.format(second))
+        assert differs.score < NEAR
+        assert differs.names[0]
