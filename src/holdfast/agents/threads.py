@@ -222,18 +222,27 @@ def _plain(record: MessageRecord) -> dict[str, Any]:
     return {name: said[name] for name in ("role", "content", "id", "tool_calls", "tool_call_id", "name") if said.get(name) is not None}
 
 
-def recall_tools(archive: Callable[[], Archive], unnamed: Callable[[], str]) -> list[BaseTool]:
-    """Both tools over one archive. The thread is the one that the agent runs in; `unnamed` says it for a run without one."""
+def recall_tools(
+    archive: Callable[[], Archive], unnamed: Callable[[], str], window: Callable[[str], Sequence[Any] | None] = lambda thread: None
+) -> list[BaseTool]:
+    """Both tools over one archive. The thread is the one that the agent runs in; `unnamed` says it for a run without one.
+
+    `window` says what a thread's model was last sent, so that what was said in a branch that was left can be marked.
+    """
 
     def thread(config: RunnableConfig) -> str:
         return thread_of(config) or unnamed()
 
+    def now(config: RunnableConfig) -> frozenset[str] | None:
+        seen = window(thread(config))
+        return recall.ids_now(archive(), thread(config), seen) if seen is not None else None
+
     def search_history(query: str, config: RunnableConfig, top_k: int = 5) -> str:
         """Search the earlier part of this conversation that is no longer in view. Use names, numbers and rare words."""
-        return recall.search_history(archive(), thread(config), query, top_k)
+        return recall.search_history(archive(), thread(config), query, top_k, now=now(config))
 
     def read_history(id: str, config: RunnableConfig, around: int = 0, start: int = 0) -> str:
         """Read an earlier message of this conversation word for word by its id, with `around` messages before and after it."""
-        return recall.read_history(archive(), thread(config), id, around, start)
+        return recall.read_history(archive(), thread(config), id, around, start, now=now(config))
 
     return [StructuredTool.from_function(search_history), StructuredTool.from_function(read_history)]

@@ -173,6 +173,9 @@ class Archive(Protocol):
     def summaries(self, thread: str) -> list[SummaryRecord]:
         """All summaries, oldest first."""
 
+    def covered(self, thread: str, summary: str) -> frozenset[str] | None:
+        """Ids of the messages that a summary stands for, with all the summaries before it; None when one of them is not held."""
+
     def threads(self) -> list[str]:
         """The threads that have an archive, by name."""
 
@@ -263,6 +266,19 @@ class StoredArchive:
 
     def summaries(self, thread: str) -> list[SummaryRecord]:
         return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
+
+    def covered(self, thread: str, summary: str) -> frozenset[str] | None:
+        log = self._thread(thread)
+        held = {info.id: info for info in log.known().summaries}
+        ids: set[str] = set()
+        while summary:
+            info = held.pop(summary, None)
+            record = log.read(info) if info is not None else None
+            if not isinstance(record, SummaryRecord):
+                return None
+            ids.update(record.covers)
+            summary = record.previous or ""
+        return frozenset(ids)
 
     def threads(self) -> list[str]:
         found = (thread_in(folder, self._note(folder)) for folder in self.backend.children("threads"))

@@ -12,7 +12,7 @@ Recalled text is data: one line each, unable to close its frame or to pass for a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -33,21 +33,44 @@ _LONG = 700  # characters of a recalled message that is shown whole
 _WHO = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
 
-def search_history(archive: Archive, thread: str, query: str, top_k: int = 5) -> str:
-    """The messages of this conversation that fit the query best, shortened, with the ids by which `read_history` gives them whole."""
+_LEFT = "(from a branch of this conversation that was left; it is not part of it any more) "
+
+
+def ids_now(archive: Archive, thread: str, messages: Sequence[Message]) -> frozenset[str] | None:
+    """Ids of the conversation as it stands: what is in the window, and what its summaries stand for. None where that cannot be known.
+
+    After a journey back in time the archive also holds the words of the branch that was left; they are not among these.
+    """
+    ids = {str(message.id) for message in messages}
+    for message in messages:
+        if "summary" in marks_of(message):
+            covered = archive.covered(thread, str(message.id))
+            if covered is None:
+                return None
+            ids |= covered
+    return frozenset(ids)
+
+
+def search_history(archive: Archive, thread: str, query: str, top_k: int = 5, *, now: Collection[str] | None = None) -> str:
+    """The messages of this conversation that fit the query best, shortened, with the ids by which `read_history` gives them whole.
+
+    Of `now` (see `ids_now`) come first; what is not among them is marked.
+    """
     if not query.strip():
         return "The query is empty. Give some words of what you look for: names, numbers and rare words find best."
     hits = archive.search(thread, query, min(max(top_k, 1), _MOST_HITS))
+    if now is not None:
+        hits.sort(key=lambda hit: hit.record.id not in now)
     if not hits:
         held = archive.stats(thread).messages
         if not held:
             return "Nothing of this conversation is in the archive yet: all of it is in front of you."
         return f"None of the {held} archived messages fits. Try other words: names, numbers, file names, or what else was discussed then."
-    lines = [_hit_lines(number, hit) for number, hit in enumerate(hits, 1)]
+    lines = [_hit_lines(number, hit, now) for number, hit in enumerate(hits, 1)]
     return "\n\n".join([*lines, "Read one whole, with what was said around it: read_history(id, around=2)."])
 
 
-def read_history(archive: Archive, thread: str, id: str, around: int = 0, start: int = 0) -> str:
+def read_history(archive: Archive, thread: str, id: str, around: int = 0, start: int = 0, *, now: Collection[str] | None = None) -> str:
     """A message of this conversation word for word, with up to `around` messages before and after it.
 
     What is too long for one answer says how to read on: `start` is the character to begin with.
@@ -59,19 +82,23 @@ def read_history(archive: Archive, thread: str, id: str, around: int = 0, start:
     parts = []
     for record in passage.all:
         if record.id == passage.record.id and record.mark == passage.record.mark:
-            parts.append(_whole(record, max(start, 0)))
+            parts.append(_left(record, now) + _whole(record, max(start, 0)))
         else:
-            parts.append(f"{_head(record)}\n{_shortened(record, _WHOLE // (4 * _MOST_AROUND))}")
+            parts.append(f"{_left(record, now)}{_head(record)}\n{_shortened(record, _WHOLE // (4 * _MOST_AROUND))}")
     if passage.older:
         parts.append(f"(The message was edited. Earlier versions: {', '.join(f'#{older.seq}' for older in passage.older)}.)")
     return "\n\n".join(parts)
 
 
-def _hit_lines(number: int, hit: Hit) -> str:
+def _left(record: MessageRecord, now: Collection[str] | None) -> str:
+    return "" if now is None or record.id in now else _LEFT
+
+
+def _hit_lines(number: int, hit: Hit, now: Collection[str] | None) -> str:
     why = f"\n   (matches: {', '.join(hit.why[:8])})" if hit.why else ""
     shown = _one_line(hit.record.said)
     text = shown if len(shown) <= _SHOWN else hit.snippet
-    return f"{number}. {_head(hit.record)}\n   {text}{_calls(hit.record, _SHOWN)}{why}"
+    return f"{number}. {_left(hit.record, now)}{_head(hit.record)}\n   {text}{_calls(hit.record, _SHOWN)}{why}"
 
 
 def _head(record: MessageRecord) -> str:
@@ -185,8 +212,11 @@ def look_up(archive: Archive, thread: str, want: LookUp, *, count: Callable[[str
     if not question.strip() or want.room < 2 * count(_reminder([])):
         return None
     in_view, said = set(_in_view(want.messages)), {said_in(message) for message in want.messages}
+    now = ids_now(archive, thread, want.messages)
     chosen: list[tuple[Hit, str]] = []
     for hit in archive.search(thread, question, _CANDIDATES):
+        if now is not None and hit.record.id not in now:
+            continue  # said in a branch that was left
         if hit.score < policy.floor or hit.record.id in in_view or hit.record.said in said or _repeats(question, hit.record.said):
             continue
         line = _recalled_line(hit)

@@ -269,3 +269,35 @@ def test_the_summarizer_sees_the_address_of_a_picture() -> None:
     history: list[Any] = [HumanMessage("Look.", id="goal"), HumanMessage(picture, id="p"), AIMessage("A cat.", id="a"), *talk(6)]
     create_agent(model(), middleware=[SummarizationMiddleware(notes, archive=MemoryArchive(), **SETTINGS)]).invoke({"messages": history})
     assert "https://example.com/cat.png" in notes.requests[0].text
+
+
+def test_after_a_journey_back_in_time_the_branch_that_was_left_is_marked() -> None:
+    """S4, S9: its words stay in the archive; a search says that they are not part of the conversation any more."""
+    archive = MemoryArchive()
+    asked = model()
+    agent = create_agent(asked, middleware=[compacting(archive=archive)], checkpointer=InMemorySaver())
+    steps_of(agent, "hello", "The gate code is 7777.", *(f"small step {turn}" for turn in range(8)))
+    fork = agent.get_state({"configurable": {"thread_id": "t"}}).config
+    steps_of(agent, "The vault code is 1111.", *(f"step {turn}" for turn in range(8)))
+    assert any("The vault code is 1111." in record.text for record in archive.messages("t"))
+    agent.invoke({"messages": [HumanMessage("The vault code is 2222.")]}, fork)
+    steps_of(agent, *(f"other step {turn}" for turn in range(8)))
+    search, read = middleware_tools(agent)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    found = search.invoke({"query": "vault code"}, config).split("\n\n")
+    old, new = (next(part for part in found if code in part) for code in ("1111", "2222"))
+    assert found.index(new) < found.index(old)
+    assert "branch of this conversation that was left" in old
+    assert "branch" not in new
+    assert "branch" not in search.invoke({"query": "gate code"}, config), "what was said before the fork is part of both"
+    left = next(record.id for record in archive.messages("t") if "1111" in record.text)
+    assert "that was left" in read.invoke({"id": left}, config)
+    steps_of(agent, "Please remind me which code I have set for the vault in the cellar, I forgot.")
+    assert "1111" not in asked.requests[-1].text, "what comes back by itself is of this branch"
+    assert "2222" in asked.requests[-1].text
+
+
+def middleware_tools(agent: Any) -> Any:
+    """`search_history` and `read_history` as the agent's tool node has them."""
+    tools = agent.nodes["tools"].bound.tools_by_name
+    return tools["search_history"], tools["read_history"]

@@ -150,7 +150,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
         self.context_window = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
-        self.tools: Sequence[BaseTool] = recall_tools(lambda: self.archive, lambda: self._unnamed) if tools else []
+        self.tools: Sequence[BaseTool] = recall_tools(lambda: self.archive, lambda: self._unnamed, self._in_view) if tools else []
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._looked: OrderedDict[str, int] = OrderedDict()
         """How many messages of a thread were looked at for something that left; -1 when there was."""
@@ -259,6 +259,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         return manifest_of(
             messages, system=request.system_message, tools=request.tools, room=room, counter=self.context_window.counter, outcome=outcome
         )
+
+    def _in_view(self, thread: str) -> Sequence[Any] | None:
+        last = self._sent.get(thread)
+        return last[1] if last is not None else None
 
     # the work, without I/O
 
