@@ -15,8 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from holdfast.config.known_keys import IGNORED, nearest
+from holdfast.config.mcp_servers import McpConnection
 from holdfast.config.problems import Misfit
-from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text, Texts, Value
+from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text
 from holdfast.config.section import Number as _Number
 
 Kind = Literal["fraction", "tokens", "messages"]
@@ -327,18 +328,10 @@ class KnowledgeTools(Section):
     list: Text | None = None
 
 
-class KnowledgeServer(Section):
+class KnowledgeServer(McpConnection):
     """The MCP server that keeps the records: a command to start, or an address."""
 
-    strange: ClassVar[Strange] = "refused"
-
-    command: Text | None = None
-    args: Texts = ()
-    environment: dict[str, Value] = Field(default_factory=dict)
-    url: Text | None = None
-    token: Text | None = None
     tools: KnowledgeTools = KnowledgeTools()
-    timeout_seconds: Delay = 60.0
 
 
 class EmbedderSettings(Section):

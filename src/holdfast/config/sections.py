@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from holdfast.config.environment import resolve
 from holdfast.config.known_keys import IGNORED, MODEL_ARGUMENTS
+from holdfast.config.mcp_servers import Mcp
 from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, Summarization
 from holdfast.config.problems import Misfit, Notice
 from holdfast.config.reading import Reading
@@ -274,6 +275,7 @@ class Config(Section):
     skills: Skills = Skills()
     session: Session = Session()
     knowledge: Knowledge = Knowledge()
+    mcp: Mcp = Mcp()
     server: Server = Server()
     logging: Logging = Logging()
     title: Title = Title()

@@ -1,4 +1,4 @@
-"""One held session with an MCP server, used from ordinary code.
+"""One held session with an MCP server, used from ordinary code and from any event loop: by the store in `mcp.py`, and for tools of agents.
 
 Starting a session costs most of a second, a call in one that is held a few milliseconds. So a thread with an event loop of its own holds
 it, and calls come from any thread. A server that died is started or reached again by the next call.
@@ -11,11 +11,13 @@ import json
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.config.memory_sections import KnowledgeServer
+from holdfast.config.mcp_servers import McpConnection
 from holdfast.errors import ConfigError, StorageError, StoreUnavailable
 from holdfast.secret_forms import replace_secrets
 
@@ -26,12 +28,31 @@ if TYPE_CHECKING:
 Tool = Mapping[str, Any]
 """The members of a tool's input, by name, as JSON Schema."""
 
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as its server describes it."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    """What it takes, as JSON Schema of an object."""
+    repeatable: bool = False
+    """Whether the server says that doing it twice does no more than doing it once."""
+
+    @property
+    def inputs(self) -> Tool:
+        found = self.schema.get("properties")
+        return found if isinstance(found, Mapping) else {}
+
+
 _REFUSALS = frozenset({-32600, -32601, -32602, -32603})  # the server understood and said no: the connection is sound
 _CLOSING = 10.0
 _CONNECTING = 30.0
+_IDLE = 86_400.0  # seconds that a stream of events may be silent
 
 
-def address_of(server: KnowledgeServer) -> str:
+def address_of(server: McpConnection) -> str:
     """Where a server is, for people: its address without any password or query, or its command."""
     if server.url:
         parts = urlsplit(server.url)
@@ -43,14 +64,14 @@ def address_of(server: KnowledgeServer) -> str:
 class HeldSession:
     """A session with the server. Safe for many threads. StoreUnavailable when it cannot be reached, StorageError when it says no."""
 
-    def __init__(self, server: KnowledgeServer) -> None:
+    def __init__(self, server: McpConnection, *, key: str = "knowledge.server", start_seconds: float | None = None) -> None:
         if not server.command and not server.url:
-            raise ConfigError(
-                "the MCP server has neither a command nor an address.", key="knowledge.server", hint="Give `command` or `url`."
-            )
+            raise ConfigError("the MCP server has neither a command nor an address.", key=key, hint="Give `command` or `url`.")
         self.where = address_of(server)
         self._server = server
+        self._key = key
         self._timeout = server.timeout_seconds
+        self._start = start_seconds or server.timeout_seconds
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -58,29 +79,55 @@ class HeldSession:
 
     def tools(self) -> Mapping[str, Tool]:
         """The server's tools with what they take."""
-        return self._connected().tools
+        return {tool.name: tool.inputs for tool in self.offered()}
+
+    def offered(self) -> list[OfferedTool]:
+        """The server's tools as it describes them."""
+        return list(self._connected().tools.values())
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a session and the server has not ended it."""
+        live = self._live
+        return live is not None and not live.closed
 
     def call(self, tool: str, arguments: Mapping[str, Any], *, again: bool) -> Any:
         """What the tool answers: its structured content, else its text, read as JSON where it is that.
 
         When the connection breaks the call is made once more on a new one if `again` says that doing it twice does no harm.
         """
-        for attempt in (1, 2):
+        return self._content(tool, self.result(tool, arguments, again=again))
+
+    def result(self, tool: str, arguments: Mapping[str, Any], *, again: bool) -> CallToolResult:
+        """What the tool answers, as the server sent it, errors included. Breaks as `call`."""
+        for last in (False, True):
             live = self._connected()
             try:
-                result = self._run(live.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._timeout), self._timeout + 5)
+                return self._run(live.call(tool, arguments), self._timeout + 5)  # type: ignore[no-any-return]  # what `call` returns
             except Exception as error:  # noqa: BLE001 - anyio, httpx and the SDK raise what they like; it means one of two things
-                if getattr(error, "code", None) in _REFUSALS:
-                    raise StorageError(self._said(tool, str(error)), path=self.where, operation=tool) from None
-                self._disconnect(live)
-                if attempt == 2 or not again:
-                    done = "" if again else " It is not known whether it was done."
-                    raise StoreUnavailable(
-                        f"the MCP server {self.where} did not answer {tool}: {_reason(error)}.{done}", path=self.where, operation=tool
-                    ) from None
-                continue
-            return self._content(tool, result)
+                self._broken(live, tool, error, give_up=last or not again, done_or_not=not again)
         raise AssertionError("unreachable")
+
+    async def aresult(self, tool: str, arguments: Mapping[str, Any], *, again: bool) -> CallToolResult:
+        """As `result`, awaited. When the waiting is cancelled, so is the call."""
+        for last in (False, True):
+            live = await asyncio.to_thread(self._connected)
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(self._begun(live.call(tool, arguments))), self._timeout + 5)
+            except Exception as error:  # noqa: BLE001 - as above
+                await asyncio.to_thread(self._broken, live, tool, error, give_up=last or not again, done_or_not=not again)
+        raise AssertionError("unreachable")
+
+    def _broken(self, live: _Live, tool: str, error: Exception, *, give_up: bool, done_or_not: bool) -> None:
+        """End a session that broke, and raise unless the call is to be made once more. A refusal is no break."""
+        if getattr(error, "code", None) in _REFUSALS:
+            raise StorageError(self._said(tool, str(error)), path=self.where, operation=tool) from None
+        self._disconnect(live)
+        if give_up:
+            done = " It is not known whether it was done." if done_or_not else ""
+            raise StoreUnavailable(
+                f"the MCP server {self.where} did not answer {tool}: {_reason(error)}.{done}", path=self.where, operation=tool
+            ) from None
 
     def close(self) -> None:
         """End the session, and the server if we started it."""
@@ -111,6 +158,8 @@ class HeldSession:
 
     def _connected(self) -> _Live:
         with self._lock:
+            if self._live is not None and self._live.closed:  # it died while nobody asked: nothing was sent, so nothing is in doubt
+                self._disconnect(self._live)
             if self._live is None:
                 if self._loop is None:
                     self._loop = asyncio.new_event_loop()
@@ -118,7 +167,7 @@ class HeldSession:
                     self._thread.start()
                 live = _Live(self._server)
                 try:
-                    self._run(live.open(), self._timeout)
+                    self._run(live.open(), self._start)
                 except Exception as error:  # noqa: BLE001 - as above: whatever it is, there is no session
                     with suppress(Exception):
                         self._run(live.close(), _CLOSING)
@@ -126,7 +175,7 @@ class HeldSession:
                         f"the MCP server {self.where} cannot be reached: {_reason(error)}{live.complaint}.",
                         path=self.where,
                         operation="connect",
-                        hint="Is it running, and does `knowledge.server` name it rightly?",
+                        hint=f"Is it running, and does `{self._key}` name it rightly?",
                     ) from None
                 self._live = live
             return self._live
@@ -138,12 +187,15 @@ class HeldSession:
             with suppress(Exception):  # it is broken or no longer wanted: how it ends is of no interest
                 self._run(live.close(), _CLOSING)
 
-    def _run(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
+    def _begun(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         loop = self._loop
         if loop is None:
             work.close()
             raise ConnectionError("the session was closed")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    def _run(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
+        future = self._begun(work)
         try:
             return future.result(timeout)
         except TimeoutError:
@@ -154,15 +206,23 @@ class HeldSession:
 class _Live:
     """A connection. It is opened and closed by one and the same task, as the library needs it."""
 
-    def __init__(self, server: KnowledgeServer) -> None:
+    def __init__(self, server: McpConnection) -> None:
         self._server = server
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._errors: IO[str] | None = None
         self.client: Client
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, OfferedTool] = {}
         self.complaint = ""
         """The last line that the server wrote to its error output before it gave up."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the other side has ended the connection, as far as the library lets us see."""
+        return self._task is None or self._task.done() or bool(getattr(getattr(self.client.session, "_dispatcher", None), "_closed", False))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        return await self.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._server.timeout_seconds)
 
     async def open(self) -> None:
         ready = asyncio.get_running_loop().create_future()
@@ -191,7 +251,7 @@ class _Live:
                 cursor: str | None = None
                 while True:
                     page = await self.client.list_tools(cursor=cursor)
-                    self.tools |= {tool.name: (tool.input_schema or {}).get("properties") or {} for tool in page.tools}
+                    self.tools |= {tool.name: _offered(tool) for tool in page.tools}
                     cursor = page.next_cursor
                     if cursor is None:
                         break
@@ -208,18 +268,26 @@ class _Live:
         from mcp import Client, StdioServerParameters, stdio_client
 
         server = self._server
-        if server.url:
+        if server.url and server.transport != "stdio":
             import httpx2
+            from mcp.client.sse import sse_client
             from mcp.client.streamable_http import streamable_http_client
 
-            headers = {"Authorization": f"Bearer {server.token}"} if server.token else None
-            patience = httpx2.Timeout(_CONNECTING, read=server.timeout_seconds)
+            headers = {**({"Authorization": f"Bearer {server.token}"} if server.token else {}), **server.headers}
             here = urlsplit(server.url).hostname in ("127.0.0.1", "::1", "localhost")  # a proxy of the machine is not for loopback
-            http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=patience, trust_env=not here))
+
+            def client(headers: Any = headers, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+                patience = timeout or httpx2.Timeout(_CONNECTING, read=server.timeout_seconds)
+                return httpx2.AsyncClient(headers=headers, timeout=patience, auth=auth, trust_env=not here)
+
+            if server.transport == "sse":
+                reader = sse_client(server.url, headers=headers, sse_read_timeout=_IDLE, httpx_client_factory=client)
+                return await stack.enter_async_context(Client(reader))
+            http = await stack.enter_async_context(client())
             return await stack.enter_async_context(Client(streamable_http_client(server.url, http_client=http)))
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the connection
         environment = {name: str(value) for name, value in server.environment.items()} or None
-        parameters = StdioServerParameters(command=server.command or "", args=list(server.args), env=environment)
+        parameters = StdioServerParameters(command=server.command or "", args=list(server.args), env=environment, cwd=server.cwd)
         return await stack.enter_async_context(Client(stdio_client(parameters, errlog=self._errors)))
 
     def _last_line(self) -> str:
@@ -230,6 +298,13 @@ class _Live:
             lines = [line.strip() for line in self._errors.read()[-4000:].splitlines() if line.strip()]
             return f" ({replace_secrets(lines[-1])[:300]})" if lines else ""
         return ""
+
+
+def _offered(tool: Any) -> OfferedTool:
+    schema = tool.input_schema if isinstance(tool.input_schema, Mapping) else {}
+    said = tool.annotations
+    repeatable = bool(said is not None and (said.read_only_hint or said.idempotent_hint))
+    return OfferedTool(tool.name, tool.description or "", schema, repeatable)
 
 
 def _reason(error: BaseException) -> str:
