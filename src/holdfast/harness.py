@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.agents.middleware.accounting import RunAccounts
     from holdfast.agents.parts import Parts
     from holdfast.agents.threads import Threads
+    from holdfast.agents.tools.mcp_tools import McpServers
     from holdfast.context.archive import FileArchive
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.document import Document
@@ -328,6 +329,13 @@ class Harness:
         from holdfast.workflow.launcher import Launcher
 
         return Launcher(**self._run_parts(settings))
+
+    @cached_property
+    def mcp(self) -> McpServers:
+        """The MCP servers of the configuration. Nothing is started until their tools are asked for."""
+        from holdfast.agents.tools.mcp_tools import open_mcp
+
+        return self._kept(open_mcp(self.config, clock=self.clock, bus=self.bus))
 
     def stage_agents(self, model: str | BaseChatModel | None = None) -> dict[str, StageAgent]:
         """The agents that ask a model, if one is configured or named and is good enough; the others work by extraction (W18)."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import __version__
+from holdfast.config.mcp_servers import all_servers
 from holdfast.durable.database import open_plain
 from holdfast.durable.probe import probe
 from holdfast.errors import ConfigError, HoldfastError, StorageError
@@ -54,6 +55,7 @@ def examine(harness: Harness | ConfigError) -> list[Check]:
         ("threads", lambda: _threads(config)),
         ("databases", lambda: _databases(config.base)),
         ("damaged files", lambda: _set_aside(config.base)),
+        ("mcp", lambda: _mcp(harness)),
         ("sandbox", lambda: [_sandbox()]),
         ("disk", lambda: _disk(config.base)),
     )
@@ -158,6 +160,22 @@ def _memory(harness: Harness) -> list[Check]:
     if status.storage.state != "good":
         findings.append(Check("memory", "bad", status.storage.message))
     return findings
+
+
+def _mcp(harness: Harness) -> list[Check]:
+    """Each MCP server with its tools. They are started for it: whether one works cannot be seen otherwise."""
+    known = all_servers(harness.config)
+    if not known.origins and not known.problems:
+        return []
+    findings = []
+    for one in harness.mcp.states():
+        if one.state == "there":
+            findings.append(Check("mcp", "good", f"{one.name} ({one.where}): {', '.join(one.tools) or 'no tools'}", list(one.tools)))
+        elif one.state == "off":
+            findings.append(Check("mcp", "note", f"{one.name} is switched off"))
+        else:
+            findings.append(Check("mcp", "bad", f"{one.name}: {one.problem}"))
+    return [*findings, *(Check("mcp", "bad", problem) for problem in harness.mcp.problems)]
 
 
 def _sandbox() -> Check:

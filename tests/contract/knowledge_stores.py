@@ -19,7 +19,7 @@ import pytest
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.store import KnowledgeStore
 
-__all__ = ["ADAPTERS", "SERVER", "Bench", "bench_of", "served", "wait_for"]
+__all__ = ["ADAPTERS", "SERVER", "Bench", "bench_of", "free_port", "served", "wait_for"]
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "integration" / "knowledge_server.py"
@@ -102,9 +102,7 @@ def served(folder: Path) -> Iterator[tuple[str, Path]]:
     """One MCP server for many tests: its address, and the file that says which folder it serves now."""
     pointer = folder / "current"
     pointer.write_text(str(folder / "none"), "utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, str(SERVER), "switched", str(pointer), str(port)])
     try:
         wait_for(port)
@@ -112,6 +110,13 @@ def served(folder: Path) -> Iterator[tuple[str, Path]]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -73,11 +74,12 @@ class AgentSettings:
     subagents: bool = True
 
     def allows(self, tool: str, config: Config) -> bool:
-        """Whether it may use a tool of this name: named in `tools`, or in one of the groups; all if neither is given."""
+        """Whether it may use a tool of this name: named in `tools` (`github_*` too), or in a group; all if neither is given."""
         if self.tools is None and self.tool_groups is None:
             return True
         group = next((known.group for known in config.tools if known.name == tool), None)
-        return tool in (self.tools or ()) or (group is not None and group in (self.tool_groups or ()))
+        named = any(fnmatchcase(tool, name) for name in self.tools or ())
+        return named or (group is not None and group in (self.tool_groups or ()))
 
 
 def agent_names(config: Config) -> list[str]:

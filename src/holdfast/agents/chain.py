@@ -84,12 +84,13 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
     )
     names = {id(plan.model): plan.model_name} if plan.model_name else {}
     lead, titled = plan.lead, plan.lead and config.title.enabled
+    approve = (*config.sandbox.approve, *parts.mcp.approvals)
     chain: list[AgentMiddleware[Any, Any, Any]] = [
         ThreadDataMiddleware(),
         *plan.extra,
         # weights of this size call tools at random, and a list of them is all they then speak of
         *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
-        *([ApprovalMiddleware(config.sandbox.approve, refuse=not lead)] if config.sandbox.approve else []),
+        *([ApprovalMiddleware(approve, refuse=not lead)] if approve else []),
         ToolOutputMiddleware(parts.archive, outputs, counter=summarization.context_window.counter, ids=parts.ids),
         LoopGuardMiddleware(),
         ToolErrorMiddleware(),

@@ -170,7 +170,7 @@ def _open_workshop(
     parts: Parts | None = None,
     given: Given | None = None,
 ) -> _Workshop:
-    places = sandbox
+    places, outside = sandbox, tools is None
     if tools is None:
         places = sandbox or opened.enter_context(closing(open_sandboxes(config)))
         tools = open_tools(config, places)
@@ -178,7 +178,7 @@ def _open_workshop(
     parts = parts or opened.enter_context(closing(open_parts(config, **(given or {}))))
     prune_subagents(parts.threads, parts.archive, retain_days=config.subagents.retain_days, now=parts.clock.now())
     chosen = list(open_skills(config).all().enabled if skills is None else skills)
-    workshop = _Workshop(config, parts, model, list(tools), chosen, middleware, places, Registry.of(config))
+    workshop = _Workshop(config, parts, model, list(tools), chosen, middleware, places, Registry.of(config), outside)
     opened.callback(workshop.stop)
     return workshop
 
@@ -199,6 +199,8 @@ class _Workshop:
     middleware: Sequence[AgentMiddleware[Any, Any, Any]]
     places: ThreadSandboxes | None
     registry: Registry
+    outside: bool = False
+    """Whether the tools of MCP servers are added: where the tools are those of the configuration."""
     _made: OrderedDict[_Key, LeadAgent] = field(default_factory=OrderedDict)
     _making: threading.RLock = field(default_factory=threading.RLock)
 
@@ -243,7 +245,8 @@ class _Workshop:
 
     def _make(self, settings: AgentSettings, asked: str | None) -> LeadAgent:
         name, model = self._model(settings, asked)
-        tools = [tool for tool in self.tools if settings.allows(tool.name, self.config)]
+        known = [*self.tools, *self.parts.mcp.tools()] if self.outside else self.tools
+        tools = [tool for tool in known if settings.allows(tool.name, self.config)]
         kit = _Kit(self.parts, model, name, settings.thinking, tools, self.skills, self.middleware)
         executor, types = kit.executor(), self.registry if settings.subagents else None
         plan = Blueprint(

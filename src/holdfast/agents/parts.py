@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -16,6 +16,7 @@ from holdfast.agents.memory_service import open_memory
 from holdfast.agents.middleware.accounting import RunAccounts
 from holdfast.agents.middleware.lead_features import Titles
 from holdfast.agents.threads import Threads
+from holdfast.agents.tools.mcp_tools import McpServers, open_mcp
 from holdfast.agents.turn import LoopThread
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.archive import FileArchive
@@ -63,6 +64,8 @@ class Parts:
     places: asyncio.Semaphore
     """As many sub-agents as may run at once."""
     titles: Titles
+    mcp: McpServers
+    """The MCP servers of the configuration; their sessions are held once in a process, whoever asks."""
     models: Mapping[str, BaseChatModel]
     clock: Clock
     ids: IdSource
@@ -107,6 +110,7 @@ def open_parts(config: Config, **given: Unpack[Given]) -> Parts:
             LoopThread(),
             asyncio.Semaphore(config.subagents.max_concurrent),
             Titles.of(config, _title_model(config, models), accounts),
+            opened.enter_context(closing(open_mcp(config, clock=clock, bus=bus))),
             models,
             clock,
             ids,

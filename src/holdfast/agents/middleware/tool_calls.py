@@ -15,6 +15,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
@@ -63,8 +64,13 @@ def decision_of(value: object) -> Decision:
     return Decision("reject", "The answer was not understood.")
 
 
+def needs_approval(tool: str, names: Collection[str]) -> bool:
+    """Whether a tool is one of those that wait for a person; a name may be a pattern."""
+    return any(fnmatchcase(tool, name) for name in names)
+
+
 class ApprovalMiddleware(AroundToolCall):
-    """Asks a person before one of these tools runs. Put it outside of the middleware that turns errors into messages.
+    """Asks a person before one of these tools runs (`github_*` is a pattern). Put it outside of what turns errors into messages.
 
     With `refuse` nobody is there to be asked, as in a sub-agent: the tools are not run, and the model is told why.
     """
@@ -80,7 +86,7 @@ class ApprovalMiddleware(AroundToolCall):
 
     def _decided(self, request: ToolCallRequest) -> ToolCallRequest | ToolMessage:
         call = request.tool_call
-        if call["name"] not in self._tools_to_ask:
+        if not needs_approval(call["name"], self._tools_to_ask):
             return request
         if self._refuse:
             return _not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,7 +174,7 @@ class SubagentType:
 
     def may_use(self, tool: str) -> bool:
         """Whether it has the tool of this name, if the parent has it."""
-        return tool not in NEVER and tool not in self.without and (self.tools is None or tool in self.tools)
+        return tool not in NEVER and not _fits(tool, self.without) and (self.tools is None or _fits(tool, self.tools))
 
     def pick(self, tools: Iterable[BaseTool]) -> list[BaseTool]:
         """Those of the parent's tools that it has."""
@@ -184,6 +185,11 @@ class SubagentType:
         if asked is None or asked == default or asked < 1:
             return self.max_turns
         return min(asked, self.max_turns if self.own_turns else _MOST_TURNS)
+
+
+def _fits(tool: str, names: Iterable[str]) -> bool:
+    """Whether a tool is one of these; a name may be a pattern, such as `github_*`."""
+    return any(fnmatchcase(tool, name) for name in names)
 
 
 class Registry(Mapping[str, SubagentType]):

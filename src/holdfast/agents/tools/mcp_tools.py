@@ -220,7 +220,7 @@ class McpServers:
     @property
     def approvals(self) -> tuple[str, ...]:
         """The tools that wait for a person, by the names or patterns that `approve` of their servers gives."""
-        return tuple(f"{prefix_of(server.name)}_{name}" for server in self._servers for name in server.settings.approve)
+        return tuple(_called(server.name, name) for server in self._servers for name in server.settings.approve)
 
     def states(self) -> list[ServerState]:
         """What is known of each server after it was asked for its tools."""
@@ -303,13 +303,23 @@ def prefix_of(server: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", server).strip("_")[:32] or "mcp"
 
 
+def _called(server: str, tool: str) -> str:
+    """The name by which agents call a tool; stars of a pattern stay."""
+    return f"{prefix_of(server)}_{re.sub(r'[^A-Za-z0-9_*-]+', '_', tool).strip('_')}"[:_LONGEST_NAME]
+
+
 def tools_of(server: ToolServer, offered: Iterable[OfferedTool]) -> list[McpTool]:
     """The tools of a server that can be used: those that its settings want, with a name that is theirs alone and a schema of an object."""
     made: dict[str, McpTool] = {}
     for one in offered:
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", one.name).strip("_")
-        name = f"{prefix_of(server.name)}_{plain}"[:_LONGEST_NAME]
-        if plain and _wanted(server, one) and name not in made and one.schema.get("type", "object") == "object" and len(made) < _MOST_TOOLS:
+        name = _called(server.name, one.name.replace("*", "_"))
+        if (
+            re.search(r"\w", one.name)
+            and _wanted(server, one)
+            and name not in made
+            and one.schema.get("type", "object") == "object"
+            and len(made) < _MOST_TOOLS
+        ):
             made[name] = McpTool.of(name, server, one)
     return list(made.values())
 

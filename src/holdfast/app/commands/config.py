@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.loading import example_text, find_config
+from holdfast.config.mcp_servers import all_servers
 from holdfast.config.migration import upgrade_text
 from holdfast.config.sections import Config
 from holdfast.durable.replace import replace
@@ -18,6 +20,8 @@ from holdfast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from holdfast.harness import Harness
 
 app = typer.Typer(
     help="Check, write and upgrade config.yaml.",
@@ -34,6 +38,7 @@ def check(
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Show the defaults too, not only what the file and the environment set.")
     ] = False,
+    servers: Annotated[bool, typer.Option("--servers", help="Start the MCP servers and show the tools of each.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the effective settings, where each came from, and what has no effect.
@@ -42,14 +47,41 @@ def check(
     """
     with open_harness(config) as harness:
         loaded = harness.config
+        found = _servers(harness, start=servers)
     settings = effective_settings(loaded)
     value = {
         "file": loaded.file,
         "base": loaded.base,
         "settings": [{"key": s.key, "value": s.value, "source": str(s.source)} for s in settings],
         "warnings": [{"kind": w.kind, "key": w.key, "line": w.line, "message": w.message} for w in loaded.warnings],
+        "mcp_servers": found,
     }
-    show(value, lambda console: _draw(console, loaded, settings, everything), as_json=as_json)
+
+    def draw(console: Console) -> None:
+        _draw(console, loaded, settings, everything)
+        _draw_servers(console, found)
+
+    show(value, draw, as_json=as_json)
+
+
+def _servers(harness: Harness, *, start: bool) -> list[dict[str, Any]]:
+    """Every MCP server that is named, where, and whether it is on; what it offers only when it may be started."""
+    known = all_servers(harness.config)
+    problems = [{"name": "", "file": "", "state": "problem", "problem": problem} for problem in known.problems]
+    if start and known.origins:
+        seen = [{**asdict(one), "tools": list(one.tools), "file": known.origins.get(one.name, "")} for one in harness.mcp.states()]
+        return [*seen, *problems]
+    states = [(name, "on") for name in known.enabled] + [(name, "off") for name in known.disabled]
+    return [*({"name": name, "file": known.origins[name], "state": state} for name, state in states), *problems]
+
+
+def _draw_servers(console: Console, found: list[dict[str, Any]]) -> None:
+    for one in found:
+        tools = f": {', '.join(one['tools'])}" if one.get("tools") else ""
+        problem = f" {one['problem']}" if one.get("problem") else ""
+        console.print(f"MCP server {one['name']} ({one['state']}, {one['file']}){tools}{problem}", markup=False, soft_wrap=True)
+    if any(one["state"] == "on" for one in found):
+        console.print("--servers starts them and shows their tools.", style="dim")
 
 
 def _draw(console: Console, config: Config, settings: list[Setting], everything: bool) -> None:
