@@ -35,6 +35,7 @@ from holdfast.tokens.windows import Window, find_window
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+    from langchain_core.tools import BaseTool
 
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.agents.lead import LeadAgent
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from holdfast.skills import SkillLibrary
     from holdfast.storage.files import FileBackend
     from holdfast.talk import Talk
-    from holdfast.workflow.agent import StageAgent
+    from holdfast.workflow.agent import StageAgent, StageRequest
     from holdfast.workflow.launcher import Launcher, WorkflowSource
 
 
@@ -343,7 +344,14 @@ class Harness:
 
         if not self.config.models and model is None:
             return {"coder": coder_without_model(self.config)}
-        return stage_agents(self.config, model=model)
+        return stage_agents(self.config, model=model, tools=self._stage_tools)
+
+    def _stage_tools(self, request: StageRequest) -> list[BaseTool]:
+        """The tools of MCP servers for a stage. Those that wait for a person are left out: nobody is there to be asked."""
+        from holdfast.agents.middleware.tool_calls import needs_approval
+
+        approve = (*self.config.sandbox.approve, *self.mcp.approvals)
+        return [tool for tool in self.mcp.tools() if not needs_approval(tool.name, approve)]
 
     def _run_parts(self, settings: dict[str, Any]) -> dict[str, Any]:
         if "agents" not in settings:

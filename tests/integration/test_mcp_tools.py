@@ -31,10 +31,12 @@ from holdfast.config.mcp_servers import all_servers
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
+from holdfast.harness import Harness
 from holdfast.talk import ApprovalNeeded, Decision
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call as scripted
+from holdfast.testing.script import structured
 
 SERVER = Path(__file__).with_name("tool_server.py")
 SLOW = {"start_seconds": 120, "timeout_seconds": 60}
@@ -183,6 +185,28 @@ def test_a_tool_that_is_named_waits_for_a_person(tmp_path: Path, journal: Path, 
     assert journal.read_text() == "gale\n"
     assert needs_approval("sea_wait", config.sandbox.approve)
     assert not needs_approval("sea_add", config.sandbox.approve)
+
+
+def test_a_stage_has_the_tools_too_but_none_that_waits_for_a_person(tmp_path: Path, journal: Path, running: McpServers) -> None:
+    """O5, W7, W12: what a server answers can be cited, with low trust; nobody is there to approve, so such tools are left out."""
+    sea = stdio(journal, environment={"TOKEN": "$THE_TOKEN"}, approve=["note"])
+    answer = {
+        "stage_name": "last",
+        "summary": "The token is tide.",
+        "key_findings": [{"fact": "tide", "source": "sea_variable 1"}],
+        "confidence": "high",
+        "next_stage_recommendations": [],
+        "raw_data_refs": [],
+    }
+    model = ScriptedModel([[call("sea_variable", name="TOKEN")], "Enough.", structured(answer)])
+    workflow = {"id": "t", "task": "Which token?", "stages": [{"name": "last", "agent_type": "llm", "tools": ["sea_*"]}]}
+    with Harness(config_of(tmp_path, {"sea": sea})) as harness:
+        session = harness.run_workflow(workflow, agents=harness.stage_agents(model))
+    offered = set(model.requests[0].tool_names)
+    assert "sea_variable" in offered
+    assert "sea_note" not in offered
+    finding = session.stage_outputs["last"].key_findings[0]
+    assert (finding.grounded, finding.extra["trust"]) == (True, "low")
 
 
 def test_patterns_choose_the_tools_of_a_server_for_a_sub_agent() -> None:

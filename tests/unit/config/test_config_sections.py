@@ -168,7 +168,7 @@ def test_the_parts_of_the_example_that_are_commented_out_are_valid_too() -> None
     text = example_text()
     live = re.sub(r"^(models|tools|tool_groups): \[\]$", r"\1:", text, flags=re.MULTILINE)
     live = re.sub(
-        r"^  (blocks|agents|custom_agents): \{\}|^  mounts: \[\]|^  vector_store: null",
+        r"^  (blocks|agents|custom_agents|servers): \{\}|^  mounts: \[\]|^  vector_store: null",
         lambda found: found.group().split(":")[0] + ":",
         live,
         flags=re.MULTILINE,
@@ -181,6 +181,7 @@ def test_the_parts_of_the_example_that_are_commented_out_are_valid_too() -> None
     assert config.sandbox.mounts[0].read_only
     assert config.tools[0].name == "web_search"
     assert config.session.vector_store is not None
+    assert config.mcp.servers["wiki"].approve == ("write_page",)
 
 
 def documented() -> dict[str, str]:

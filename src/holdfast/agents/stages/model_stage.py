@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,8 @@ class ModelStage:
         """
         wanted = request.stage.tools
         tools = [tool for tool in own if wanted is None or tool.name in wanted]
-        outside = [tool for tool in (self.outside(request) if self.outside else ()) if wanted is None or tool.name in wanted]
+        offered = self.outside(request) if self.outside and wanted != () else ()
+        outside = [tool for tool in offered if wanted is None or any(fnmatchcase(tool.name, name) for name in wanted)]
         if not (tools or outside) or not abilities_of(asker.model).tools:
             return
         system = "\n\n".join(part for part in (role_prompt(self.role, "reading"), request.system_prompt.strip()) if part)
