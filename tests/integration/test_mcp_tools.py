@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from holdfast.agents.lead import make_lead_agent
 from holdfast.agents.middleware.tool_calls import needs_approval
 from holdfast.agents.subagents.task_types import SubagentType
-from holdfast.agents.tools.mcp_tools import McpServerDown, McpServers, McpServerUp, McpTool, OfferedTool, open_mcp, tools_of
+from holdfast.agents.tools.mcp_tools import McpServerDown, McpServers, McpServerUp, McpTool, open_mcp, tools_of
 from holdfast.app.main import app
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.mcp_servers import all_servers
@@ -32,6 +32,7 @@ from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
 from holdfast.harness import Harness
+from holdfast.knowledge.mcp_session import OfferedTool
 from holdfast.talk import ApprovalNeeded, Decision
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
@@ -219,7 +220,7 @@ def test_patterns_choose_the_tools_of_a_server_for_a_sub_agent() -> None:
 # Servers that cannot be had
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "silent": ({"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}, "took too long"),
     "mumbling": (
         {"command": sys.executable, "args": ["-c", "import time\nwhile True: print('mumble {{{', flush=True); time.sleep(.05)"]},
