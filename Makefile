@@ -7,10 +7,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench prove docs lock debian clean
+.PHONY: help install run test lint bench prove docs lock debian clean config-upgrade
 
 help:     ## show these lines
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 install: $(STAMP)  ## make .venv and install everything, at the pinned versions
 
@@ -37,6 +37,9 @@ prove: $(STAMP) debian  ## the long crash, fault and property runs, with seed, N
 
 docs: $(STAMP)  ## run every snippet of the README and the docs
 	@$(BIN)/python -m pytest tests/docs
+
+config-upgrade: $(STAMP)  ## bring a config.yaml to the current schema, comments kept: CONFIG=path
+	@$(BIN)/holdfast config upgrade $(if $(CONFIG),--config "$(CONFIG)")
 
 debian:
 	@bash scripts/debian.sh

@@ -12,21 +12,20 @@ here and reach every part, so the same code runs under a fake clock and a simula
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config.loading import load_config
+from holdfast.config.loading import load_config, read_file, say_if_upgraded
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.errors import InputError
-from holdfast.events import Bus, Event
+from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.tokens.budget import Budget
@@ -55,16 +54,6 @@ if TYPE_CHECKING:
     from holdfast.talk import Talk
     from holdfast.workflow.agent import StageAgent, StageRequest
     from holdfast.workflow.launcher import Launcher, WorkflowSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigUpgraded(Event):
-    """The configuration has an older schema and was read as the current one."""
-
-    component: ClassVar[str] = "Config"
-    level: ClassVar[int] = logging.WARNING
-    text: ClassVar[str] = "{message}"
-    message: str
 
 
 class _Closable(Protocol):
@@ -396,9 +385,7 @@ def build(
     bus: Bus | None = None,
 ) -> Harness:
     """A harness from a configuration, a path of one, or whatever `load_config` finds."""
-    loaded = config if isinstance(config, Config) else load_config(config)
+    loaded = config if isinstance(config, Config) else read_file(config)
     harness = Harness(loaded, clock or SystemClock(), ids or RandomIds(), disk or REAL, bus or process_bus)
-    for notice in loaded.warnings:
-        if notice.kind == "upgraded":  # the others are for `config check`; this one says that the file is not what is in use
-            harness.bus.emit(ConfigUpgraded(message=str(notice)))
+    say_if_upgraded(loaded, harness.bus)
     return harness

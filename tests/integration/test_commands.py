@@ -169,12 +169,13 @@ def test_a_base_directory_that_cannot_be_written_is_one_clear_message(tmp_path: 
 
 def test_the_log_goes_to_standard_error_in_the_form_that_the_file_asks_for(tmp_path: Path) -> None:
     """O2, T3: a window that is not known is one warning."""
-    (tmp_path / "config.yaml").write_text("models: [{name: m, use: openai, model: unheard-of}]\nlogging: {format: json, level: warning}\n")
+    models = "holdfast_version: 1\nmodels: [{name: m, use: openai, model: unheard-of}]\n"
+    (tmp_path / "config.yaml").write_text(models + "logging: {format: json, level: warning}\n")
     done = holdfast("budget", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["window"] == 8192
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["event"] == "window_unknown"
-    (tmp_path / "config.yaml").write_text("models: [{name: m, use: openai, model: unheard-of}]\n")
+    (tmp_path / "config.yaml").write_text(models)
     assert holdfast("budget", cwd=tmp_path).stderr.startswith("[Models] The window of model m is not known")
 
 
@@ -198,3 +199,40 @@ def test_skills_are_switched_off_and_on_and_stay_so(tmp_path: Path) -> None:
     assert enabled() == [True]
     wrong = holdfast("skills", "enable", "tyde", cwd=tmp_path)
     assert (wrong.returncode, "tidy" in wrong.stderr, "Traceback" in wrong.stderr) == (2, True, False)
+
+
+def test_an_older_schema_is_said_once_by_every_command_and_by_load_config(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """C4"""
+    file = tmp_path / "config.yaml"
+    file.write_text("config_version: 33  # theirs\nmemory: {token_counting: char}\n")
+    for words in (["budget"], ["memory", "show"], ["models", "list"], ["sessions"], ["config", "check"], ["doctor"], ["history", "list"]):
+        done = holdfast(*words, cwd=tmp_path)
+        assert done.stderr.count("has an older schema") == 1, words
+        assert "holdfast config upgrade" in done.stderr
+    assert "older schema" not in holdfast("config", "check", cwd=tmp_path).stdout
+    file.write_text(file.read_text() + "logging: {format: json}\n")
+    assert json.loads(holdfast("sessions", "--json", cwd=tmp_path).stderr)["event"] == "config_upgraded"
+    with caplog.at_level("WARNING", logger="holdfast"):
+        for _ in range(2):
+            load_config(file, environ={})
+    assert [record.message.count("older schema") for record in caplog.records] == [1]
+    assert holdfast("config", "upgrade", cwd=tmp_path).returncode == 0
+    assert holdfast("budget", cwd=tmp_path).stderr.count("schema") == 0
+
+
+def test_make_config_upgrade(tmp_path: Path) -> None:
+    """C4: the verb that the reference's file names."""
+    file = tmp_path / "my config.yaml"
+    file.write_text("# mine\nconfig_version: 33\n")
+    root = Path(__file__).parents[2]
+    stamp = f"STAMP={tmp_path / 'stamp'}"  # what is installed is there; nothing is to be installed for this
+    (tmp_path / "stamp").touch()
+    done = subprocess.run(
+        ["make", "-C", str(root), "-o", str(tmp_path / "stamp"), stamp, f"BIN={Path(HOLDFAST).parent}", "config-upgrade", f"CONFIG={file}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == "# mine\nconfig_version: 33\nholdfast_version: 1\n"
+    assert file.with_name("my config.yaml.bak").exists()

@@ -39,10 +39,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 def open_harness(path: Path | None) -> Harness:
     """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration."""
-    from holdfast.config.loading import load_config
+    from holdfast.config.loading import read_file
     from holdfast.harness import build
 
-    config = load_config(path)
+    config = read_file(path)  # what it has to say comes after the log is set up, which the file decides
     set_up_log(config.logging, said="logging" in config.raw)
     return build(config)
 
@@ -57,7 +57,6 @@ def set_up_log(settings: Logging, *, said: bool = True) -> None:
     ours.handlers[:] = [handler]
     ours.propagate = False
     ours.setLevel(settings.level.upper() if said else logging.WARNING)
-    logging.getLogger("holdfast.Config").setLevel(logging.ERROR)  # an older schema is told by `config check`, not by every command
 
 
 def console() -> Console:

@@ -5,31 +5,32 @@ The keys of a file are gone over before their values are looked at: misspelt, un
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
 from holdfast.config import checks, known_keys
 from holdfast.config.environment import mark
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
-from holdfast.config.migration import CURRENT, Copy, Migrated, migrate
+from holdfast.config.migration import CLASS_KEYS, CURRENT, Copy, Migrated, migrate
 from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import Nested, Section, nested
 from holdfast.config.sections import Config, Raw
 from holdfast.errors import ConfigError
+from holdfast.events import Bus, Event
+from holdfast.events import bus as process_bus
 from holdfast.redaction import is_secret_key
 
 LITERAL = frozenset({"summary_prompt", "system_prompt", "prompt", "description", "display_name", "text"})
 """Settings that are prose: a dollar sign in them is a dollar sign."""
-
-_CLASS_KEYS = frozenset({"use", "storage_class", "token_counter"})
 
 
 class KeyCheck:
@@ -110,7 +111,7 @@ class KeyCheck:
             return self._nested(inner, value, path)
         if name in LITERAL:
             return value
-        if name in _CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
+        if name in CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
             return self._class_path(value, path)
         return mark(value, path, self._reading, self._environ)
 
@@ -186,8 +187,42 @@ def load_config(
 ) -> Config:
     """The configuration, from the file that `find_config` finds, or all defaults without one. Nothing is written.
 
-    Raises ConfigError for the first thing that is wrong; `all_errors` of it gives all of them.
+    An older schema is said once, as a warning in the log (C4). Raises ConfigError for the first thing that is wrong; `all_errors` of it
+    gives all of them.
     """
+    config = read_file(path, environ=environ, cwd=cwd)
+    say_if_upgraded(config)
+    return config
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigUpgraded(Event):
+    """The configuration has an older schema and was read as the current one."""
+
+    component: ClassVar[str] = "Config"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "{file} has an older schema and is read as schema {schema}. `holdfast config upgrade` rewrites it."
+    file: str
+    schema: int = CURRENT
+
+
+_SAID: set[tuple[str, int]] = set()
+
+
+def say_if_upgraded(config: Config, bus: Bus = process_bus) -> None:
+    """Say that a file has an older schema, once for each file and what it says."""
+    if config.file is None or not any(notice.kind == "upgraded" for notice in config.warnings):
+        return
+    mark = (str(config.file), hash(config.reading.text))
+    if mark not in _SAID:
+        _SAID.add(mark)
+        bus.emit(ConfigUpgraded(file=str(config.file)))
+
+
+def read_file(
+    path: str | PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
+) -> Config:
+    """As `load_config`, and nothing is said."""
     file = find_config(path, environ, cwd)
     source = b""
     if file is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+from holdfast.config import known_keys
 from holdfast.config.reading import KeyPath, Place, Reading, dotted, read_yaml
 from holdfast.errors import ConfigError
 
@@ -28,6 +29,9 @@ _LIFTED = (
     "storage_path",
     "storage_class",
 )
+CLASS_KEYS = frozenset({"use", "storage_class", "token_counter"})
+"""Settings that name a class or a function."""
+_CLASS_SECTIONS = frozenset({"models", "tools", "sandbox", "memory", "summarization", "knowledge"})
 _COUNTERS = {"tiktoken": "exact", "char": "approximate"}
 
 
@@ -53,6 +57,18 @@ class Rename:
 
     def __str__(self) -> str:
         return f"{dotted(self.path)} is now {dotted((*self.path[:-1], self.name))}"
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A class path of the reference is written as ours. At a load that is done by whoever reads it, for any schema (C4)."""
+
+    path: KeyPath
+    old: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)} is now {self.value}"
 
 
 Change = Copy | Rename
@@ -180,19 +196,38 @@ def upgrade_text(text: str | bytes, file: str | PathLike[str] | None = None) -> 
     if reading.values is not None and not isinstance(reading.values, dict):
         raise ConfigError("the file must be a mapping of sections.", file=reading.file, line=1)
     migrated = migrate(reading)
+    mapped = list(_class_paths(reading))
     is_workflow = "stages" in (reading.values or {})  # a workflow has a form of its own
-    if migrated.version == CURRENT or is_workflow:
+    if (migrated.version == CURRENT and not mapped) or is_workflow:
         return Upgrade(reading.text, False, CURRENT, ())
-    edits = [_edit(reading, change) for change in migrated.changes]
+    edits = {_edit(reading, change) for change in migrated.changes} | {_mapped_edit(reading, change) for change in mapped}
+    if migrated.version < CURRENT:
+        edits.add(_number_edit(reading))
     result = reading.text
     # from the end to the beginning, so that the places of the rest stay true; the number goes in at the very top
-    for start, end, replacement in sorted([*edits, _number_edit(reading)], key=lambda edit: edit[0], reverse=True):
+    for start, end, replacement in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
         result = result[:start] + replacement + result[end:]
-    _verify(result, reading, migrated)
-    return Upgrade(result, True, migrated.version, tuple(str(change) for change in migrated.changes))
+    _verify(result, reading, migrated, mapped)
+    return Upgrade(result, True, migrated.version, tuple(str(change) for change in (*migrated.changes, *mapped)))
 
 
-def _verify(text: str, reading: Reading, migrated: Migrated) -> None:
+def _class_paths(reading: Reading) -> Iterator[Mapped]:
+    """The class paths of the reference that name something here, where the text has them as they are."""
+    for path, place in reading.places.items():
+        old = _found(reading.values, path)
+        if not path or path[-1] not in CLASS_KEYS or not isinstance(old, str) or (ours := known_keys.mapped(old)) is None:
+            continue
+        if path[0] in _CLASS_SECTIONS and reading.text[place.start : place.end].strip("'\"") == old:
+            yield Mapped(path, old, ours)
+
+
+def _mapped_edit(reading: Reading, change: Mapped) -> Edit:
+    place = reading.places[change.path]
+    written = reading.text[place.start : place.end]
+    return place.start, place.end, written.replace(change.old, change.value)
+
+
+def _verify(text: str, reading: Reading, migrated: Migrated, mapped: list[Mapped]) -> None:
     """The new text must say what the old one said plus the changes; if a file is too unusual for that, nobody gets a wrong one."""
     try:
         found = read_yaml(text, reading.file).values
@@ -204,6 +239,9 @@ def _verify(text: str, reading: Reading, migrated: Migrated) -> None:
             _holder(wanted, change.target[:-1])[str(change.target[-1])] = change.value
         else:
             _change_values(Reading(wanted), change)
+    for replaced in mapped:
+        above = _found(wanted, replaced.path[:-1])
+        above[replaced.path[-1]] = replaced.value
     wanted["holdfast_version"] = CURRENT
     if found != wanted:
         raise ConfigError(
@@ -251,7 +289,10 @@ def _edit(reading: Reading, change: Change) -> Edit:
 
 def _found(values: Any, path: KeyPath) -> Any:
     for key in path:
-        values = values.get(key) if isinstance(values, dict) else None
+        if isinstance(values, dict):
+            values = values.get(key)
+        else:
+            values = values[key] if isinstance(values, list) and isinstance(key, int) and key < len(values) else None
     return values
 
 

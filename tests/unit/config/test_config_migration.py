@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ FILES = sorted([*(ROOT / "tests" / "fixtures" / "config").glob("*.yaml"), *(ROOT
 
 
 def changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
-    """The lines that went and the lines that came."""
+    """The lines that went and the lines that came, but for class paths, which are rewritten in their place."""
+    for path in set(re.findall(r"\b(?:src|deerflow)\.[\w.]+[:.]\w+", old)):
+        old = old.replace(path, known_keys.mapped(path) or path)
     diff = list(difflib.ndiff(old.splitlines(), new.splitlines()))
     return [line[2:] for line in diff if line.startswith("- ")], [line[2:] for line in diff if line.startswith("+ ")]
 
@@ -163,3 +166,58 @@ def test_mapping_is_done_at_every_load_and_what_is_not_here_is_noted() -> None:
     for path, ours in known_keys.TARGETS.items():
         text = f"memory:\n  storage_class: deerflow.{path.replace(':', '.')}\n"
         assert read_config(text, environ={}).memory.storage_class == ours
+
+
+OLD_PATHS = """# kept
+config_version: 33   # theirs
+models:
+  - name: deep
+    use: "deerflow.models.patched_deepseek:PatchedChatDeepSeek"   # quoted
+    model: x
+  - {name: plain, use: langchain_openai:ChatOpenAI, model: y}   # stays
+  - {name: other, use: deerflow.models.vllm_provider:VllmChatModel, model: z}
+tools:
+  - name: web_search
+    use: deerflow.community.ddg_search.tools:web_search_tool  # free
+  - name: mine
+    use: src.nowhere.at_all:Tool   # names nothing here
+memory:
+  storage_class: 'src.agents.memory.storage.FileMemoryStorage'
+title:
+  use: deerflow.models.vllm_provider:VllmChatModel   # no class path of a section of ours
+"""
+
+
+def test_class_paths_that_are_mapped_are_rewritten_and_nothing_else_is() -> None:
+    """C4"""
+    done = upgrade_text(OLD_PATHS, "config.yaml")
+    expected = OLD_PATHS.replace("# theirs\n", "# theirs\nholdfast_version: 1\n", 1)
+    for old, new in (
+        ("deerflow.models.patched_deepseek:PatchedChatDeepSeek", "holdfast.models.compatible:DeepSeekChat"),
+        ("use: deerflow.models.vllm_provider:VllmChatModel, model: z", "use: holdfast.models.compatible:VllmChat, model: z"),
+        ("deerflow.community.ddg_search.tools:web_search_tool", "holdfast.agents.tools:duckduckgo_web_search"),
+        ("src.agents.memory.storage.FileMemoryStorage", "holdfast.memory.storage:FileMemoryStorage"),
+    ):
+        expected = expected.replace(old, new)
+    assert done.text == expected
+    assert "models[0].use is now holdfast.models.compatible:DeepSeekChat" in done.changes
+    before, after = (read_config(text, file="config.yaml", environ={}) for text in (OLD_PATHS, done.text))
+    assert [model.use for model in after.models] == [model.use for model in before.models]
+    assert [tool.use for tool in after.tools] == [tool.use for tool in before.tools]
+    again = upgrade_text(done.text, "config.yaml")
+    assert (again.changed, again.text) == (False, done.text)
+
+
+def test_a_file_of_the_current_schema_gets_its_class_paths_rewritten_too() -> None:
+    """C4"""
+    done = upgrade_text("holdfast_version: 1\nsandbox: {use: src.sandbox.local:LocalSandboxProvider}  # here\n", "config.yaml")
+    assert done.text == "holdfast_version: 1\nsandbox: {use: holdfast.sandbox.local:LocalSandbox}  # here\n"
+
+
+def test_a_path_behind_an_anchor_is_left_as_it_is() -> None:
+    """C4: never a wrong file."""
+    first = "{name: a, use: &x deerflow.models.vllm_provider:VllmChatModel, model: m}"
+    text = f"config_version: 1\nmodels:\n  - {first}\n  - {{name: b, use: *x, model: m}}\n"
+    done = upgrade_text(text, "config.yaml")
+    assert "&x" in done.text
+    assert [model.use for model in read_config(done.text, environ={}).models] == ["holdfast.models.compatible:VllmChat"] * 2

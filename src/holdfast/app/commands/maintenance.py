@@ -66,7 +66,7 @@ def take_over() -> None:
     """Take over memory and configuration from another installation."""
 
 
-@importing.command(epilog="Examples: holdfast import deerflow ~/deer-flow --dry-run | holdfast import deerflow ~/deer-flow")
+@importing.command(epilog="Example: holdfast import deerflow ~/deer-flow --dry-run")
 def deerflow(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Its folder: the one with config.yaml, or its .deer-flow folder.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over and write nothing.")] = False,
