@@ -113,33 +113,32 @@ def test_an_extractor_that_hangs_keeps_no_process_and_loses_nothing(tmp_path: Pa
 
 
 FORK = """
-import os, sys, time
-from pathlib import Path
-from tests.crash.learning_program import Quotes, talk
+import os, sys
+from tests.crash.learning_program import talk
+from tests.crash.memory_worker import Quotes
 from holdfast.config.loading import config_from_values
 from holdfast.memory.service import MemoryService
 
 config = config_from_values({"memory": {"debounce_seconds": 0}}, environ={"HOLDFAST_HOME": sys.argv[1]})
-memory = MemoryService.open(config, extractor=Quotes("quotes"))
-talk("invoke", sys.argv[2], config, memory)
-while len(memory.queue):
-    time.sleep(0.02)
-if os.fork():
-    os._exit(0)
-talk("invoke", sys.argv[3], config, memory)
-while len(memory.queue):
-    time.sleep(0.02)
-print("learned by the child", flush=True)
-os._exit(0)
+memory = MemoryService.open(config, extractor=Quotes())
+for number, name in enumerate(sys.argv[2:]):
+    talk("invoke", f"I know somebody called {name}.", config, memory)  # the worker is at it when the process forks
+    child = os.fork()
+    if not child:
+        talk("stream", f"I taught somebody called {name}.", config, memory)
+        memory.close(30)
+        os._exit(not memory.document().facts)
+    assert os.waitpid(child, 0)[1] == 0
+print("learned by all children", flush=True)
 """
 
 
-def test_a_child_made_by_fork_has_a_worker_of_its_own(tmp_path: Path) -> None:
-    """As the servers do it that load a program once and fork: the parent's thread is not there any more."""
-    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path), MIA, RAVI]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    heard(running, "learned by the child")
-    running.wait(60)
-    assert running.stdout is not None
-    running.stdout.close()
-    assert sorted(learned(tmp_path)) == sorted([MIA, RAVI])
+def test_children_made_by_fork_have_a_worker_of_their_own_and_hang_on_no_lock_of_the_parent(tmp_path: Path) -> None:
+    """As the servers do it that load a program once and fork, here in the middle of learning."""
+    names = ("Mia", "Ravi", "Ines", "Otto", "Lena", "Tom", "Anna", "Zoe")
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path), *names]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert "learned by all children" in done.stdout, done.stderr
+    assert sorted(learned(tmp_path)) == sorted(f"I {how} somebody called {name}." for how in ("know", "taught") for name in names)

@@ -7,6 +7,7 @@ others wrote meanwhile is lost; a summary that was rewritten meanwhile is asked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Protocol
@@ -23,6 +24,7 @@ from holdfast.memory.queue import Item, MemoryQueue
 from holdfast.memory.store import Edit, MemoryStore
 from holdfast.secret_forms import replace_secrets
 
+Aside = Callable[[], AbstractContextManager[None]]
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
 
 
@@ -75,14 +77,14 @@ class Updater:
         self._max_facts = max_facts
         self._shown = shown or (lambda agent: "")
 
-    def process(self, item: Item, *, leaving: bool = False) -> Learned:
+    def process(self, item: Item, *, leaving: bool = False, aside: Aside = nullcontext) -> Learned:
         """Learn from an item that was claimed. A failure is a result: the item is tried again later.
 
-        When the process is `leaving`, a failure says nothing about the item, and it is not counted.
+        When the process is `leaving`, a failure says nothing about the item, and it is not counted. The extractor works within `aside()`.
         """
         self._emit(UpdateStarted(thread=item.thread))
         try:
-            change = self._learn(item)
+            change = self._learn(item, aside)
         except _Taken:
             return Learned(item.id, item.thread, "lost")
         except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
@@ -101,14 +103,15 @@ class Updater:
         self.queue.complete(item)
         return Learned(item.id, item.thread, "done", change)
 
-    def _learn(self, item: Item) -> Change | None:
+    def _learn(self, item: Item, aside: Aside) -> Change | None:
         if item.claims > 1:
             self.store.recover(item.agent)
             if self.store.has_item(item.id, item.agent):
                 return None  # a worker died between writing it down and taking it from the queue
         for ask in range(1, _ASKS + 1):
             seen = self.store.own(item.agent) or Document()
-            proposal = self._extractor_for(seen).extract(item.turns, seen.facts)
+            with aside():
+                proposal = self._extractor_for(seen).extract(item.turns, seen.facts)
             extracted: list[Fact] = []
             try:
                 change = self.store.change(item.agent, self._edit(item, proposal, seen, extracted, last=ask == _ASKS))

@@ -11,7 +11,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -31,6 +32,22 @@ class Flushed:
     done: int = 0
     failed: int = 0
     left: int = 0
+
+
+_gate = threading.RLock()
+"""Held by a worker while it has anything of ours in its hands, and not while an extractor is at work. Who forks waits for it, so that a
+child finds no lock or database held by a thread that it does not have."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_gate.release)
+
+
+@contextmanager
+def _open_gate() -> Iterator[None]:
+    _gate.release()
+    try:
+        yield
+    finally:
+        _gate.acquire()
 
 
 class _Store:
@@ -178,27 +195,30 @@ class Worker:
         return found[0]
 
     def _one(self, *, early: bool = False, besides: set[str] | None = None, leaving: bool = False) -> Learned | None:
-        item = self._updater.queue.claim(early=early, besides=besides or ())
-        if item is None:
-            return None
-        store = self._store
-        with store.changed:
-            store.busy += 1
-        try:
-            return self._updater.process(item, leaving=leaving)
-        finally:
+        with _gate:
+            item = self._updater.queue.claim(early=early, besides=besides or ())
+            if item is None:
+                return None
+            store = self._store
             with store.changed:
-                store.busy -= 1
-                store.changed.notify_all()
+                store.busy += 1
+            try:
+                return self._updater.process(item, leaving=leaving, aside=_open_gate)
+            finally:
+                with store.changed:
+                    store.busy -= 1
+                    store.changed.notify_all()
 
     def _recover(self) -> None:
         """Finish the changes that processes which died had begun."""
-        for agent in self._updater.store.scopes():
-            self._updater.store.recover(agent)
+        with _gate:
+            for agent in self._updater.store.scopes():
+                self._updater.store.recover(agent)
 
     def _pause(self) -> float:
         """Until something is due. What is due and still not to be had waits for another worker: look again soon, but not at once."""
-        due = self._updater.queue.next_due()
+        with _gate:
+            due = self._updater.queue.next_due()
         return _LOOK_AGAIN if due is None else min(max(due, 0.5), _LOOK_AGAIN)
 
     def _flush_at_exit(self) -> None:
@@ -212,7 +232,8 @@ class Worker:
         while not thread.stopping:
             try:
                 if not recovered:
-                    self._updater.queue.recover()
+                    with _gate:
+                        self._updater.queue.recover()
                     self._recover()
                     recovered = True
                 learned = self._one()
