@@ -1,13 +1,16 @@
-"""A sound copy of all state while everything goes on running, and what such a copy cannot reach (O7)."""
+"""A sound copy of all state while everything goes on running, what such a copy cannot reach, and how it is put back (O7)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.durable.copying import Copy, copy_live
+from holdfast.durable.copying import OUTSIDE, Copy, Moment, Restored, copy_live, restore
 from holdfast.errors import InputError
+from holdfast.memory.store import Keys, MemoryStore, keys_of
+from holdfast.storage.files import FileBackend
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -16,18 +19,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backup:
-    """The copy, and what the configuration keeps outside the base directory: no copy of ours reaches that."""
+    """The copy, and what the configuration keeps where no copy of ours reaches."""
 
     copy: Copy
     elsewhere: tuple[str, ...] = ()
 
 
 def back_up(harness: Harness, to: Path) -> Backup:
-    """Copy the base directory, as it is at one moment, into a new folder below `to` that is named by the time."""
+    """Copy all state, as it is at one moment, into a new folder below `to` that is named by the time.
+
+    A document of memory and its history are copied under the lock of their writers. What the configuration keeps in files outside the base
+    directory is copied too; what it keeps in a database or behind a server is named.
+    """
     if not harness.base.is_dir():
         raise InputError(f"there is no base directory {harness.base} yet, so there is nothing to copy.")
-    copied = copy_live(harness.base, to / f"holdfast-{harness.clock.now():%Y%m%dT%H%M%S}")
+    target = to / f"holdfast-{harness.clock.now():%Y%m%dT%H%M%S}"
+    copied = copy_live(harness.base, target, moments=_moments(harness), outside=_outside(harness.config), clock=harness.clock)
     return Backup(copied, tuple(_elsewhere(harness.config)))
+
+
+def put_back(harness: Harness, copy: Path, *, replace: bool = False) -> Restored:
+    """Put a copy in the place of the base directory, after every file of it was checked. What stands there is moved beside it."""
+    return restore(copy, harness.base, replace=replace, clock=harness.clock)
+
+
+def _moments(harness: Harness) -> list[Moment]:
+    store = harness.memory.store
+    if not isinstance(store, MemoryStore) or not isinstance(store.backend, FileBackend):
+        return []
+    return [Moment(partial(store.locked, agent), partial(_is_of, keys_of(agent))) for agent in store.scopes()]
+
+
+def _is_of(keys: Keys, name: str) -> bool:
+    return name in (keys.document, keys.history, keys.quarantine, keys.note) or (
+        keys == keys_of(None) and name in (f"{OUTSIDE}/memory", f"{OUTSIDE}/memory.d")
+    )
+
+
+def _outside(config: Config) -> dict[str, Path]:
+    """What is kept in files outside the base directory: a name for each, and its place."""
+    session_file = config.memory.session_memory.path
+    kept = {
+        "memory": config.memory.storage_path,
+        "sessions": config.session.path,
+        "session-files": str(Path(session_file).parent) if session_file else None,
+        "knowledge": config.knowledge.path if config.knowledge.adapter in ("sqlite", "markdown") else None,
+    }
+    found: dict[str, Path] = {}
+    for name, path in kept.items():
+        place = (config.base / Path(path).expanduser()).absolute() if path else config.base.absolute()
+        if not place.resolve().is_relative_to(config.base.resolve()) and "{" not in str(place):
+            found[name] = place
+    if "memory" in found and config.memory.dsn:
+        del found["memory"]
+    if "memory" in found:
+        found["memory.d"] = found["memory"].with_name(f"{found['memory'].stem}.d")
+    return found
 
 
 def _elsewhere(config: Config) -> list[str]:
@@ -36,16 +83,9 @@ def _elsewhere(config: Config) -> list[str]:
         found.append("memory is in PostgreSQL")
     if config.session.storage_backend == "postgresql":
         found.append("sessions are in PostgreSQL")
-    if config.knowledge.adapter in ("postgres", "mcp"):
-        found.append("knowledge is in PostgreSQL" if config.knowledge.adapter == "postgres" else "knowledge is kept by an MCP server")
-    kept = (
-        ("memory is in", config.memory.storage_path),
-        ("sessions are in", config.session.path),
-        ("session files are in", config.memory.session_memory.path),
-        ("knowledge is in", config.knowledge.path),
-    )
-    for what, path in kept:
-        place = (config.base / Path(path).expanduser()).absolute() if path else config.base.absolute()
-        if not place.resolve().is_relative_to(config.base.resolve()):
-            found.append(f"{what} {place}")
+    kept_by = {"postgres": "knowledge is in PostgreSQL", "mcp": "knowledge is kept by an MCP server"}
+    if config.knowledge.adapter in kept_by:
+        found.append(kept_by[config.knowledge.adapter])
+    elif config.knowledge.adapter not in ("sqlite", "markdown"):
+        found.append(f"knowledge is kept by the adapter {config.knowledge.adapter}")
     return found

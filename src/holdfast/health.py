@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from holdfast import __version__
 from holdfast.config.mcp_servers import all_servers
 from holdfast.durable.database import open_plain
 from holdfast.durable.probe import probe
+from holdfast.durable.tree import Tree
 from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.models.choice import pick
 from holdfast.sandbox.bubblewrap import unavailable_because
@@ -127,14 +128,22 @@ def _threads(config: Config) -> list[Check]:
 
 
 def _set_aside(base: Path) -> list[Check]:
-    aside = sorted(base.rglob("*.damaged-*")) if base.is_dir() else []
+    aside = sorted(path for path in _kept_files(base) if ".damaged-" in path.name)
     return [Check("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}")] if aside else []
+
+
+def _kept_files(base: Path) -> Iterator[Path]:
+    """The files of the base directory that are Holdfast's own: not what agents keep in their folders."""
+    if base.is_dir():
+        with Tree(base) as tree:
+            inside = tree.walk({}, top_links=True, skip=lambda _, path: path.rpartition("/")[2] == "user-data")
+            yield from (base / entry.path for entry in inside if entry.kind == "file")
 
 
 def _databases(base: Path) -> list[Check]:
     """Whether SQLite finds each database of the base sound. An index that is made again by itself does not count."""
     found: list[Check] = []
-    for path in sorted(base.glob("**/*.db")) if base.is_dir() else ():
+    for path in sorted(path for path in _kept_files(base) if path.suffix == ".db"):
         try:
             with closing(open_plain(path)) as connection:
                 (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()

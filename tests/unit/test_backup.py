@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -20,10 +21,13 @@ from holdfast.backup import back_up
 from holdfast.config.loading import config_from_values
 from holdfast.durable.append import AppendLog
 from holdfast.durable.blobs import Blobs
-from holdfast.durable.copying import copy_live
+from holdfast.durable.copying import copy_live, restore
 from holdfast.durable.database import open_database, transaction
+from holdfast.durable.folder import remove_tree
+from holdfast.durable.lock import Lock
 from holdfast.durable.replace import replace_json
-from holdfast.errors import InputError, WriteFailed
+from holdfast.errors import Damaged, InputError, Locked, WriteFailed
+from holdfast.health import examine
 
 WRITER = textwrap.dedent(
     """
@@ -110,18 +114,247 @@ def test_a_full_disk_leaves_no_half_copy(tmp_path: Path, monkeypatch: pytest.Mon
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_lies_outside_the_base_directory_is_named(tmp_path: Path) -> None:
-    """O7: a copy of the base directory does not hold it, and that is said."""
+def test_what_lies_outside_the_base_directory_is_copied_or_named(tmp_path: Path) -> None:
+    """O7: files are copied with their place; what is in a database is said."""
     base, runs = tmp_path / "base", tmp_path / "runs"
     values = {"session": {"path": str(runs)}, "knowledge": {"path": "notes.db"}, "memory": {"dsn": "postgresql://h/d"}}
     config = config_from_values(values, environ={"HOLDFAST_HOME": str(base)})
+    replace_json(runs / "s1.json", {"id": "s1"})
     with build(config) as harness:
         harness.make_base()
         done = back_up(harness, tmp_path / "copies")
     assert done.copy.path.parent == tmp_path / "copies"
-    assert done.elsewhere == ("memory is in PostgreSQL", f"sessions are in {runs}")
+    assert done.copy.outside == (("sessions", str(runs)),)
+    assert (done.copy.path / ".outside" / "sessions" / "s1.json").is_file()
+    assert done.elsewhere == ("memory is in PostgreSQL",)
     with (
         pytest.raises(InputError, match="nothing to copy"),
         build(config_from_values({}, environ={"HOLDFAST_HOME": "/nowhere"})) as harness,
     ):
         back_up(harness, tmp_path)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A base directory with an agent's folder in it."""
+    base = tmp_path / "base"
+    (base / "threads" / "t1" / "user-data" / "workspace").mkdir(parents=True)
+    replace_json(base / "memory.json", {"facts": []})
+    return base
+
+
+def test_links_are_copied_as_links_and_never_followed(base: Path, tmp_path: Path) -> None:
+    """O7, A9: a link that a command planted brings no file of the host into the copy."""
+    (tmp_path / "key").write_text("HOST-SECRET")
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "more").write_text("HOST-SECRET")
+    work = base / "threads" / "t1" / "user-data" / "workspace"
+    (work / "notes.txt").symlink_to(tmp_path / "key")
+    (work / "folder").symlink_to(tmp_path / "host")
+    (work / "nowhere").symlink_to("/does/not/exist")
+    (base / "threads" / "t2").symlink_to(tmp_path / "host")
+    copy = copy_live(base, tmp_path / "copy")
+    assert copy.complete
+    assert "HOST-SECRET" not in "".join(path.read_text() for path in copy.path.rglob("*") if path.is_file() and not path.is_symlink())
+    for name in ("notes.txt", "folder", "nowhere"):
+        assert (copy.path / "threads/t1/user-data/workspace" / name).readlink() == (work / name).readlink()
+    restored = restore(copy.path, tmp_path / "again")
+    assert (restored.path / "threads/t1/user-data/workspace/notes.txt").readlink() == tmp_path / "key"
+
+
+def test_a_folder_that_was_moved_to_another_disk_is_copied(base: Path, tmp_path: Path) -> None:
+    """O7: a link at the top stands for the folder that it leads to, as it does for every command."""
+    replace_json(tmp_path / "big" / "s1.json", {"id": "s1"})
+    (base / "sessions").symlink_to(tmp_path / "big")
+    copy = copy_live(base, tmp_path / "copy")
+    assert json.loads((copy.path / "sessions" / "s1.json").read_text()) == {"id": "s1"}
+    assert not (copy.path / "sessions").is_symlink()
+
+
+def test_nothing_that_an_agent_keeps_is_dropped_by_its_name(base: Path, tmp_path: Path) -> None:
+    """O7: lock files of package managers, journals, hidden files, empty folders, and names that are no text."""
+    work = base / "threads" / "t1" / "user-data" / "workspace"
+    names = [b"uv.lock", b"Cargo.lock", b"x-wal", b"y-journal", b".hidden", b"\xff\xfe.zip", b"line\nbreak", b".new-0123456789abcdef.tmp"]
+    for name in names:
+        Path(os.fsdecode(bytes(work) + b"/" + name)).write_bytes(name)
+    (work / "empty" / "deeper").mkdir(parents=True)
+    with closing(sqlite3.connect(work / "own.db")) as database:
+        database.execute("CREATE TABLE t (x)")
+    copy = copy_live(base, tmp_path / "copy")
+    assert (copy.complete, copy.left_out) == (True, ())
+    restored = restore(copy.path, tmp_path / "again")
+    for folder in (copy.path, restored.path):
+        here = folder / "threads/t1/user-data/workspace"
+        assert sorted(os.fsencode(path.name) for path in here.iterdir()) == sorted([*names, b"empty", b"own.db"])
+        assert all(Path(os.fsdecode(bytes(here) + b"/" + name)).read_bytes() == name for name in names)
+        assert (here / "empty" / "deeper").is_dir()
+
+
+def test_a_tree_of_three_thousand_folders_breaks_neither_backup_restore_doctor_nor_deletion(base: Path, tmp_path: Path) -> None:
+    """O7, A9: one loop of `mkdir` in a sandbox."""
+    work = base / "threads" / "t1" / "user-data" / "workspace"
+    here = os.open(work, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("end.txt", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    copy = copy_live(base, tmp_path / "copy")
+    assert copy.complete
+    assert any(one.name.endswith("/d/end.txt") and one.name.count("/d") == 3000 for one in copy.files)
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        assert {check.about: check.state for check in examine(harness)}["base directory"] != "bad"
+    again = restore(copy.path, tmp_path / "again")
+    assert again.files == len(copy.files)
+    for folder in (base, copy.path, again.path):
+        remove_tree(folder)
+        assert not folder.exists()
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_copied(base: Path, tmp_path: Path) -> None:
+    """O7: a pipe, and for an ordinary user a file and a folder without rights; the program ends with another code than 0."""
+    work = base / "threads" / "t1" / "user-data" / "workspace"
+    os.mkfifo(work / "pipe")
+    (work / "closed").mkdir()
+    (work / "closed" / "inside").write_text("x")
+    (work / "closed").chmod(0o000)
+    (work / "mine").write_text("x")
+    (work / "mine").chmod(0o000)
+    (work / "fine").write_text("y")
+    before = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    program = [*before, sys.executable, "-m", "holdfast.app.main", "backup", "--to", str(tmp_path / "copies"), "--json"]
+    try:
+        done = subprocess.run(program, env={**os.environ, "HOLDFAST_HOME": str(base)}, capture_output=True, text=True, timeout=120)
+    finally:
+        (work / "closed").chmod(0o700)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["complete"]) == (1, False)
+    place = "threads/t1/user-data/workspace"
+    assert said["left_out"] == {
+        f"{place}/closed/": "Permission denied",
+        f"{place}/mine": "Permission denied",
+        f"{place}/pipe": "neither a file nor a folder nor a link",
+    }
+    assert (Path(said["path"]) / place / "fine").read_text() == "y"
+
+
+def test_a_damaged_database_does_not_keep_the_rest_from_being_copied(base: Path, tmp_path: Path) -> None:
+    """O7: it is copied byte by byte and named."""
+    (base / "knowledge.db").write_bytes(b"SQLite format 3\x00" + b"noise" * 2000)
+    copy = copy_live(base, tmp_path / "copy")
+    assert not copy.complete
+    assert copy.left_out == (("knowledge.db (as a database)", "it is damaged, and was copied byte by byte"),)
+    assert (copy.path / "knowledge.db").read_bytes() == (base / "knowledge.db").read_bytes()
+    assert (copy.path / "memory.json").is_file()
+
+
+MEMORY_WRITER = textwrap.dedent(
+    """
+    import sys
+    from holdfast import build
+    from holdfast.config.loading import config_from_values
+    with build(config_from_values({"memory": {"max_facts": 10_000}}, environ={"HOLDFAST_HOME": sys.argv[1]})) as harness:
+        for n in range(100_000):
+            harness.memory.add(f"User has seen the number {n} on {n} signs of street {n * 7}")
+            print(n, flush=True)
+    """
+)
+
+
+def test_memory_and_its_history_agree_in_a_copy_made_under_load(tmp_path: Path) -> None:
+    """O7, M6: they are of one moment, and everything that was acknowledged before the copy began is in it."""
+    home = tmp_path / "home"
+    copies = []
+    with subprocess.Popen([sys.executable, "-c", MEMORY_WRITER, str(home)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        try:
+            for number in range(4):
+                seen = [int(writer.stdout.readline()) for _ in range(5)][-1]
+                with build(config_from_values({}, environ={"HOLDFAST_HOME": str(home)})) as harness:
+                    copies.append((seen, back_up(harness, tmp_path / f"copies-{number}")))
+        finally:
+            writer.kill()
+    for seen, made in copies:
+        back = restore(made.copy.path, tmp_path / "back" / made.copy.path.parent.name)
+        with build(config_from_values({"memory": {"max_facts": 10_000}}, environ={"HOLDFAST_HOME": str(back.path)})) as harness:
+            changes = harness.memory.history()
+            document = harness.memory.document()
+            known = {fact.content for fact in document.facts}
+            assert max(change.revision for change in changes) == document.revision
+            assert {f"User has seen the number {n} on {n} signs of street {n * 7}" for n in range(seen + 1)} <= known
+            harness.memory.add("User goes on after the restore")
+
+
+def test_a_copy_that_was_changed_is_not_restored(base: Path, tmp_path: Path) -> None:
+    """O7: every file is checked before anything is touched."""
+    copy = copy_live(base, tmp_path / "copy")
+    (copy.path / "memory.json").write_text("{}")
+    with pytest.raises(Damaged, match=r"memory\.json has changed"):
+        restore(copy.path, tmp_path / "again")
+    (copy.path / "memory.json").unlink()
+    with pytest.raises(Damaged, match=r"memory\.json"):
+        restore(copy.path, tmp_path / "again")
+    with pytest.raises(InputError, match="is no backup"):
+        restore(base, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_restoring_moves_aside_what_is_there_and_removes_nothing(base: Path, tmp_path: Path) -> None:
+    """O7: a base directory in use is refused, one with something in it needs `replace`."""
+    copy = copy_live(base, tmp_path / "copy")
+    replace_json(base / "memory.json", {"facts": ["new"]})
+    with pytest.raises(InputError, match="not empty"):
+        restore(copy.path, base)
+    with Lock(base / "memory.json.lock"), pytest.raises(Locked, match="in use"):
+        restore(copy.path, base, replace=True)
+    done = restore(copy.path, base, replace=True)
+    assert json.loads((base / "memory.json").read_text()) == {"facts": []}
+    assert done.before is not None
+    assert json.loads((done.before / "memory.json").read_text()) == {"facts": ["new"]}
+
+
+def test_parts_outside_go_back_to_where_they_were(base: Path, tmp_path: Path) -> None:
+    """O7: where something is by now, the copy stays and is named."""
+    replace_json(tmp_path / "runs" / "s1.json", {"id": "s1"})
+    replace_json(tmp_path / "elsewhere" / "m.json", {"facts": [1]})
+    copy = copy_live(base, tmp_path / "copy", outside={"sessions": tmp_path / "runs", "memory": tmp_path / "elsewhere" / "m.json"})
+    remove_tree(tmp_path / "runs")
+    done = dict(restore(copy.path, tmp_path / "again").outside)
+    assert json.loads((tmp_path / "runs" / "s1.json").read_text()) == {"id": "s1"}
+    assert done[str(tmp_path / "runs")] == "put back"
+    assert "something is there already" in done[str(tmp_path / "elsewhere" / "m.json")]
+    assert not (tmp_path / "again" / ".outside").exists()
+
+
+def test_the_draft_of_a_killed_backup_is_removed_by_the_next_one(base: Path, tmp_path: Path) -> None:
+    """O7: and one that is still being made is left alone."""
+    dead = tmp_path / "copies" / ".new-0123456789abcdef.tmp"
+    dead.mkdir(parents=True)
+    alive = tmp_path / "copies" / ".new-fedcba9876543210.tmp"
+    alive.mkdir()
+    handle = os.open(alive, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        copy_live(base, tmp_path / "copies" / "one")
+        assert sorted(path.name for path in (tmp_path / "copies").iterdir()) == [alive.name, "one"]
+    finally:
+        os.close(handle)
+
+
+def test_the_commands_make_a_copy_and_put_it_back(tmp_path: Path) -> None:
+    """O1, O7: as a person does it."""
+
+    def holdfast(*words: str) -> dict[str, object]:
+        program = [sys.executable, "-m", "holdfast.app.main", *words, "--json"]
+        env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+        return dict(json.loads(subprocess.run(program, env=env, capture_output=True, text=True, check=True, timeout=120).stdout))
+
+    holdfast("memory", "add", "User keeps bees")
+    made = holdfast("backup", "--to", str(tmp_path / "copies"))
+    holdfast("memory", "add", "User sold the bees")
+    done = holdfast("restore", str(made["path"]), "--replace")
+    assert [fact["content"] for fact in holdfast("memory", "export")["facts"]] == ["User keeps bees"]  # type: ignore[attr-defined]
+    assert Path(str(done["before"])).is_dir()

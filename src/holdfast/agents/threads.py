@@ -8,7 +8,6 @@ The whole of a conversation is read here, searched by the agent (S9), and a new 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ from holdfast.context.archive import Archive, MemoryArchive
 from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
+from holdfast.durable.folder import remove_tree
 from holdfast.errors import InputError, OutsideRoot
 from holdfast.ids import check_thread, thread_folder
 from holdfast.talk import ThreadInfo
@@ -113,7 +113,7 @@ class Threads:
                 gone.append(name)
             self._checkpoints.delete_thread(name)
             if folder.exists():
-                shutil.rmtree(folder)
+                remove_tree(folder)
         return gone
 
     def _folder(self, thread: str) -> Path:

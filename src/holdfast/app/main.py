@@ -79,6 +79,7 @@ COMMANDS = (
     Entry("doctor", "holdfast.app.commands.maintenance", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.maintenance", "Take over memory and configuration from another installation.", "Settings"),
     Entry("backup", "holdfast.app.commands.maintenance", "Copy all state while everything goes on running.", "Settings"),
+    Entry("restore", "holdfast.app.commands.maintenance", "Check a backup and put it back.", "Settings"),
     Entry("prune", "holdfast.app.commands.maintenance", "Remove ended sessions and sub-agents that are too old.", "Settings"),
     Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
     Entry("skills", "holdfast.app.commands.skills", "List skills, and switch them on and off.", "Settings"),

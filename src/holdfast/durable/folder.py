@@ -369,21 +369,62 @@ def _entry(path: str, facts: os.stat_result) -> FolderEntry:
     return FolderEntry(path, kind, facts.st_size, facts.st_mtime, facts.st_nlink, (facts.st_dev, facts.st_ino))
 
 
+def remove_tree(path: str | PathLike[str]) -> None:
+    """Remove a folder with everything in it, however deep. Links are removed, never entered. FileNotFoundError if there is none."""
+    place = os.path.abspath(os.fspath(path))
+    parent = os.open(os.path.dirname(place), _FOLDER)
+    try:
+        _remove_tree(parent, os.path.basename(place))
+    finally:
+        drop(parent)
+
+
 def _remove_tree(parent: int, name: str) -> None:
-    """Remove from the inside out. Links are removed, never entered; a folder swapped for a link is removed as the link it is."""
+    """Remove a folder below another. Its own folders are moved up beside it one by one, so that no depth is too great.
+
+    What was moved up and is left there by a killed process has the name of a temporary file. A folder swapped for a link is removed as the
+    link it is.
+    """
+    waiting = [name]
+    while waiting:
+        here = _opened_to_empty(parent, waiting[-1])
+        if here is None:
+            waiting.pop()
+            continue
+        try:
+            for inner in os.listdir(here):
+                try:
+                    os.unlink(inner, dir_fd=here)
+                except (IsADirectoryError, PermissionError):
+                    moved = temp_name()
+                    os.rename(inner, moved, src_dir_fd=here, dst_dir_fd=parent)
+                    waiting.insert(0, moved)
+        finally:
+            drop(here)
+        os.rmdir(waiting.pop(), dir_fd=parent)
+
+
+def _opened_to_empty(parent: int, name: str) -> int | None:
+    """A folder that is to be emptied; None for a link or file, which is removed here. One that its owner may not enter is opened up."""
     try:
         here = os.open(name, _FOLDER | NOFOLLOW, dir_fd=parent)
     except OSError as error:
+        if error.errno == errno.EACCES:
+            _open_up(parent, name)
+            return os.open(name, _FOLDER | NOFOLLOW, dir_fd=parent)
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
         os.unlink(name, dir_fd=parent)
-        return
+        return None
+    if not os.fstat(here).st_mode & stat.S_IWUSR:
+        os.fchmod(here, 0o700)
+    return here
+
+
+def _open_up(parent: int, name: str) -> None:
+    """Let the owner enter a folder again; by a descriptor, so that it is this folder and not what a link leads to."""
+    here = os.open(name, getattr(os, "O_PATH", 0) | DIRECTORY | NOFOLLOW | CLOEXEC, dir_fd=parent)
     try:
-        for inner in os.listdir(here):
-            try:
-                os.unlink(inner, dir_fd=here)
-            except (IsADirectoryError, PermissionError):
-                _remove_tree(here, inner)
+        os.chmod(f"/proc/self/fd/{here}", 0o700)
     finally:
         drop(here)
-    os.rmdir(name, dir_fd=parent)

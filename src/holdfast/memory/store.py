@@ -203,7 +203,7 @@ class MemoryStore:
         try:
             return self._parsed(agent)[0]
         except Damaged:
-            with self._locked(agent):
+            with self.locked(agent):
                 return self._found(agent)[0]
 
     def document(self, agent: str | None = None) -> Document:
@@ -256,7 +256,7 @@ class MemoryStore:
         the lock (an editor, another program) wrote meanwhile. An exception in it changes nothing.
         """
         agent = check_agent(agent)
-        with self._locked(agent):
+        with self.locked(agent):
             self._finish(agent)
             for _ in range(_REBASES):
                 found, mark = self._found(agent)
@@ -278,7 +278,7 @@ class MemoryStore:
         """Finish what a process of an earlier version that died had begun. `change` does it too; here without waiting for a change."""
         if self.backend.mark(keys_of(agent).note) is not None:
             self._finished.discard(check_agent(agent))
-            with self._locked(agent):
+            with self.locked(agent):
                 self._finish(check_agent(agent))
 
     def scrub(
@@ -293,7 +293,7 @@ class MemoryStore:
         `document` and `change` give what is left, `held` says which candidates go. The document first, so that nobody reads it any more.
         """
         agent = check_agent(agent)
-        with self._locked(agent):
+        with self.locked(agent):
             self._finished.discard(agent)
             self._finish(agent)
             for _ in range(_REBASES):
@@ -316,7 +316,7 @@ class MemoryStore:
         """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
         if dry_run:
             return sum(1 for change in self.changes(agent) if change.time < before)
-        with self._locked(agent):
+        with self.locked(agent):
             return self._rewrite(agent, lambda change: None if change.time < before else change)
 
     def remove_set_aside(self, agent: str | None, holding: Callable[[bytes], bool]) -> int:
@@ -340,7 +340,8 @@ class MemoryStore:
 
     # Inside. A scope's lock is held wherever something is set aside or written
 
-    def _locked(self, agent: str | None) -> AbstractContextManager[None]:
+    def locked(self, agent: str | None) -> AbstractContextManager[None]:
+        """Inside, nobody else changes the scope."""
         return self.backend.locked(keys_of(agent).document, self._timeout)
 
     def _parsed(self, agent: str | None) -> tuple[Document | None, Mark]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import deerflow as deerflow_files
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, show
 from holdfast.config.loading import FILE_NAME
 from holdfast.errors import ConfigError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from holdfast.backup import Backup
+    from holdfast.durable.copying import Restored
     from holdfast.health import Check
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -128,7 +129,7 @@ def backup(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy all state, as it is at one moment. To restore, let HOLDFAST_HOME name the copy, or put it in the place of the base directory."""
+    """Copy all state, as it is at one moment; `holdfast restore` puts it back. Exits with 1 when something could not be copied."""
     from holdfast.backup import back_up
 
     with open_harness(config) as harness:
@@ -137,18 +138,49 @@ def backup(
         "path": str(done.copy.path),
         "files": len(done.copy.files),
         "bytes": done.copy.bytes,
+        "complete": done.copy.complete,
         "left_out": dict(done.copy.left_out),
+        "outside": dict(done.copy.outside),
         "elsewhere": done.elsewhere,
     }
     show(value, lambda console: _draw_backup(console, done), as_json=as_json)
+    if not done.copy.complete:
+        raise typer.Exit(1)
 
 
 def _draw_backup(console: Console, done: Backup) -> None:
     console.print(f"{len(done.copy.files):,} files, {done.copy.bytes:,} bytes, in {done.copy.path}", soft_wrap=True)
+    for _, place in done.copy.outside:
+        console.print(plain(f"with {place}"), soft_wrap=True)
     for name, why in done.copy.left_out:
-        console.print(f"left out: {name} ({why})", style="yellow", markup=False)
+        console.print(plain(f"left out: {name} ({why})", "yellow"), soft_wrap=True)
     for what in done.elsewhere:
         console.print(f"not in it: {what}; use its own backup.", style="yellow", markup=False)
+
+
+@app.command(epilog="Example: holdfast restore ~/backups/holdfast-20261116T120000 --replace")
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `holdfast backup` made.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Move what is in the base directory aside. Nothing is removed.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every file of a backup and put it in the place of the base directory, in one step."""
+    from holdfast.backup import put_back
+
+    with open_harness(config) as harness:
+        done = put_back(harness, copy.expanduser(), replace=replace)
+    before = str(done.before) if done.before else None
+    value = {"path": str(done.path), "files": done.files, "before": before, "outside": dict(done.outside)}
+    show(value, lambda console: _draw_restored(console, done), as_json=as_json)
+
+
+def _draw_restored(console: Console, done: Restored) -> None:
+    console.print(plain(f"{done.files:,} files were checked and put back in {done.path}"), soft_wrap=True)
+    if done.before is not None:
+        console.print(plain(f"What was there is in {done.before}"), soft_wrap=True)
+    for place, what in done.outside:
+        console.print(plain(f"{place}: {what}"), soft_wrap=True)
 
 
 @app.command(epilog="Example: holdfast prune --dry-run --sessions 90")
