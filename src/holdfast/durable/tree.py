@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections import OrderedDict
@@ -76,7 +77,7 @@ class Tree:
         except OSError:
             return None
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> io.BufferedReader:
         """A file for reading. FileNotFoundError if it is gone; OSError for a link or a pipe."""
         folder, _, name = path.rpartition("/")
         flags = _FILE if folder else _FILE & ~NOFOLLOW  # at the top a link stands for its file
