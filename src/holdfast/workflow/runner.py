@@ -2,7 +2,7 @@
 
 One rule makes a kill harmless (W5, W6): what a stage returned and which stage comes next are committed together, durably, before the next
 one starts. So the loop holds nothing that is not on disk but the attempts that run now, and those start from their beginning.
-The caller holds the session's lock; one thread runs this loop and writes, agents run in others.
+The caller holds the session's lock; one thread at a time is in this loop and writes, none while an agent runs in it (`timed_executor.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Runner:
             self.recorder.change(replace(self.session, status="running", error=None))
             if self.memory is not None and "retrieved_at" not in self.session.extra:
                 self.recorder.memories_retrieved(self.memory.retrieve(self.session, now=self.clock.now()))
-            return self._loop()
+            return self._executor.drive(self._loop, self._go_on)
         except LimitExceeded as error:
             self._give_up()
             self._end("halted", SessionError(None, "limit", str(error), hint="Raise the limit, then `holdfast resume`."))
@@ -90,6 +90,13 @@ class Runner:
             if outcome is None:
                 return self._cancel()
             self._settle(outcome)
+
+    def _go_on(self, outcome: AttemptOutcome | None) -> Session:
+        """The loop from where an attempt ended so, or somebody said stop."""
+        if outcome is None:
+            return self._cancel()
+        self._settle(outcome)
+        return self._loop()
 
     def _start(self, names: tuple[str, ...]) -> None:
         self.usage.check()

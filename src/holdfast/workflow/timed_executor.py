@@ -1,15 +1,21 @@
-"""Thread pool that runs stage attempts, with the stage's time-out and the pause before a retry. Not thread-safe: the runner's alone.
+"""Threads that run stage attempts, with the stage's time-out and the pause before a retry. The runner's alone.
 
 The runner never waits for an agent alone: it waits for a result, a time-out, the end of a pause, or somebody who says stop, whichever
 comes first. An attempt that is given up goes on in its thread until its agent notices; nothing of it is used or kept.
+
+The loop of the runner is in a thread of its own (`drive`), and whoever called it watches. An attempt that is alone runs in that thread,
+because to hand it to another and back would take longer than all the rest of a stage; if its time is over, or somebody says stop, another
+thread goes on with the loop, and the one that is left with the agent ends with it. Attempts at the same time have threads of their own.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
@@ -17,6 +23,8 @@ from holdfast.workflow.retry_policy import TimedOut
 
 LONGEST_WAIT = 0.1
 """Seconds until a request to stop is noticed at the latest."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,11 +47,13 @@ class Attempt:
     paused_until: float | None = None
     """When the pause is over; None for an attempt that runs."""
     stop: threading.Event = field(default_factory=threading.Event)
+    job: Callable[[], AttemptOutcome] | None = None
+    """What is to be done; None once it is begun."""
     worker: _Worker | None = None
 
 
 class _Worker:
-    """A thread that works on one attempt after the other: a new one for each stage would cost more than all the rest of the loop."""
+    """A thread that works on one attempt after the other."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -58,8 +68,21 @@ class _Worker:
             job()
 
 
+class _Superseded(BaseException):
+    """Ends a loop whose thread was left with its agent: another one goes on, or nobody. No error, and nobody catches it."""
+
+
+@dataclass(eq=False)
+class _Turn(Generic[T]):
+    """A loop in a thread, until it is over or another one goes on with it."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    value: list[T] = field(default_factory=list)
+    error: BaseException | None = None
+
+
 class TimedExecutor:
-    """Runs attempts in worker threads and gives back one outcome at a time."""
+    """Runs attempts in threads and gives back one outcome at a time."""
 
     def __init__(self, clock: Clock, stop_requested: Callable[[], bool], idle: Callable[[], None] = lambda: None) -> None:
         """`idle` is called whenever nothing has happened for a while."""
@@ -70,27 +93,77 @@ class TimedExecutor:
         self._attempts: dict[str, Attempt] = {}
         self._idle: list[_Worker] = []
         self._asked = clock.monotonic()
+        self._turn: _Turn[object] | None = None
+        self._in_loop = threading.Lock()
+        """Held by whoever is in the loop or changes anything here; not while an agent runs in the loop's thread."""
 
     @property
     def stages(self) -> frozenset[str]:
         """The stages that run or pause now."""
         return frozenset(self._attempts)
 
+    def drive(self, loop: Callable[[], T], go_on: Callable[[AttemptOutcome | None], T]) -> T:
+        """Run the loop, in which `start` and `next` are called, and give what it gives or raise what it raises.
+
+        `go_on` is the loop from where `next` has given this outcome. On return, also by an error, nobody is in the loop any more.
+        """
+        turn = self._begin(loop)
+        try:
+            while not turn.over.wait(LONGEST_WAIT):
+                with self._in_loop:
+                    turn = self._watched(turn, go_on)
+        finally:
+            self._turn = None
+            with self._in_loop:  # it is over, or its thread is left with an agent
+                pass
+        if turn.error is not None:
+            raise turn.error
+        return turn.value[0]
+
+    def _begin(self, work: Callable[[], T]) -> _Turn[T]:
+        turn: _Turn[T] = _Turn()
+        self._turn = turn  # type: ignore[assignment]  # only whose turn it is counts, not what comes of it
+        threading.Thread(target=copy_context().run, args=(self._take, turn, work), name="workflow", daemon=True).start()
+        return turn
+
+    def _take(self, turn: _Turn[T], work: Callable[[], T]) -> None:
+        with self._in_loop:
+            try:
+                self._check(turn)
+                turn.value.append(work())
+            except _Superseded:
+                return
+            except BaseException as error:  # noqa: BLE001 - raised again by `drive`, in the thread that waits for it
+                turn.error = error
+        turn.over.set()
+
+    def _watched(self, turn: _Turn[T], go_on: Callable[[AttemptOutcome | None], T]) -> _Turn[T]:
+        """An agent has been at work for a while: the turn goes on, or to another thread."""
+        if turn.over.is_set():
+            return turn
+        outcome = self._due()
+        if outcome is not None or self.is_stopped():
+            return self._begin(lambda: go_on(outcome))
+        self._idle_again()
+        return turn
+
+    def _check(self, turn: object) -> None:
+        if self._turn is not turn:
+            raise _Superseded
+
     def start(self, agent: StageAgent, request: StageRequest, attempt: Attempt, timeout: float | None) -> None:
-        """Run the agent in a worker thread. After `timeout` seconds its outcome is TimedOut."""
+        """Let the agent run, at the latest when `next` is called. After `timeout` seconds its outcome is TimedOut."""
         attempt.timeout = timeout
         attempt.deadline = None if timeout is None else self._clock.monotonic() + timeout
         self._attempts[attempt.stage] = attempt
-        attempt.worker = worker = self._idle.pop() if self._idle else _Worker(f"stage {attempt.stage}")
 
-        def work() -> None:
+        def work() -> AttemptOutcome:
             try:
-                outcome = AttemptOutcome(attempt.stage, result=agent.run(request))
+                return AttemptOutcome(attempt.stage, result=Context().run(agent.run, request))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
-                outcome = AttemptOutcome(attempt.stage, error=error)
-            self._finished.put((attempt, outcome))
+                return AttemptOutcome(attempt.stage, error=error)
 
-        worker.submit(work)
+        attempt.job = work
 
     def pause(self, stage: str, seconds: float) -> None:
         """Let the stage rest; its outcome comes when the time is over."""
@@ -98,10 +171,17 @@ class TimedExecutor:
 
     def next(self) -> AttemptOutcome | None:
         """The next thing that happens, or None when somebody said stop."""
+        turn = self._turn
         while True:
+            self._check(turn)
             outcome = self._due()
             if outcome is not None:
                 return outcome
+            if len(self._attempts) == 1 and turn is not None:
+                (only,) = self._attempts.values()
+                if only.job is not None:
+                    return self._run_here(only, only.job)
+            self._hand_out()
             found = self._wait()
             if found is not None and self._attempts.get(found[0].stage) is found[0]:
                 del self._attempts[found[0].stage]
@@ -112,6 +192,26 @@ class TimedExecutor:
                 return None
             if found is None:
                 self._idle_again()
+
+    def _run_here(self, attempt: Attempt, job: Callable[[], AttemptOutcome]) -> AttemptOutcome:
+        """Run the only attempt there is in this thread. What waits meanwhile is seen to by `drive`."""
+        turn, attempt.job = self._turn, None
+        self._in_loop.release()
+        try:
+            outcome = job()
+        finally:
+            self._in_loop.acquire()
+        self._check(turn)
+        del self._attempts[attempt.stage]
+        return outcome
+
+    def _hand_out(self) -> None:
+        """Give every attempt that is not begun a thread of its own."""
+        for attempt in self._attempts.values():
+            if attempt.job is not None:
+                job, attempt.job = attempt.job, None
+                attempt.worker = self._idle.pop() if self._idle else _Worker(f"stage {attempt.stage}")
+                attempt.worker.submit(lambda attempt=attempt, job=job: self._finished.put((attempt, job())))  # type: ignore[misc]  # bound now
 
     def give_up(self) -> None:
         """Tell every attempt to stop, forget them, and let the threads end, each when its agent has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -368,3 +369,79 @@ def test_every_thing_that_happens_is_an_event_under_one_name(place: Place, told:
     expected = ["session_started", "stage_started", "stage_retried", "output_rejected", "stage_said", "stage_completed"]
     assert kinds == [*expected, "checkpoint_written", "session_ended"]
     assert {event.component for event in seen} == {"WorkflowRunner"}
+
+
+# The loop and its threads
+
+
+def test_after_a_time_out_the_session_goes_on_and_the_late_answer_counts_for_nothing(tmp_path: Path) -> None:
+    """W19: the thread that is left with the agent ends with it."""
+    place = Place(tmp_path)
+    release, late = threading.Event(), threading.Event()
+
+    def hangs(request: StageRequest) -> object:
+        release.wait(30)
+        late.set()
+        return output("a", summary="too late")
+
+    place.agent.script = {"a": [hangs]}
+    session = place.run(linear("a", "b", timeout_seconds=0.2, retries=1, retry_seconds=0), clock=SystemClock())
+    assert (session.status, place.agent.ran) == ("completed", ["a", "a", "b"])
+    before = place.file.read_bytes()
+    release.set()
+    assert late.wait(10)
+    wait_for_threads("workflow")
+    assert place.file.read_bytes() == before
+    assert session.stage_outputs["a"].summary != "too late"
+
+
+def test_an_interrupt_ends_the_run_and_nothing_is_written_after_it(tmp_path: Path) -> None:
+    """W6: also when the agent answers later."""
+    place = Place(tmp_path)
+    release, asked = threading.Event(), threading.Event()
+
+    class Interrupted(threading.Event):
+        def is_set(self) -> bool:
+            if asked.is_set():
+                raise KeyboardInterrupt
+            return False
+
+    def hangs(request: StageRequest) -> object:
+        asked.set()
+        release.wait(30)
+        return output("a")
+
+    place.agent.script = {"a": [hangs]}
+    with pytest.raises(KeyboardInterrupt):
+        place.run(linear("a", "b"), stop=Interrupted(), clock=SystemClock())
+    before = (place.folder / "sessions/s1/log.jsonl").read_bytes()
+    release.set()
+    wait_for_threads("workflow")
+    assert (place.folder / "sessions/s1/log.jsonl").read_bytes() == before
+    assert place.agent.ran == ["a"]
+    assert place.resume().status == "completed"
+
+
+def test_events_are_told_in_the_context_of_the_caller_and_an_agent_has_its_own(place: Place) -> None:
+    """O2, W7"""
+    name: ContextVar[str] = ContextVar("name", default="nobody")
+    seen: dict[str, set[str]] = {"agent": set(), "events": set()}
+
+    def agent(request: StageRequest) -> object:
+        seen["agent"].add(name.get())
+        name.set("agent")
+        return output(request.stage.name)
+
+    place.agent.script = {"a": [agent], "b": [agent]}
+    token = name.set("caller")
+    place.run(linear("a", "b"), bus=Bus(lambda event: seen["events"].add(name.get())))
+    name.reset(token)
+    assert seen == {"agent": {"nobody"}, "events": {"caller"}}
+
+
+def wait_for_threads(name: str) -> None:
+    """Until the threads of this name have ended."""
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(10)
+            assert not thread.is_alive()
