@@ -56,7 +56,7 @@ class Draft:
         try:
             handle = open_in(disk, self._folder, lambda: disk.create(self._temp), durable=durable)
             with closing(disk, handle):
-                write_all(disk, handle, data)
+                write_all(disk, handle, data, at=0)
                 self._dress(handle, mode)
                 if durable:
                     disk.sync(handle)

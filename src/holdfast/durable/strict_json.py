@@ -21,6 +21,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}:,]|-?Infinity|NaN|-?[0-9
 
 _COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)  # made once: making one costs more than a record
 _LEAVES = frozenset((str, int, float, bool, type(None)))
+_TEXT = frozenset((str,))
 _COLON = re.compile(r"\s*:")
 
 
@@ -55,9 +56,10 @@ def _readable(value: Any, line: str = "\n") -> str:
 def _check(value: Any, depth: int = 0) -> None:
     """What `json.dumps` would silently change: keys that are not text become text, and may then come twice."""
     if type(value) is dict or (type(value) is not list and isinstance(value, Mapping)):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is not text")
+        if not _TEXT.issuperset(map(type, value)):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {key!r} is not text")
         members: Iterable[Any] = value.values()
     elif type(value) is list or (isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))):
         members = value
@@ -65,9 +67,10 @@ def _check(value: Any, depth: int = 0) -> None:
         return
     if depth >= MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    for member in members:
-        if type(member) not in _LEAVES:
-            _check(member, depth + 1)
+    if not _LEAVES.issuperset(map(type, members)):
+        for member in members:
+            if type(member) not in _LEAVES:
+                _check(member, depth + 1)
 
 
 def decode(data: bytes, *, path: str | None = None) -> Any:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import compress, islice
+from operator import is_not
 from typing import Any
 
 from holdfast.session.state import SESSION_FIELDS
@@ -49,7 +51,10 @@ def changes_between(old: Document, new: Document, *, header: bool = False) -> li
 def _compare(old: Any, new: Any, at: list[str | int], found: list[Change]) -> None:
     if old is new:
         return
-    if new is _NOTHING:
+    if type(old) is str and type(new) is str:  # by far the most
+        if old != new:
+            found.append({"at": at, "set": new})
+    elif new is _NOTHING:
         found.append({"at": at, "drop": True})
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
         _compare_objects(old, new, at, found)
@@ -60,6 +65,11 @@ def _compare(old: Any, new: Any, at: list[str | int], found: list[Change]) -> No
 
 
 def _compare_objects(old: Mapping[str, Any], new: Mapping[str, Any], at: list[str | int], found: list[Change]) -> None:
+    if len(old) <= len(new) and [*old] == [*islice(new, len(old))]:  # the usual case, at the speed of C: there may be many stages
+        for name in compress(old, map(is_not, old.values(), new.values())):
+            _compare(old[name], new[name], [*at, name], found)
+        found += [{"at": [*at, name], "set": new[name]} for name in islice(new, len(old), None)]
+        return
     names = []
     for name, member in old.items():
         there = new.get(name, _NOTHING)
@@ -78,9 +88,8 @@ def _compare_objects(old: Mapping[str, Any], new: Mapping[str, Any], at: list[st
 
 def _compare_lists(old: Any, new: Any, at: list[str | int], found: list[Change]) -> None:
     changed: list[Change] = []
-    for index, member in enumerate(old):
-        if member is not new[index]:
-            _compare(member, new[index], [*at, index], changed)
+    for index in compress(range(len(old)), map(is_not, old, new)):
+        _compare(old[index], new[index], [*at, index], changed)
     if len(changed) > 4 and len(changed) > len(old) // 2:
         found.append({"at": at, "set": new})
         return

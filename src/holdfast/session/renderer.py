@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from itertools import compress, islice
+from operator import is_not
 from typing import Any
 
 from holdfast.durable import strict_json
@@ -33,10 +35,13 @@ def render_session(session: Session) -> bytes:
 
 
 class SessionRenderer:
-    """Writes one session again and again. Keeps the parts of the last time, so that only what is new is encoded. Not thread-safe."""
+    """Writes one session again and again. Keeps what it made the last time, so that only what is new is made. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, dict[str | int, _Part]] = {}
+        self._made: dict[str, tuple[Mapping[str, Any], Document]] = {}
+        """Of outputs and records of stages: what was last given, and the JSON value of it."""
+        self._lines: dict[str, dict[str | int, tuple[object, bytes]]] = {}
+        """The members of lists and objects as they are written, each with the value that it stands for."""
         self._wholes: dict[str, _Part] = {}
 
     def document(self, session: Session) -> Document:
@@ -47,9 +52,7 @@ class SessionRenderer:
             if not member and name in _OPTIONAL:
                 continue
             if name in _KEYED:
-                found[name] = self._members(name, member.items(), _KEYED[name], len(member))
-            elif name in _LISTED:
-                found[name] = [*self._members(name, enumerate(member), None, len(member)).values()]
+                found[name] = self._members(name, member)
             elif name in _WHOLE:
                 found[name] = self._whole(name, member)
             else:
@@ -62,7 +65,7 @@ class SessionRenderer:
         """The bytes of the file for a document that this renderer made last. InputError if JSON has no form for a value."""
         lines = []
         for name, member in document.items():
-            if name in self._parts and name in SESSION_FIELDS:
+            if name in _BLOCKS:
                 lines.append(b'"%s": %s' % (name.encode(), self._block(name, member)))
             elif name in self._wholes and name in SESSION_FIELDS:
                 lines.append(self._wholes[name][2] or self._encoded_whole(name))
@@ -70,30 +73,29 @@ class SessionRenderer:
                 lines.append(_line(name, member, b"\n  "))
         return b"{\n  " + b",\n  ".join(lines) + b"\n}\n"
 
-    def _members(self, field: str, members: Any, make: Callable[[Any], Any] | None, count: int) -> dict[Any, Any]:
-        parts = self._parts.setdefault(field, {})
-        found: dict[Any, Any] = {}
-        for key, source in members:
-            held = parts.get(key)
-            if held is None or held[0] is not source:
-                held = parts[key] = (source, source if make is None else make(source), b"")
-            found[key] = held[1]
-        if len(parts) > 2 * count + 8:  # what is long gone
-            self._parts[field] = {key: part for key, part in parts.items() if key in found}
-        return found
+    def _members(self, field: str, source: Mapping[str, Any]) -> Document:
+        last, made = self._made.get(field, ({}, {}))
+        if last is not source:
+            make = _KEYED[field]
+            if len(last) <= len(source) and [*last] == [*islice(source, len(last))]:  # the usual case, at the speed of C
+                names = [*compress(last, map(is_not, last.values(), source.values())), *islice(source, len(last), None)]
+                made = {**made, **{name: make(source[name]) for name in names}}
+            else:
+                made = {name: made[name] if last.get(name) is one and name in made else make(one) for name, one in source.items()}
+            self._made[field] = (source, made)
+        return made
 
     def _block(self, field: str, members: Any) -> bytes:
-        parts = self._parts[field]
-        keys: Any = members if isinstance(members, dict) else range(len(members))
-        lines = [parts[key][2] or self._encoded(field, key) for key in keys]
+        known = self._lines.get(field, {})
+        held: dict[str | int, tuple[object, bytes]] = {}
+        for key, value in members.items() if isinstance(members, dict) else enumerate(members):
+            part = known.get(key)
+            if part is None or part[0] is not value:
+                part = (value, _line(key, value, b"\n    ") if isinstance(key, str) else _inner(value, b"\n    "))
+            held[key] = part
+        self._lines[field] = held
         begin, end = (b"{", b"}") if isinstance(members, dict) else (b"[", b"]")
-        return begin + b"\n    " + b",\n    ".join(lines) + b"\n  " + end if lines else begin + end
-
-    def _encoded(self, field: str, key: str | int) -> bytes:
-        source, value, _ = self._parts[field][key]
-        line = _line(key, value, b"\n    ") if isinstance(key, str) else _inner(value, b"\n    ")
-        self._parts[field][key] = (source, value, line)
-        return line
+        return begin + b"\n    " + b",\n    ".join([line for _, line in held.values()]) + b"\n  " + end if held else begin + end
 
     def _whole(self, field: str, source: Any) -> Any:
         held = self._wholes.get(field)
@@ -124,17 +126,17 @@ _DEFAULTS = tuple(
     (one.name, one.default if one.default is not MISSING else None) for one in fields(StageRecord) if one.name in RECORD_FIELDS[1:]
 )
 _KEYED: Mapping[str, Callable[[Any], Any]] = {"stage_outputs": output_json, "stages": record_json}
-_LISTED = frozenset(("completed_stages", "memory_snapshots", "retrieved"))
+_BLOCKS = frozenset((*_KEYED, "completed_stages", "memory_snapshots", "retrieved"))
 _WHOLE: Mapping[str, Callable[[Any], Any]] = {"workflow": clean_definition, "configuration": clean_configuration}
 _OPTIONAL = frozenset(("lineage", "usage", "retrieved", "workflow", "workflow_hash", "configuration"))
 """Left out when empty; what a person needs to see is always there."""
 
 
 def _plain(field: str, found: Any) -> Any:
+    if found is None or type(found) in (str, int):
+        return SCHEMA_VERSION if field == "schema_version" else found
     if field == "error":
         return None if found is None else _error_json(found)
-    if field == "schema_version":
-        return SCHEMA_VERSION
     return list(found) if isinstance(found, tuple) else dict(found) if isinstance(found, Mapping) else found
 
 

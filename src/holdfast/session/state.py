@@ -80,6 +80,8 @@ def stage_files(number: int, stage: str, *, context: str | None = None, output: 
 
 def _storable(text: str) -> str:
     """A text as every store can keep it: no NUL, no half of a surrogate pair."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

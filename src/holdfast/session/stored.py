@@ -25,7 +25,9 @@ from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
 
 VIEW_DELAY = 0.1
-"""Seconds that the files of a session which is being run may be behind its log: a person does not notice, and a stage may take less."""
+"""Seconds that the files of a session which is being run may be behind its log: a person does not notice, and a stage may take less.
+As long again for every VIEW_SIZE bytes that are to be written each time."""
+VIEW_SIZE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class StoredSession:
         self._rendered: bytes | None = None
         self._late: dict[str, str] | None = None
         """Markdown that is still to be written, by name, together with the JSON file; None when the files are up to date."""
+        self._delay = VIEW_DELAY
         self._viewed = -VIEW_DELAY
         """When the files were last written, by the monotonic clock."""
         self._told: str | None = None
@@ -248,14 +251,14 @@ class StoredSession:
             old = edited
         records = [*records, *before, commit_record(old, document, point=point, files=self._texts.packed(files or {}), why=why)]
         texts = {**(self._late or {}), **(files or {})}
-        is_late = views_later is not None and self._view is not None and views_later - self._viewed < VIEW_DELAY
+        is_late = views_later is not None and self._view is not None and views_later - self._viewed < self._delay
         goes_on = views_later is not None and new.status in ("ready", "running")
         puts = () if self._views is None or is_late else self._puts(document, texts)
         self.write(records, puts, view_later=is_late, growing=goes_on)
         self.folded.document, self.folded.problem, self._session = document, None, new
         if is_late:
             self._late, self._rendered = texts, None
-        elif views_later is not None:
+        elif views_later is not None and new.revision > 1:  # the first stage starts at once, and is to be seen
             self._viewed = views_later
         if new.status != self._told:
             self._told = new.status
@@ -267,6 +270,7 @@ class StoredSession:
         """The writing of the views for a document that the renderer made last, the JSON file as the last."""
         assert self._views is not None  # noqa: S101 - asked by those who call this
         self._rendered = self._renderer.encode(document)
+        self._delay = VIEW_DELAY * (1 + len(self._rendered) / VIEW_SIZE)
         put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=False)
         return [*self._views.markdown(self.id, texts), put]
 

@@ -174,9 +174,11 @@ class Workflow:
         """All stages that are done before this one can start."""
         known = self._before.get(name)
         if known is None:
-            needs = self.needs[name]
-            known = frozenset(needs).union(*(self.before(one) if one in self._before else ancestors(one, self.needs) for one in needs))
-            self._before[name] = known
+            found: set[str] = set()
+            for one in reversed(self.needs[name]):
+                if one not in found:  # else what is before it is found already: most stages need all that stand before them
+                    found |= self.before(one) if one in self._before else ancestors(one, self.needs)
+            known = self._before[name] = frozenset(found.union(self.needs[name]))
         return known
 
     def with_added(self, stages: Sequence[Stage], added_by: str) -> Workflow:

@@ -161,6 +161,7 @@ class ContextBuilder:
         self._open_counter = counter
         self._policy = policy
         self._seen: dict[tuple[str, bool, bool], tuple[StageOutput, tuple[Piece, ...], str]] = {}
+        self._last: tuple[tuple[StageOutput, ...], object, list[tuple[tuple[Piece, ...], str]]] = ((), None, [])
 
     @cached_property
     def _counter(self) -> TokenCounter:
@@ -169,12 +170,21 @@ class ContextBuilder:
 
     def build(self, material: Material) -> StageContext:
         """The context. Raises BudgetError, saying what needs how much, when not even system prompt and task fit."""
-        blocks = [self._block(output, material) for output in material.outputs]
+        blocks = self._blocks(material)
         memories = memory_pieces(material.retrieved)
         prompt = _prompt(material, [text for _, text in blocks], memories)
         if self._fits(material.system_prompt, prompt):
             return StageContext(prompt=prompt, given=material.outputs, retrieved=material.retrieved)
         return self._evicted(material, [piece for pieces, _ in blocks for piece in pieces], memories)
+
+    def _blocks(self, material: Material) -> list[tuple[tuple[Piece, ...], str]]:
+        """All outputs as they stand in a prompt. Most stages are given what the one before was given, and one output more."""
+        outputs, same, blocks = self._last
+        if same != (material.named, material.provisional) or material.outputs[: len(outputs)] != outputs:
+            outputs, blocks = (), []
+        blocks = [*blocks, *(self._block(output, material) for output in material.outputs[len(outputs) :])]
+        self._last = (material.outputs, (material.named, material.provisional), blocks)
+        return blocks
 
     def _block(self, output: StageOutput, material: Material) -> tuple[tuple[Piece, ...], str]:
         key = (output.stage_name, output.stage_name in material.named, output.stage_name in material.provisional)

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import Tries
 from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
 from holdfast.workflow.timed_executor import Attempt
-from holdfast.workflow.transitions import given_stages
+from holdfast.workflow.transitions import done_stages, given_stages
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -44,6 +46,14 @@ def raw_refs(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for member in value:
             yield from raw_refs(member)
+
+
+_IS_PROVISIONAL = attrgetter("provisional")
+
+
+def _provisional(session: Session) -> frozenset[str]:
+    """The stages whose results are of low confidence."""
+    return frozenset(compress(session.stages, map(_IS_PROVISIONAL, session.stages.values())))
 
 
 class SessionRaw(RawAccess):
@@ -194,7 +204,6 @@ class RequestBuilder:
             self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
         run.attempt = Attempt(stage.name)
         run.raw = SessionRaw(self.store, session.workflow_id, lambda: raw_refs([stage.settings, *map(output_json, context.given)]))
-        given = (output.stage_name for output in context.given)
         return StageRequest(
             session_id=session.workflow_id,
             stage=stage,
@@ -202,7 +211,7 @@ class RequestBuilder:
             system_prompt=stage.system_prompt,
             prompt=context.prompt,
             given=context.given,
-            provisional=frozenset(name for name in given if transitions.record_of(session, name).provisional),
+            provisional=_provisional(session).intersection([output.stage_name for output in context.given]),
             retrieved=context.retrieved,
             feedback=run.note,
             attempt=transitions.record_of(session, stage.name).attempts + 1,
@@ -228,17 +237,17 @@ class RequestBuilder:
 
     def _material(self, workflow: Workflow, session: Session, run: StageRun) -> Material:
         names = given_stages(workflow, session, run.stage.name)
-        records = session.stages
-        skipped = [name for name in records if records[name].status == "skipped"]
+        failed = done_stages(session).difference(session.completed_stages)
+        skipped = [name for name in failed if workflow.order.get(name, run.number) < run.number]
         return Material(
             stage=run.stage.name,
             system_prompt=run.stage.system_prompt,
             task=session.task,
             parameters=self.parameters,
-            outputs=tuple(session.stage_outputs[name] for name in names),
+            outputs=tuple(map(session.stage_outputs.__getitem__, names)),
             named=frozenset(run.stage.inputs or ()),
-            provisional=frozenset(name for name in names if name in records and records[name].provisional),
-            skipped=tuple(name for name in skipped if name in workflow.order and workflow.order[name] < run.number),
+            provisional=_provisional(session).intersection(names),
+            skipped=tuple(sorted(skipped, key=workflow.order.__getitem__)),
             retrieved=session.retrieved,
             note=run.note,
         )

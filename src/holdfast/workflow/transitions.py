@@ -7,8 +7,9 @@ at once leaves the same file as one that runs them one by one (W13).
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import filterfalse, islice
 from typing import Any
 
 from holdfast.redaction import redact_text
@@ -55,23 +56,24 @@ def approved(session: Session, workflow: Workflow, stage: str) -> Session:
 
 def _with_output(session: Session, workflow: Workflow, stage: str, output: StageOutput, at: str) -> Session:
     order = workflow.order
-    outputs = dict(session.stage_outputs)
-    behind = stage in outputs or any(order.get(name, -1) > order[stage] for name in outputs)
-    outputs[stage] = output
-    snapshots = [shot for shot in session.memory_snapshots if shot.get("stage") != stage]
-    snapshots.append({"stage": stage, "summary": output.summary, "at": at})
-    if behind:  # the usual case is that the newest comes last
+    outputs = {**session.stage_outputs, stage: output}
+    snapshots = (*session.memory_snapshots, {"stage": stage, "summary": output.summary, "at": at})
+    last = next(reversed([*session.stage_outputs]), stage)
+    if stage in session.stage_outputs or order.get(last, -1) > order[stage]:  # usually the newest comes last
+        others = [shot for shot in session.memory_snapshots if shot.get("stage") != stage]
         outputs = dict(sorted(outputs.items(), key=lambda item: order.get(item[0], -1)))
-        snapshots.sort(key=lambda shot: order.get(str(shot.get("stage")), -1))
-    return evolved(session, stage_outputs=outputs, memory_snapshots=tuple(snapshots))
+        snapshots = tuple(sorted([*others, snapshots[-1]], key=lambda shot: order.get(str(shot.get("stage")), -1)))
+    return evolved(session, stage_outputs=outputs, memory_snapshots=snapshots)
 
 
 def _listed(session: Session, workflow: Workflow, stage: str, *, done: bool) -> Session:
-    names = [name for name in session.completed_stages if name != stage]
+    names = session.completed_stages
+    if stage in names:
+        names = tuple(name for name in names if name != stage)
     if done:
-        names.append(stage)
-        names.sort(key=lambda name: workflow.order.get(name, -1))
-    return evolved(session, completed_stages=tuple(names))
+        is_last = not names or workflow.order.get(names[-1], -1) < workflow.order[stage]
+        names = (*names, stage) if is_last else tuple(sorted([*names, stage], key=lambda name: workflow.order.get(name, -1)))
+    return evolved(session, completed_stages=names)
 
 
 def failed(session: Session, error: SessionError, output: StageOutput | None, *, at: str, seconds: float) -> Session:
@@ -131,59 +133,58 @@ class Finish:
 
 Step = Start | Wait | Pause | Halt | Finish
 
-_NOTHING = StageRecord()
-
 
 def done_stages(session: Session) -> set[str]:
     """The stages that others need not wait for any more: completed ones, and skipped ones."""
-    skipped = {name for name, record in session.stages.items() if record.status == "skipped"}
-    return skipped.union(session.completed_stages)
+    done = set(session.completed_stages)
+    return done.union([name for name in session.stages.keys() - done if session.stages[name].status == "skipped"])
 
 
 def next_step(workflow: Workflow, session: Session, running: Set[str] = frozenset()) -> Step:
     """The next step. `running` are the stages that this process is working on."""
     done = done_stages(session)
-    failed: list[str] = []
-    waiting: list[str] = []
-    ready: list[str] = []
-    for stage in workflow.stages:
-        name = stage.name
-        if name in done or name in running:
-            continue
-        status = session.stages.get(name, _NOTHING).status
-        if status in ("failed", "rejected"):
-            failed.append(name)
-        elif status == "waiting":
-            waiting.append(name)
-        elif done.issuperset(workflow.needs[name]):
-            ready.append(name)
+    begun = [name for name in session.stages.keys() - done - running if name in workflow.order]
+    failed = [name for name in begun if session.stages[name].status in ("failed", "rejected")]
+    waiting = [name for name in begun if session.stages[name].status == "waiting"]
     if failed:
-        return Wait() if running else Halt(tuple(failed))
-    free = workflow.max_parallel - len(running)
-    if ready and free > 0:
-        return Start(tuple(ready[:free]))
+        return Wait() if running else Halt(_in_order(workflow, failed))
+    ready = (
+        name for name in _open_stages(workflow, done | running) if name not in waiting and done.issuperset(reversed(workflow.needs[name]))
+    )
+    start = tuple(islice(ready, max(workflow.max_parallel - len(running), 0)))
+    if start:
+        return Start(start)
     if running:
         return Wait()
     if waiting:
-        return Pause(tuple(waiting))
+        return Pause(_in_order(workflow, waiting))
     return Finish()
+
+
+def _open_stages(workflow: Workflow, done: Set[str]) -> Iterator[str]:
+    """The stages that are not done, in the order of the workflow. Long workflows ask this for every stage: it goes at the speed of C."""
+    return filterfalse(done.__contains__, workflow.order)
+
+
+def _in_order(workflow: Workflow, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=workflow.order.__getitem__))
 
 
 def placed(workflow: Workflow, session: Session, running: Set[str] = frozenset()) -> Session:
     """The session with `current_stage` and `next_stage` true: what is worked on, waits or failed, and what comes after it."""
     done = done_stages(session)
-    open_stages = [stage.name for stage in workflow.stages if stage.name not in done]
-    current = next((name for name in open_stages if name in running), open_stages[0] if open_stages else None)
-    after = next((name for name in open_stages if name != current and name not in running), None)
+    at_work = _in_order(workflow, [name for name in running if name in workflow.order and name not in done])
+    current = at_work[0] if at_work else next(_open_stages(workflow, done), None)
+    after = next(_open_stages(workflow, done.union(running, [current] if current is not None else [])), None)
     return evolved(session, current_stage=current, next_stage=after)
 
 
 def given_stages(workflow: Workflow, session: Session, name: str) -> tuple[str, ...]:
     """The stages whose outputs this one is given, in the order of the workflow: its `inputs`, else all that it waited for."""
     stage = workflow.by_name[name]
-    completed = set(session.completed_stages)
     wanted = frozenset(stage.inputs) if stage.inputs is not None else workflow.before(name)
-    return tuple(one.name for one in workflow.stages if one.name in wanted and one.name in completed)
+    given = wanted.intersection(session.completed_stages)
+    return tuple(filter(given.__contains__, workflow.order))
 
 
 def result_stages(workflow: Workflow) -> tuple[str, ...]:
