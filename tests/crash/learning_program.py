@@ -9,13 +9,17 @@ waits to be killed, or ends with `WAYS:end`.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
+from tests.crash.memory_worker import name, opened
 
 from holdfast import MemoryMiddleware, make_lead_agent
 from holdfast.agents.memory_service import open_memory
@@ -30,11 +34,11 @@ from holdfast.testing.script import repeat
 class Quotes:
     """Proposes what the user said, word for word; `hang` never comes to an end with it."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, out: TextIO) -> None:
+        self.kind, self.out = kind, out
 
     def extract(self, turns: Sequence[Turn], facts: Sequence[Fact]) -> Proposal:
-        print("extracting", flush=True)
+        print("extracting", file=self.out, flush=True)
         if self.kind == "hang":
             time.sleep(600)
         return Proposal(tuple(Candidate(turn.text, "knowledge", 0.9, quote=turn.text) for turn in turns if turn.kind == "user"))
@@ -46,18 +50,26 @@ def learner() -> ScriptedModel:
     return ScriptedModel([repeat({"facts": [fact]})], profile={"max_input_tokens": 8000})
 
 
-def main() -> None:
-    base, ways, kind, debounce, *said = sys.argv[1:]
+def run(out: TextIO, base: str, ways: str, kind: str, debounce: str, *said: str) -> None:
     ways, _, then = ways.partition(":")
     values = {"memory": {"debounce_seconds": float(debounce)}, "title": {"enabled": False}}
     config = config_from_values(values, environ={"HOLDFAST_HOME": base})
-    memory = open_memory(config, model=learner()) if kind == "model" else MemoryService.open(config, extractor=Quotes(kind))
+    memory = open_memory(config, model=learner()) if kind == "model" else MemoryService.open(config, extractor=Quotes(kind, out))
     memory.worker._exit_seconds = 1.0 if kind == "hang" else 30.0
     for way, text in zip(ways.split(","), said, strict=True):
         talk(way, text, config, memory)
-    print("answered", flush=True)
+    print("answered", file=out, flush=True)
     if then != "end":
         time.sleep(600)
+
+
+def answers_for_ever(base: Path, first: int, pipe: int) -> None:
+    """Answer message after message, each in a thread of its own, and say its number once it is answered."""
+    memory = opened(base)
+    agent: Any = create_agent(ScriptedModel([repeat("Noted.")]), [], middleware=[MemoryMiddleware(memory)])
+    for number in itertools.count(first):
+        agent.invoke({"messages": [HumanMessage(f"I know somebody called {name(number)}.")]}, {"configurable": {"thread_id": f"t{number}"}})
+        os.write(pipe, f"{number}\n".encode())
 
 
 def talk(way: str, text: str, config: Config, memory: MemoryService) -> None:
@@ -77,4 +89,4 @@ def talk(way: str, text: str, config: Config, memory: MemoryService) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.stdout, *sys.argv[1:])
