@@ -83,7 +83,8 @@ def _elsewhere(config: Config) -> list[str]:
         found.append("memory is in PostgreSQL")
     if config.session.storage_backend == "postgresql":
         found.append("sessions are in PostgreSQL")
-    kept_by = {"postgres": "knowledge is in PostgreSQL", "mcp": "knowledge is kept by an MCP server"}
+    vectors = f"vectors are in {config.knowledge.use}; `holdfast knowledge reembed` makes them anew after a restore"
+    kept_by = {"postgres": "knowledge is in PostgreSQL", "mcp": "knowledge is kept by an MCP server", "langchain": vectors}
     if config.knowledge.adapter in kept_by:
         found.append(kept_by[config.knowledge.adapter])
     elif config.knowledge.adapter not in ("sqlite", "markdown"):

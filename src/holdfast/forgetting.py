@@ -95,9 +95,11 @@ def _knowledge(harness: Harness, text: str, done: Forgotten) -> None:
 
 
 def _exists(section: Knowledge, base: Path) -> bool:
-    if section.adapter in ("sqlite", "markdown"):
+    if section.adapter in ("sqlite", "markdown", "langchain"):
         return path_of(section, base).exists()
-    return bool(section.dsn) if section.adapter == "postgres" else section.server is not None
+    if section.adapter == "postgres":
+        return bool(section.dsn)
+    return section.server is not None or section.adapter != "mcp"
 
 
 def _sessions(harness: Harness, text: str, done: Forgotten) -> None:

@@ -424,6 +424,18 @@ def test_what_a_server_says_of_its_tools_is_outside_text() -> None:
     opened.close()
 
 
+def test_a_server_cannot_take_the_name_of_a_tool_of_ours(tmp_path: Path) -> None:
+    """O5, A10: neither ours nor another server's: `web` with `search` is no `web_search`."""
+    opened = open_mcp(config_from_values({"mcp": {"servers": {"web": {"command": "x"}, "read": {"command": "x"}}}}))
+    web, read = opened._servers
+    assert [tool.name for tool in tools_of(web, [OfferedTool("search", "", {}), OfferedTool("other", "", {})])] == [
+        "mcp_web_search",
+        "web_other",
+    ]
+    assert [tool.name for tool in tools_of(read, [OfferedTool("file", "", {})])] == ["mcp_read_file"]
+    opened.close()
+
+
 def test_an_event_says_when_a_server_is_there(tmp_path: Path, journal: Path, running: McpServers) -> None:
     """O2, O5."""
     bus = Bus()

@@ -26,6 +26,8 @@ from holdfast.app.main import app
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.errors import ConfigError, InputError, StorageError, StoreUnavailable
 from holdfast.events import Bus
+from holdfast.forgetting import forget_text
+from holdfast.harness import Harness
 from holdfast.knowledge.adapters import of_vector_store, open_knowledge
 from holdfast.knowledge.langchain_store import LangChainStore, VectorsWait
 from holdfast.knowledge.records import Record
@@ -252,6 +254,18 @@ t.LangChainStore({str(tmp_path / "side.db")!r}, t.VectorSource("qdrant", base=t.
         assert (store.search("my puppy was ill")[0].why.sentence or 0) > 0.8
 
 
+def test_a_vector_store_that_lost_everything_is_noticed(tmp_path: Path) -> None:
+    """K2, O7: restored without it, or one that keeps nothing: words still find, and `stats` says what to do."""
+    with moody(tmp_path / "side.db") as store:
+        store.add(NOTES)
+    Moody.contents.clear()
+    with moody(tmp_path / "side.db") as store:
+        assert ids(store, "invoice", top_k=1) == ["invoice"]
+        assert "none of the 3 vectors" in store.stats().problems[0]
+        assert store.reembed() == 3
+        assert store.stats().problems == ()
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -451,6 +465,21 @@ class OwnStore(SqliteStore):
 
     def __init__(self, file: str) -> None:
         super().__init__(file, embedder=None)
+
+
+def test_forgetting_everywhere_reaches_a_vector_store_and_a_store_of_the_users_own(tmp_path: Path) -> None:
+    """M14, K2: `holdfast memory forget --text` and every adapter."""
+    for number, section in enumerate(
+        [{"adapter": "langchain", "use": "chroma"}, {"adapter": f"{__name__}:OwnStore", "arguments": {"file": str(tmp_path / "own.db")}}]
+    ):
+        config = config_from_values({"knowledge": section}, environ={"HOLDFAST_HOME": str(tmp_path / str(number))})
+        with open_knowledge(config) as store:
+            store.add([*NOTES, Record("She lives in Elm Street 5.", id="elm")])
+        with Harness(config) as harness:
+            done = forget_text(harness, "elm street 5")
+            assert done.left == []
+        with open_knowledge(config) as store:
+            assert {record.id for record in store.records()} == {"dog", "invoice", "roof"}
 
 
 class NoStore:

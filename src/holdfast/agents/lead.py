@@ -245,7 +245,8 @@ class _Workshop:
 
     def _make(self, settings: AgentSettings, asked: str | None) -> LeadAgent:
         name, model = self._model(settings, asked)
-        known = [*self.tools, *self.parts.mcp.tools()] if self.outside else self.tools
+        own = {tool.name for tool in self.tools}
+        known = [*self.tools, *(tool for tool in (self.parts.mcp.tools() if self.outside else ()) if tool.name not in own)]
         tools = [tool for tool in known if settings.allows(tool.name, self.config)]
         kit = _Kit(self.parts, model, name, settings.thinking, tools, self.skills, self.middleware)
         executor, types = kit.executor(), self.registry if settings.subagents else None

@@ -96,6 +96,8 @@ class LangChainStore(BaseStore):
         self._compact: Compact | None = None
         self._strangers: OrderedDict[str, Meaning] = OrderedDict()
         self._trouble = ""
+        self._empty = False
+        """Whether the vector store held nothing when it was last asked, although it should."""
         self._try_again, self._wait = 0.0, _WAITS[0]
         try:
             self._ledger = PieceLedger(self._side.database, shared=self._shares)
@@ -159,6 +161,7 @@ class LangChainStore(BaseStore):
                 if progress is not None:
                     progress(done, total)
         self._recovered()
+        self._empty = False
         return done
 
     def _settle(self, *, insist: str = "") -> int:
@@ -277,6 +280,7 @@ class LangChainStore(BaseStore):
             near = {number for number in known.values() if number}
             strangers = [one for one in found if one.key not in known]
             fits = len(near) if fitting is None else len(near & set(fitting))
+            self._empty = not found and self._ledger.count("there") > 0
             if fitting is None or len(fitting) <= _FEW or fits >= enough or len(found) < count or count >= _DEEPEST:
                 self._recovered()
                 return near, [record for record in records_of(strangers) if chosen.admits(record)]
@@ -361,6 +365,8 @@ class LangChainStore(BaseStore):
         old = self._ledger.form
         if self._stale and old is not None:
             yield f"the vectors were made by {old.embedder} for the collection {old.collection}, and the settings name another: {REMEDY}"
+        elif self._empty:
+            yield f"the vector store holds none of the {self._ledger.count('there')} vectors of before: `holdfast knowledge reembed`"
         elif self._trouble:
             yield f"{self._trouble} {self._ledger.count('due')} pieces wait for their vectors"
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
+from holdfast.agents.tools.toolset import BUILT_IN, COMES_WITH_A_MIDDLEWARE
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.mcp_servers import McpServer, ServerList, all_servers
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 _WAITS = (2.0, 300.0)
 _LONGEST_NAME, _LONGEST_DESCRIPTION, _LONGEST_RESULT = 64, 1_024, 2_000_000
 _MOST_TOOLS = 128
+_OURS = frozenset({*BUILT_IN, *COMES_WITH_A_MIDDLEWARE, "search_sources", "read_source", "find_quote", "search_knowledge"}) | frozenset(
+    f"memory_{deed}" for deed in ("search", "add", "update", "remove", "read_block", "write_block")
+)
+"""Names that no tool of a server may take: a server called `web` with a tool `search` is no `web_search`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +208,12 @@ class McpServers:
             return []
         with ThreadPoolExecutor(len(self._servers), thread_name_prefix="holdfast-mcp-start") as pool:
             made = list(pool.map(self._tools_of, self._servers))
-        return [tool for tools in made for tool in tools]
+        found: dict[str, BaseTool] = {}
+        for tool in (tool for tools in made for tool in tools):
+            if tool.name in found:
+                self._bus.emit(McpProblem(problem=f"two servers have a tool {tool.name}; that of the first is used."))
+            found.setdefault(tool.name, tool)
+        return list(found.values())
 
     def _tools_of(self, server: ToolServer) -> list[McpTool]:
         try:
@@ -304,8 +314,13 @@ def prefix_of(server: str) -> str:
 
 
 def _called(server: str, tool: str) -> str:
-    """The name by which agents call a tool; stars of a pattern stay."""
-    return f"{prefix_of(server)}_{re.sub(r'[^A-Za-z0-9_*-]+', '_', tool).strip('_')}"[:_LONGEST_NAME]
+    """The name by which agents call a tool, never one of ours; stars of a pattern stay.
+
+    >>> _called("github", "create issue"), _called("web", "search")
+    ('github_create_issue', 'mcp_web_search')
+    """
+    name = f"{prefix_of(server)}_{re.sub(r'[^A-Za-z0-9_*-]+', '_', tool).strip('_')}"
+    return (f"mcp_{name}" if name in _OURS else name)[:_LONGEST_NAME]
 
 
 def tools_of(server: ToolServer, offered: Iterable[OfferedTool]) -> list[McpTool]:
