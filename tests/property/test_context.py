@@ -1,4 +1,4 @@
-"""S3-S12: whatever the history, the policy and the summarizer, the window holds what it must and nothing is lost.
+"""S3-S12, T1: whatever the history, the policy, the summarizer and the reports of usage, the window holds what it must, nothing is lost.
 
 A conversation grows step by step: parallel calls, orphans, late and missing results, huge messages, many languages. After every step the
 request is prepared and checked, and from time to time the thread is reloaded (new objects, same ids) or compacted by hand.
@@ -26,6 +26,7 @@ from holdfast.context.view import PlainForge, PlainMessage, marks_of, role_of, t
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus
+from holdfast.tokens.calibration import Calibration
 from holdfast.tokens.counter import BaseCounter
 
 
@@ -147,6 +148,11 @@ class World:
             if luck > 0.95:
                 self.say("tool", self.text(5), tool_call_id=id)
 
+    @property
+    def spoken(self) -> int:
+        """How often the model has spoken."""
+        return sum(message.type == "ai" for message in self.said.values())
+
     def reload(self) -> None:
         """The thread as another process reads it: new objects."""
         self.messages = [replace(message) for message in self.messages]
@@ -171,7 +177,7 @@ def pairs_are_whole(messages: list[Any], *, pending: bool = False) -> None:
 
 def check(world: World, prepared: Prepared, room: WindowLimits) -> None:
     sent = list(prepared.messages)
-    tokens = room.fixed + COUNTER.count_messages(sent)
+    tokens = room.tokens(room.fixed + COUNTER.count_messages(sent))
     assert tokens <= room.cap, f"{tokens} tokens are sent and {room.cap} fit"
     pairs_are_whole(sent)
     numbers = [int(str(m.id)[1:]) for m in sent if str(m.id).startswith("m") and role_of(m) not in ("tool",)]
@@ -205,7 +211,25 @@ triggers = st.one_of(
 )
 
 
-def run_example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: bool, ask: bool, hostile: str, steps: int) -> None:
+Report = Callable[[int, random.Random], Any]
+
+REPORTS: dict[str, Report] = {
+    "none": lambda counted, rng: None,
+    "true": lambda counted, rng: counted,
+    "zero": lambda counted, rng: {"input_tokens": 0, "output_tokens": 7},
+    "a tenth": lambda counted, rng: counted // 10,
+    "six tenths": lambda counted, rng: counted * 6 // 10,
+    "uncached": lambda counted, rng: rng.randint(1, counted),
+    "cut": lambda counted, rng: min(counted, 700),
+    "three times": lambda counted, rng: counted * 3,
+    "anything": lambda counted, rng: rng.choice([0, 1, counted, rng.randint(1, 4 * counted), 10**9]),
+    "cached beside": lambda counted, rng: {"input_tokens": counted // 3, "cache_read_input_tokens": counted - counted // 3},
+}
+
+
+def run_example(
+    seed: int, trigger: AnyOf, keep: Size, window: int, enabled: bool, ask: bool, hostile: str, steps: int, report: str = "none"
+) -> None:
     rng = random.Random(seed)
     numbers = iter(range(10_000))
     how = Settings(
@@ -218,8 +242,12 @@ def run_example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: boo
     )
     keeper = ContextWindow(Policy(trigger=trigger, keep=keep), how, COUNTER, Bus())
     world = World(rng, keeper, HOSTILE[hostile])
-    room = WindowLimits(window, int(window * 0.9), rng.randint(0, window // 10))
+    calibration, fixed, least = Calibration(Bus()), rng.randint(0, window // 10), window
+    spoken = -10
     for _ in range(steps):
+        room = WindowLimits.of(calibration, "m", window=window, answer=window // 10, fixed=fixed)
+        assert room.counted(room.cap) <= least, "a report made the room larger"
+        least = room.counted(room.cap)
         for _ in range(rng.randint(1, 4)):
             world.grow()
         if rng.random() < 0.2:
@@ -228,6 +256,9 @@ def run_example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: boo
             if rng.random() < 0.1:
                 by_hand = world.run(keeper.compact("t", world.messages, room, keep=keep))
                 pairs_are_whole(list(by_hand.messages), pending=True)
+                if by_hand.outcome is not None:
+                    keeper.stored("t")
+                    spoken = world.spoken
                 world.messages = list(by_hand.messages)  # type: ignore[arg-type]  # plain messages, made by the plain forge
             if keeper.is_quiet("t", world.messages, room):
                 prepared = Prepared(world.messages, 0)
@@ -235,19 +266,25 @@ def run_example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: boo
                 prepared = world.run(keeper.prepare("t", world.messages, room))
         except BudgetError as error:
             floor = room.fixed + 60 * sum(1 for m in world.messages if role_of(m) in ("system", "human"))
-            assert floor > room.cap * 0.3, f"refused although there was room: {error}"
+            assert room.tokens(floor) > room.cap * 0.3, f"refused although there was room: {error}"
             return
         check(world, prepared, room)
+        calibration.observe("m", counted := fixed + COUNTER.count_messages(prepared.messages), REPORTS[report](counted, rng), thread="t")
         again = plan_compaction(
-            view_of(prepared.messages, map(COUNTER.count_message, prepared.messages)),
+            view_of(prepared.messages, room.each(map(COUNTER.count_message, prepared.messages))),
             keeper.policy,
-            window=window,
+            window=room.window,
             cap=room.cap,
-            fixed=room.fixed,
+            fixed=room.tokens(room.fixed),
         )
         assert prepared.outcome is None or again is None or again.pressure == "trigger", "the result needs the cap again"
         if prepared.outcome is not None and prepared.outcome.plan.pressure != "forced":
             assert again is None, f"planning the result again does something: {again}"
+            by_trigger = prepared.outcome.plan.pressure == "trigger"
+            assert not by_trigger or world.spoken - spoken >= 10, f"a compaction {world.spoken - spoken} calls after the last one"
+            spoken = world.spoken
+        if prepared.changed:
+            keeper.stored("t")
         world.messages = list(prepared.messages)  # type: ignore[arg-type]  # as above
     assert all(text_of(message) is not None for message in world.messages)
 
@@ -264,8 +301,9 @@ def test_nothing_is_lost_and_nothing_overflows(effort: Effort) -> None:
         ask=st.booleans(),
         hostile=st.sampled_from(sorted(HOSTILE)),
         steps=st.integers(1, 25),
+        report=st.sampled_from(sorted(REPORTS)),
     )
-    def example(seed: int, trigger: AnyOf, keep: Size, window: int, enabled: bool, ask: bool, hostile: str, steps: int) -> None:
-        run_example(seed, trigger, keep, window, enabled, ask, hostile, steps)
+    def example(**given: Any) -> None:
+        run_example(**given)
 
     example()

@@ -104,6 +104,9 @@ def _is_pair(value: Any) -> bool:
 def _entry(value: Any) -> Trigger:
     if isinstance(value, AllOf):
         return value
+    if isinstance(value, Mapping) and value and all(kind in _KINDS for kind in value):  # LangChain's clauses: {tokens: 4000, messages: 10}
+        sizes = tuple(_condition(kind, size, kind, kind) for kind, size in value.items())
+        return sizes[0] if len(sizes) == 1 else AllOf(sizes)
     if not (isinstance(value, Mapping) and "all" in value):
         return read_condition(value)
     conditions = value["all"]

@@ -329,7 +329,8 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
         written = yield from _written(plan, entries, previous, settings)
     text, how, why, read, calls = written
     body = text if how == "reference" else f"{LEAD}\n\n{text}"
-    summary = settings.forge.summary(body, id=settings.new_id("summary"), role=settings.role, marks={"summary": how, "covers": len(covers)})
+    marks = {"summary": how, "covers": len(covers), "until": str(shown[-1].id) if shown else None}
+    summary = settings.forge.summary(body, id=settings.new_id("summary"), role=settings.role, marks=marks)
     yield Record(
         SummaryRecord(
             id=str(summary.id),

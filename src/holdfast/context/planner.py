@@ -1,16 +1,16 @@
 """What a compaction would do, decided purely: no clock, no I/O, no model (S2-S6, S10-S12).
 
-Two pressures start one. The *trigger* is the user's wish: it prefers the cheap tier (clearing stale tool results), then lets the
-old part leave by summary, then
-clears and clips what is kept; if even that would not get below the trigger it waits until it is worth while. The *cap* is the
-window: it always produces a plan that
-fits, by keeping less, and if the fixed parts alone do not fit it raises a BudgetError that says what needs how much.
+Two pressures start one. The *trigger* is the user's wish: it takes the cheap tier (clearing stale tool results) where that is enough, and
+else lets everything leave that `keep` does not hold; what `keep` holds stays word for word. The *cap* is the window: it always produces a
+plan that fits, by keeping less, and if the fixed parts alone do not fit it raises a BudgetError that says what needs how much.
+
+`spare` is what the next calls are expected to bring: a plan that would meet the cap again within them keeps less than `keep` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.context.rules import RULES, Group, Rule, groups
@@ -19,7 +19,6 @@ from holdfast.context.view import Item
 from holdfast.errors import BudgetError
 
 Pressure = Literal["trigger", "cap", "forced"]
-_ESTIMATE_ERROR = 1.25
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Policy:
     clear_at_least: int = 200
     """Tokens that a result must have to be worth clearing."""
     clip_at_least: int = 1_000
-    """Tokens that a kept message must have to be clipped for the trigger's sake."""
+    """Tokens that a message must have to be clipped so that the messages around it can stay."""
     reference_tokens: int = 60
     """What a reference costs."""
     clip_to: int = 400
@@ -42,7 +41,7 @@ class Policy:
     summary_tokens: int = 1_000
     """Room that is left for the summary; never more than a tenth of the window."""
     below: float = 0.9
-    """How far below the trigger a compaction must get to be of use."""
+    """How far below the trigger the cheap tier must get to be enough, and below the cap a request that was over it."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,6 @@ class Plan:
     before: int = 0
     after: int = 0
     summary_room: int = 0
-    strained: bool = False
-    """What is to be kept is alone over the trigger: the next compaction waits until the history has doubled."""
 
 
 @dataclass
@@ -79,6 +76,8 @@ class _Draft:
     clip: dict[int, int] = field(default_factory=dict)
     refold: bool = False
     """The earlier summary is made anew even if nothing else leaves: it alone is too large."""
+    bounded: bool = False
+    """The summary must fit, so its whole room is reckoned with; else only what was seen of earlier ones."""
 
     def cost(self, item: Item) -> int:
         if item.index in self.clear:
@@ -100,20 +99,29 @@ class _Draft:
     @property
     def tokens(self) -> int:
         leaving = sum(self.view[index].tokens for index in self.leaving)
-        summary = min(self.room, leaving + self._summarized) if leaving or self.refold else self._summarized
+        folds = self.bounded and (leaving or self.refold)
+        summary = min(self.room, leaving + self._summarized) if folds else self._summarized
         return self.fixed + summary + sum(self.cost(item) for item in self.kept_items)
 
     @property
     def _summarized(self) -> int:
         return sum(item.tokens for item in self.summaries)
 
-    @property
-    def messages(self) -> int:
-        return len(self.kept_items) + bool(self.leaving or self.summaries)
+    def measure(self, tokens: int, window: int) -> Measure:
+        """This draft, taken to have so many tokens."""
+        return Measure(tokens, len(self.kept_items), window, self.fixed)
 
 
 def plan_compaction(
-    view: Sequence[Item], policy: Policy, *, window: int, cap: int, fixed: int = 0, force: bool = False, keep: Size | None = None
+    view: Sequence[Item],
+    policy: Policy,
+    *,
+    window: int,
+    cap: int,
+    fixed: int = 0,
+    force: bool = False,
+    keep: Size | None = None,
+    spare: int = 0,
 ) -> Plan | None:
     """The compaction that this history needs now, or None.
 
@@ -121,15 +129,16 @@ def plan_compaction(
     Raises BudgetError when even the smallest request would be over the cap.
     """
     total = fixed + sum(item.tokens for item in view)
-    measure = Measure(total, len(view), window)
-    met = policy.trigger.met(measure)
+    keep = keep or policy.keep
     if total > cap:
-        return _for_the_cap(view, policy, cap=cap, fixed=fixed, total=total, window=window, keep=keep or policy.keep)
+        return _for_the_cap(view, policy, cap=cap, fixed=fixed, total=total, window=window, keep=keep, spare=spare)
     if force:
-        return _finish(_drafted(view, policy, fixed, window, keep or policy.keep), "forced", "asked for", total)
+        return _finish(_drafted(view, policy, fixed, window, keep), "forced", "asked for", total)
+    measure = Measure(total, sum(item.summary is None for item in view), window, fixed)
+    met = policy.trigger.met(measure)
     if met is None:
         return None
-    return _for_the_trigger(view, policy, measure, fixed=fixed, why=_described(met))
+    return _for_the_trigger(view, policy, measure, cap=cap, spare=spare, why=_described(met))
 
 
 def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
@@ -144,81 +153,81 @@ def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
     return start
 
 
-def _for_the_trigger(view: Sequence[Item], policy: Policy, measure: Measure, *, fixed: int, why: str) -> Plan | None:
+def _for_the_trigger(view: Sequence[Item], policy: Policy, measure: Measure, *, cap: int, spare: int, why: str) -> Plan | None:
+    fixed, window = measure.fixed, measure.window
     cheap = _Draft(view, fixed, list(groups(view, policy.rules)), [], 0, policy.reference_tokens)
     cheap.clear = set(_stale(cheap, policy))
-    if cheap.clear and _is_quiet(cheap, policy, measure.window):
+    if cheap.clear and _is_quiet(cheap, policy, window) and cheap.tokens <= cap - spare:
         return _finish(cheap, "trigger", why, measure.tokens)
-    draft = _drafted(view, policy, fixed, measure.window, policy.keep)
-
-    strained = not _is_quiet(draft, policy, measure.window)
-    if strained:
+    draft = _drafted(view, policy, fixed, window, policy.keep)
+    _hold_to(draft, policy.keep, policy, window)
+    if not _is_quiet(draft, policy, window):
         draft.clear = set(_stale(draft, policy))
-    if not _is_quiet(draft, policy, measure.window):
-        _clip_for(draft, policy, policy.below * min(_token_limits(policy, measure.window), default=float("inf")))
-    if not _is_quiet(draft, policy, measure.window) and not is_doubled(measure.tokens, measure.messages, draft.tokens, draft.messages):
-        return None  # it would start again on the next call: wait until it is worth while, or the cap decides
-    return _finish(draft, "trigger", why, measure.tokens, strained=strained)
+    _leave_room(draft, cap - spare, floor=fixed + _least_left(cap, fixed))
+    return _finish(draft, "trigger", why, measure.tokens)
 
 
-def is_doubled(tokens: int, messages: int, after_tokens: int, after_messages: int) -> bool:
-    """Whether a history has grown so much over what a compaction leaves that another one is worth while."""
-    return tokens >= 2 * after_tokens and (messages >= 2 * after_messages or tokens >= 4 * after_tokens)
-
-
-def _clip_for(draft: _Draft, policy: Policy, goal: float) -> None:
-    """Clip what is kept until the goal is reached: large messages first, then all tool results to one level."""
-    for item in sorted(draft.kept_items, key=lambda item: -item.tokens):
-        if item.tokens < policy.clip_at_least or draft.tokens < goal:
-            break
-        if item.role != "system" and item.index not in draft.clear:
-            draft.clip[item.index] = policy.clip_to
-    if draft.tokens < goal or goal == float("inf"):
+def _hold_to(draft: _Draft, keep: Size, policy: Policy, window: int) -> None:
+    """A batch of calls stays whole, so it may bring far more than `keep` allows: then its results are clipped to one level."""
+    allowed = keep.limit(window, 0)
+    free = [item for group in draft.kept if not group.stays for item in map(draft.view.__getitem__, group.indexes)]
+    if allowed is None or sum(map(draft.cost, free)) <= allowed:
         return
-    results = [item for item in draft.kept_items if item.answers and item.index not in draft.clear]
-    others = draft.tokens - sum(draft.cost(item) for item in results)
-    level = max(2 * policy.reference_tokens, _level([draft.cost(item) for item in results], max(0, int(goal) - others - 1)))
-    for item in results:
-        if draft.cost(item) > level:
-            draft.clip[item.index] = level
+    results = [item for item in free if item.answers and not item.archived and item.index not in draft.clear]
+    others = sum(map(draft.cost, free)) - sum(map(draft.cost, results))
+    level = max(2 * policy.reference_tokens, _level([draft.cost(item) for item in results], max(0, allowed - others)))
+    draft.clip.update({item.index: level for item in results if draft.cost(item) > level})
 
 
-def _for_the_cap(view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, total: int, window: int, keep: Size) -> Plan | None:
+def _leave_room(draft: _Draft, most: int, *, floor: int) -> None:
+    """Let more leave than `keep` says, oldest first, until the draft has at most so many tokens; but not below the floor."""
+    for group in sorted((group for group in draft.kept if not group.stays), key=lambda group: group.newest):
+        if draft.tokens <= most or draft.tokens - group.tokens < floor:
+            return
+        draft.kept.remove(group)
+        draft.left.append(group)
+
+
+def _for_the_cap(
+    view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, total: int, window: int, keep: Size, spare: int
+) -> Plan | None:
     """Keep the newest groups that fit; what a rule holds is reserved first, and clipped if it must be."""
     every, start = groups(view, policy.rules), keep_from(view, keep, window)
     could_leave = sum(group.tokens for group in every if not group.stays) + sum(item.tokens for item in view if item.summary is not None)
-    room = min(_summary_room(policy, window), max(policy.reference_tokens, cap // 4), could_leave)
-    wanted = [int(limit * policy.below) for limit in (cap, *_token_limits(policy, window))]
-    target = min(limit for limit in (*wanted, cap) if limit > fixed + room or limit == cap)
+    room = min(_summary_room(policy, window, fixed), max(policy.reference_tokens, cap // 4), could_leave)
+    target = int(cap * policy.below) if cap * policy.below > fixed + room else cap
+    target = max(min(target, cap - spare), min(target, fixed + room + _least_left(cap, fixed)))
     draft = _Draft(
-        view, fixed, [group for group in every if group.stays], [group for group in every if not group.stays], room, policy.reference_tokens
+        view,
+        fixed,
+        [group for group in every if group.stays],
+        [group for group in every if not group.stays],
+        room,
+        policy.reference_tokens,
+        refold=True,
+        bounded=True,
     )
     draft.clear = set(_stale(_Draft(view, fixed, list(every), [], 0, policy.reference_tokens), policy))
-    draft.refold = True
     _shrink(draft, cap=cap, target=target, share=0.6 if draft.leaving else 1.0)
     for group in sorted(draft.left, key=lambda group: -group.newest):
         if group.newest < start or not _admit(draft, group, policy, target):
             break
     draft.refold = False
     draft.refold = bool(draft.summaries) and not draft.leaving and draft.tokens > cap
-    draft = _further(draft, policy, window)
+    _hold_to(draft, keep, policy, window)
+    if not _is_quiet(draft, policy, window):  # what the trigger would do to this is done at once
+        draft.clear |= set(_stale(draft, policy))
     return _finish(draft, "cap", f"{total} tokens do not fit {cap}", total)
 
 
-def _further(draft: _Draft, policy: Policy, window: int) -> _Draft:
-    """What the trigger would do to this on the very next call is done at once."""
-    if _is_quiet(draft, policy, window):
-        return draft
-    clipped = replace(draft, clear=draft.clear | set(_stale(draft, policy)), clip=dict(draft.clip))
-    _clip_for(clipped, policy, policy.below * min(_token_limits(policy, window), default=float("inf")))
-    spare = int(draft.tokens * _ESTIMATE_ERROR)  # what references and clipped texts really cost is known only when they are made
-    worth = is_doubled(spare, draft.messages, clipped.tokens, clipped.messages)
-    return clipped if worth or _is_quiet(clipped, policy, window) else draft
+def _least_left(cap: int, fixed: int) -> int:
+    """What is kept of a conversation even if the next calls will then meet the cap again: a quarter of what it can have."""
+    return (cap - fixed) // 4
 
 
 def _is_quiet(draft: _Draft, policy: Policy, window: int) -> bool:
     """Whether the trigger would be silent after this, with something to spare."""
-    return policy.trigger.met(Measure(int(draft.tokens / policy.below), draft.messages, window)) is None
+    return policy.trigger.met(draft.measure(int(draft.tokens / policy.below), window)) is None
 
 
 def _admit(draft: _Draft, group: Group, policy: Policy, target: int) -> bool:
@@ -277,7 +286,7 @@ def _drafted(view: Sequence[Item], policy: Policy, fixed: int, window: int, keep
     every = groups(view, policy.rules)
     kept = [group for group in every if group.stays or group.newest >= start]
     left = [group for group in every if not (group.stays or group.newest >= start)]
-    return _Draft(view, fixed, kept, left, _summary_room(policy, window), policy.reference_tokens)
+    return _Draft(view, fixed, kept, left, _summary_room(policy, window, fixed), policy.reference_tokens)
 
 
 def _stale(draft: _Draft, policy: Policy) -> list[int]:
@@ -292,24 +301,25 @@ def _stale(draft: _Draft, policy: Policy) -> list[int]:
     ]
 
 
-def _token_limits(policy: Policy, window: int) -> list[int]:
-    """Below how many tokens each entry of the trigger is silent; one that needs several conditions is silent below the largest of them."""
+def _token_limits(policy: Policy, window: int, fixed: int) -> list[int]:
+    """Below how many tokens of the request each entry of the trigger is silent; one of several conditions is below the largest of them."""
     limits = []
     for entry in policy.trigger.entries:
         sizes = entry.sizes if isinstance(entry, AllOf) else (entry,)
-        found = [limit for size in sizes if (limit := size.tokens(window)) is not None]
+        found = [limit for size in sizes if (limit := size.limit(window, fixed)) is not None]
         if found:
             limits.append(max(found))
     return limits
 
 
-def _summary_room(policy: Policy, window: int) -> int:
-    """Room for the summary: a tenth of the window at most, and a quarter of the smallest trigger."""
-    quarter = min(_token_limits(policy, window), default=window) // 4
+def _summary_room(policy: Policy, window: int, fixed: int) -> int:
+    """The most that a summary without a model, or one that the cap bounds, may take: a tenth of the window at most, and a quarter of the
+    smallest trigger."""
+    quarter = min(_token_limits(policy, window, fixed), default=window) // 4
     return min(policy.summary_tokens, max(policy.reference_tokens, min(window // 10, quarter)))
 
 
-def _finish(draft: _Draft, pressure: Pressure, why: str, before: int, *, strained: bool = False) -> Plan | None:
+def _finish(draft: _Draft, pressure: Pressure, why: str, before: int) -> Plan | None:
     folds = bool(draft.leaving) or draft.refold
     held = [item.index for item in draft.kept_items]
     clear = tuple(sorted(draft.clear & set(held)))
@@ -328,7 +338,6 @@ def _finish(draft: _Draft, pressure: Pressure, why: str, before: int, *, straine
         before=before,
         after=draft.tokens,
         summary_room=draft.room if folds else 0,
-        strained=strained,
     )
 
 

@@ -1,64 +1,72 @@
 """When to compact and how much to keep, as values (S2, S3).
 
-`AnyOf(Fraction(0.8), Messages(50))` is a policy; `parse_trigger` and `parse_keep` make one from the configuration's mappings and from
-LangChain's tuples.
+`AnyOf(Fraction(0.8), Messages(50))` is a policy; `parse_trigger` and `parse_keep` make one from whatever the configuration takes
+(`config/memory_sections.py` reads it), LangChain's tuples and mappings among it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from holdfast.config import memory_sections as written
+from holdfast.config.problems import MISSING, Misfit, described
 from holdfast.errors import ConfigError
 
 
 class Measure(NamedTuple):
-    """How large a request is: all its tokens (system part and tools included), its messages, and the window of the model that
-    will read it."""
+    """How large a request is: all its tokens, its messages, the window of the model that will read it, and how many of the tokens are not
+    the messages' (system part and tools). Tokens are the model's own, as far as it told us how it counts."""
 
     tokens: int
     messages: int
     window: int
+    fixed: int = 0
+
+    @property
+    def history(self) -> int:
+        """The tokens of the messages alone."""
+        return self.tokens - self.fixed
 
 
 @dataclass(frozen=True)
 class Fraction:
-    """A share of the run model's window."""
+    """A share of the run model's window; as a trigger, of the whole request."""
 
     value: float
 
     def reached(self, measure: Measure) -> bool:
         return measure.tokens >= self.value * measure.window
 
-    def tokens(self, window: int) -> int | None:
-        """The limit in tokens."""
+    def limit(self, window: int, fixed: int) -> int | None:
+        """The tokens of a whole request at which this is reached; None where tokens do not decide."""
         return int(self.value * window)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A number of tokens."""
+    """A number of tokens; as a trigger, of the message history."""
 
     value: int
 
     def reached(self, measure: Measure) -> bool:
-        return measure.tokens >= self.value
+        return measure.history >= self.value
 
-    def tokens(self, window: int) -> int | None:
-        return self.value
+    def limit(self, window: int, fixed: int) -> int | None:
+        return self.value + fixed
 
 
 @dataclass(frozen=True)
 class Messages:
-    """A number of messages."""
+    """A number of messages of the history; a summary is none of them."""
 
     value: int
 
     def reached(self, measure: Measure) -> bool:
         return measure.messages >= self.value
 
-    def tokens(self, window: int) -> int | None:
+    def limit(self, window: int, fixed: int) -> int | None:
         return None
 
 
@@ -94,72 +102,46 @@ Never = AnyOf(())
 
 Trigger = AnyOf
 
-_KINDS: dict[str, type[Fraction] | type[Tokens] | type[Messages]] = {"fraction": Fraction, "tokens": Tokens, "messages": Messages}
+_POLICIES = (AllOf, Fraction, Tokens, Messages)
+_T = TypeVar("_T")
 
 
 def parse_trigger(spec: Any) -> Trigger:
-    """A policy from `{type, value}`, `(type, value)`, `{all: [...]}`, LangChain's clause mapping `{"tokens": 4000, "messages":
-    10}`, or a list of them."""
+    """A policy, one entry of it, or anything that `trigger` in the configuration may be. Raises ConfigError."""
     if spec is None:
         return Never
     if isinstance(spec, AnyOf):
         return spec
-    if isinstance(spec, AllOf | Fraction | Tokens | Messages):
+    if isinstance(spec, _POLICIES):
         return AnyOf((spec,))
-    if isinstance(spec, Mapping) or _is_pair(spec):
-        return AnyOf((_entry(spec),))
-    if isinstance(spec, Sequence) and not isinstance(spec, str):
-        return AnyOf(tuple(_entry(part) for part in spec))
-    raise _wrong(spec)
+    if isinstance(spec, list | tuple) and any(isinstance(part, _POLICIES) for part in spec):
+        return AnyOf(tuple(entry for part in spec for entry in parse_trigger(part).entries))
+    return AnyOf(tuple(_policy(entry) for entry in _read(written.read_trigger, spec, "trigger") or ()))
 
 
 def parse_keep(spec: Any) -> Size:
     """One amount to keep."""
     if isinstance(spec, Fraction | Tokens | Messages):
         return spec
-    entry = _entry(spec)
-    if isinstance(entry, AllOf):
-        raise ConfigError("keep is one amount, not several.", key="keep", hint="For example {type: messages, value: 20}.")
-    return entry
+    return _size(_read(written.read_condition, spec, "keep"))
 
 
-def _entry(spec: Any) -> Size | AllOf:
-    if isinstance(spec, AllOf | Fraction | Tokens | Messages):
-        return spec
-    if _is_pair(spec):
-        return _size(spec[0], spec[1])
-    kind, value = getattr(spec, "type", None), getattr(spec, "value", None)
-    if isinstance(kind, str):
-        return _size(kind, value)
-    every = spec.get("all") if isinstance(spec, Mapping) else getattr(spec, "all", None)
-    if every is not None and not callable(every):
-        return AllOf(tuple(size for part in every for size in [_entry(part)] if not isinstance(size, AllOf)))
-    if isinstance(spec, Mapping):
-        if "type" in spec:
-            return _size(spec["type"], spec.get("value"))
-        sizes = tuple(_size(kind, value) for kind, value in spec.items())
-        if sizes:
-            return sizes[0] if len(sizes) == 1 else AllOf(sizes)
-    raise _wrong(spec)
+def _read(read: Callable[[Any], _T], spec: Any, key: str) -> _T:
+    try:
+        return read(spec)
+    except Misfit as misfit:
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in misfit.at)
+        found = "" if misfit.found is MISSING else f", not {described(misfit.found)}"
+        raise ConfigError(
+            f"{key}{path} {misfit.wanted}{found}.", key=f"{key}{path}", hint="For example ('tokens', 4000) or {type: messages, value: 20}."
+        ) from misfit
 
 
-def _size(kind: Any, value: Any) -> Size:
-    if kind not in _KINDS or isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong((kind, value))
-    if kind == "fraction":
-        if not 0 < value <= 1:
-            raise ConfigError(f"a fraction is above 0 and at most 1, not {value}.", key="fraction")
-        return Fraction(float(value))
-    if value < 1 or value != int(value):
-        raise ConfigError(f"{kind} is a whole number of at least 1, not {value}.", key=str(kind))
-    return _KINDS[kind](int(value))
+def _policy(entry: written.Trigger) -> Size | AllOf:
+    return AllOf(tuple(map(_size, entry.all))) if isinstance(entry, written.AllOf) else _size(entry)
 
 
-def _is_pair(spec: Any) -> bool:
-    return isinstance(spec, list | tuple) and len(spec) == 2 and isinstance(spec[0], str)
-
-
-def _wrong(spec: Any) -> ConfigError:
-    return ConfigError(
-        f"{spec!r} is not a size.", hint="Use {type: fraction | tokens | messages, value: ...} or a pair such as ('tokens', 4000)."
-    )
+def _size(condition: written.Condition) -> Size:
+    if condition.type == "fraction":
+        return Fraction(float(condition.value))
+    return Tokens(int(condition.value)) if condition.type == "tokens" else Messages(int(condition.value))

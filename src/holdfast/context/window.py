@@ -10,6 +10,7 @@ A `Manifest` says what was sent: every part of a request, where it came from, an
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -18,13 +19,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from holdfast.clock import Backoff
 from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
-from holdfast.context.planner import Plan, Policy, is_doubled, plan_compaction
+from holdfast.context.planner import Plan, Policy, plan_compaction
 from holdfast.context.rules import Repaired, repair
 from holdfast.context.triggers import Measure, Size
 from holdfast.context.view import calls_of, is_sound, marks_of, reminders_on, role_of, said_in, text_of, view_of
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.secret_forms import replace_secrets
+from holdfast.tokens.calibration import Calibration
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import Message, mark_of
@@ -48,13 +50,65 @@ class SummaryFailed(Event):
     calls: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompactionWaits(Event):
+    """A trigger is met and nothing is done about it yet. Said once for each time that this begins."""
+
+    component: ClassVar[str] = "SummarizationMiddleware"
+    level: ClassVar[int] = logging.INFO
+    text: ClassVar[str] = "Trigger: {trigger} threshold met, waiting: {reason}"
+    trigger: str
+    reason: str
+
+
+_REST = 10
+"""Model calls between two compactions, unless the window is full before."""
+
+
 class WindowLimits(NamedTuple):
-    """What a request may be: the model's window, the most that may be sent, and what is sent besides the messages. All in our own
-    counting."""
+    """What a request may be: the model's window and the most that may be sent, in its own tokens; what is sent besides the messages, in our
+    counting; how many of its tokens one of ours is; and how much of the fixed part is what the server itself adds."""
 
     window: int
     cap: int
     fixed: int
+    factor: float = 1.0
+    added: int = 0
+
+    @classmethod
+    def of(
+        cls, calibration: Calibration, model: str, *, window: int, answer: int, fixed: int, factor: float = 1.0, margin: float = 1.0
+    ) -> WindowLimits:
+        """The limits of a model by what it was seen to do: that makes the room smaller, never larger (T1).
+
+        `answer` is left free for what the model says; `factor` and `margin` are where our counts start (`tokens/windows.py: start_of`).
+        """
+        learned, real = calibration.factor(model), calibration.window(model, window)
+        if real < window:
+            answer = min(answer, real // 4)
+        cap = max(1, int((real - answer) * min(1.0, learned / margin)))
+        factor *= learned
+        added = math.ceil(calibration.added(model) / factor)
+        return cls(real, cap, fixed + added, factor, added)
+
+    def tokens(self, counted: int) -> int:
+        """Our count as the model's, rounded up."""
+        return counted if self.factor == 1.0 else math.ceil(counted * self.factor - 1e-9)
+
+    def counted(self, tokens: int) -> int:
+        """The other way, rounded down."""
+        return tokens if self.factor == 1.0 else math.floor(tokens / self.factor + 1e-9)
+
+    def each(self, counts: Iterable[int]) -> Iterator[int]:
+        """The counts of messages as the model's, so that they and the fixed part add up to `tokens` of the whole."""
+        so_far = self.fixed
+        for count in counts:
+            yield self.tokens(so_far + count) - self.tokens(so_far)
+            so_far += count
+
+    def measure(self, counted: int, messages: int) -> Measure:
+        """A request of so many of our tokens, the fixed part not among them."""
+        return Measure(self.tokens(self.fixed + counted), messages, self.window, self.tokens(self.fixed))
 
 
 @dataclass(frozen=True)
@@ -74,9 +128,11 @@ class _Thread:
     tidy: int = 0
     failures: int = 0
     wait: int = 0
-    strained: tuple[int, int] | None = None
-    """Size (tokens, messages) after a compaction that stayed at or above the trigger."""
-    memo: tuple[tuple[Any, ...], Outcome] | None = None
+    left: frozenset[str] = frozenset()
+    """Ids of the messages that the last compaction left in the window."""
+    waiting: bool = False
+    """It was said that a compaction waits."""
+    memo: tuple[Plan, tuple[Any, ...], Outcome] | None = None
 
 
 @dataclass
@@ -105,23 +161,23 @@ class ContextWindow:
         """
         known = self._thread(thread)
         ledger = known.ledger
-        at_most = ledger.rough(messages) + room.fixed
+        at_most = room.measure(ledger.rough(messages), len(messages))
         start = ledger.unchanged
         tidy = known.tidy = _tidy_from(messages, min(known.tidy, start))
-        if tidy < len(messages) or at_most > room.cap or known.wait or self.bus.wants(TokenCount):
+        if tidy < len(messages) or at_most.tokens > room.cap or known.wait or self.bus.wants(TokenCount):
             return False
         for message in messages[start:]:
             if not message.id:
                 return False
-        return self.policy.trigger.met(Measure(at_most, len(messages), room.window)) is None
+        return self.policy.trigger.met(at_most) is None
 
     def prepare(self, thread: str, messages: Sequence[Message], room: WindowLimits) -> Generator[Want, Any, Prepared]:
         """The request for one model call that `is_quiet` does not let pass."""
         known = self._thread(thread)
         if not all(message.id for message in messages):
             messages = self._named(messages)
-        tokens = known.ledger.total(messages) + room.fixed
-        self.bus.emit(TokenCount(tokens=tokens, window=room.window))
+        measure = room.measure(known.ledger.total(messages), len(messages))
+        self.bus.emit(TokenCount(tokens=measure.tokens, window=room.window))
         known.tidy = _tidy_from(messages, min(known.tidy, known.ledger.unchanged))
         repaired: Repaired | None = None
         if known.tidy < len(messages):
@@ -129,24 +185,44 @@ class ContextWindow:
             if repaired.changed:
                 yield Store(repaired.dropped, messages)
                 messages = repaired.messages
-                tokens = known.ledger.total(messages) + room.fixed
+                measure = room.measure(known.ledger.total(messages), len(messages))
                 known.tidy = _tidy_from(messages, 0)
-        met = self.policy.trigger.met(Measure(tokens, len(messages), room.window))
-        if known.strained is not None and not is_doubled(tokens, len(messages), *known.strained):
-            met = None
         if known.wait:
             known.wait -= 1
-        if (met is None or known.wait) and tokens <= room.cap:
-            return Prepared(messages, tokens, bool(repaired and repaired.changed), None, repaired)
-        outcome = yield from self._compacted(known, messages, room)
+        met = self.policy.trigger.met(measure._replace(messages=len(messages) - len(_summaries_in(messages))))
+        over, due = measure.tokens > room.cap, met is not None and not known.wait
+        pause = self._pause(known, messages) if over or due else _NEVER
+        if not over and not (due and self._is_time(known, met, pause, room)):
+            return Prepared(messages, measure.tokens, bool(repaired and repaired.changed), None, repaired)
+        outcome = yield from self._compacted(known, messages, room, spare=pause.spare(room))
         if outcome is None:
-            return Prepared(messages, tokens, bool(repaired and repaired.changed), None, repaired)
-        after = known.ledger.total(outcome.messages) + room.fixed
+            return Prepared(messages, measure.tokens, bool(repaired and repaired.changed), None, repaired)
+        after = room.tokens(room.fixed + known.ledger.total(outcome.messages))
         known.tidy = _tidy_from(outcome.messages, 0)
-        known.strained = (after, len(outcome.messages)) if outcome.plan.strained else None
         self.bus.emit(Compacted(messages=len(outcome.messages), tokens=after))
         self._tell(thread, messages, outcome)
         return Prepared(outcome.messages, after, True, outcome, repaired)
+
+    def _is_time(self, known: _Thread, met: object, pause: _Pause, room: WindowLimits) -> bool:
+        """Whether a trigger that is met is acted on now, and not so soon after the last compaction that it must wait."""
+        reason = pause.reason(self.policy, room)
+        if reason and not known.waiting:
+            self.bus.emit(CompactionWaits(trigger=type(met).__name__.lower(), reason=reason))
+        known.waiting = bool(reason)
+        return not reason
+
+    def _pause(self, known: _Thread, messages: Sequence[Message]) -> _Pause:
+        """What has come since the last compaction; where another process made it, its summary says until where."""
+        summaries = _summaries_in(messages)
+        left = known.left or {marks_of(summary).get("until") for summary in summaries} - {None}
+        start = len(messages) if left else 0
+        while start and str(messages[start - 1].id) not in left:
+            start -= 1
+        if not start:
+            return _NEVER
+        calls = sum(role_of(message) == "ai" for message in messages[start:])
+        between = known.ledger.between
+        return _Pause(start, len(messages) - start, calls, between(0, start), between(start), len(summaries))
 
     def compact(
         self, thread: str, messages: Sequence[Message], room: WindowLimits, *, force: bool = True, keep: Size | None = None
@@ -157,56 +233,68 @@ class ContextWindow:
             yield Store(repaired.dropped, messages)
         known = self._thread(thread)
         known.tidy = 0
-        tokens = known.ledger.total(repaired.messages) + room.fixed
+        tokens = room.tokens(known.ledger.total(repaired.messages) + room.fixed)
         outcome = yield from self._compacted(known, repaired.messages, room, force=force, keep=keep)
         if outcome is None:
             return Prepared(repaired.messages, tokens, repaired.changed, None, repaired)
         self._tell(thread, repaired.messages, outcome)
-        return Prepared(outcome.messages, known.ledger.total(outcome.messages) + room.fixed, True, outcome, repaired)
+        return Prepared(outcome.messages, room.tokens(known.ledger.total(outcome.messages) + room.fixed), True, outcome, repaired)
 
     def count(self, thread: str, messages: Sequence[Message]) -> int:
         """The tokens of these messages, which `prepare` may have found it needless to count."""
         return self._thread(thread).ledger.total(messages)
 
     def stored(self, thread: str) -> None:
-        """The state was rewritten: a summary that was held for a second try is no longer needed."""
-        self._thread(thread).memo = None
+        """The state was rewritten: a summary that was held for a second try is no longer needed, and the next compaction can wait."""
+        known = self._thread(thread)
+        if known.memo is not None:
+            known.left, known.waiting = frozenset(str(message.id) for message in known.memo[2].messages), False
+        known.memo = None
 
     def _compacted(
-        self, known: _Thread, messages: Sequence[Message], room: WindowLimits, *, force: bool = False, keep: Size | None = None
+        self,
+        known: _Thread,
+        messages: Sequence[Message],
+        room: WindowLimits,
+        *,
+        force: bool = False,
+        keep: Size | None = None,
+        spare: int = 0,
     ) -> Generator[Want, Any, Outcome | None]:
-        view = view_of(messages, map(self.counts.count, messages))
-        cap = room.cap
+        view = view_of(messages, room.each(map(self.counts.count, messages)))
+        limits: dict[str, Any] = {"window": room.window, "fixed": room.tokens(room.fixed), "force": force, "keep": keep, "spare": spare}
         last: tuple[int, Outcome] | None = None
         for share in _TIGHTER:
-            plan = plan_compaction(
-                view, self.policy, window=room.window, cap=int(cap * share) if last else cap, fixed=room.fixed, force=force, keep=keep
-            )
+            plan = plan_compaction(view, self.policy, cap=int(room.cap * share) if last else room.cap, **limits)
             if plan is None:
                 return None
             self._announce(plan)
             try:
-                outcome = yield from self._carried_out(known, plan, messages)
+                outcome = yield from self._carried_out(known, _in_our_counting(plan, room), messages, again=last is not None)
             except SummaryError as error:
                 self._failed(known, error.message, "nothing was changed")
                 return None
-            after = room.fixed + sum(map(self.counts.count, outcome.messages))
+            after = room.tokens(room.fixed + sum(map(self.counts.count, outcome.messages)))
             if after <= room.cap:
                 return outcome
             last = after, outcome
         assert last is not None  # noqa: S101 - the loop ran at least once
+        fixed = room.tokens(room.fixed)
         raise BudgetError(
             f"The request has {last[0]} tokens after everything was tried and the window allows {room.cap}.",
             window=room.cap,
-            needs={"system prompt, memory and tools": room.fixed, "messages": last[0] - room.fixed},
+            needs={"system prompt, memory and tools": fixed, "messages": last[0] - fixed},
             hint="Use a model with a larger window, fewer tools or a shorter system prompt.",
         )
 
-    def _carried_out(self, known: _Thread, plan: Plan, messages: Sequence[Message]) -> Generator[Want, Any, Outcome]:
-        """The plan, done; a summary of the very same messages that was made before a failed model call is used again."""
-        key = (plan, tuple((message.id, mark_of(message)) for message in messages))  # an edited message is another one
-        if known.memo is not None and known.memo[0] == key:
-            return known.memo[1]
+    def _carried_out(self, known: _Thread, plan: Plan, messages: Sequence[Message], *, again: bool) -> Generator[Want, Any, Outcome]:
+        """The plan, done. A summary of the very same messages that was made before a failed model call is used again, also if what the
+        summarizer reported has changed the sizes a little since."""
+        history = tuple((message.id, mark_of(message)) for message in messages)  # an edited message is another one
+        if known.memo is not None:
+            held, seen, outcome = known.memo
+            if seen == history and (held == plan or (not again and _moves(held) == _moves(plan))):
+                return outcome
         settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
         outcome = yield from compact(plan, messages, settings)
         if outcome.why_not_model is not None:
@@ -215,7 +303,7 @@ class ContextWindow:
             known.failures = known.wait = 0
         if outcome.summary is not None:
             self.bus.emit(SummaryMade(tokens=self.counts.count(outcome.summary)))
-        known.memo = (key, outcome)
+        known.memo = (plan, history, outcome)
         return outcome
 
     def _failed(self, known: _Thread, reason: str, instead: str) -> None:
@@ -248,6 +336,62 @@ class ContextWindow:
             return known
 
 
+class _Pause(NamedTuple):
+    """What has come since the last compaction: where it begins (0: there was none), its messages, model calls and tokens."""
+
+    start: int
+    added: int
+    calls: int
+    kept_tokens: int
+    added_tokens: int
+    summaries: int
+
+    def reason(self, policy: Policy, room: WindowLimits) -> str:
+        """Why a met trigger waits, or nothing (S11)."""
+        if not self.start:
+            return ""
+        if self.calls < _REST:
+            return f"the last compaction was {self.calls} calls ago, and there is one in {_REST} at most"
+        left = room.measure(self.kept_tokens, self.start - self.summaries)
+        quarter = self.added * 4 >= self.start or self.added_tokens * 4 >= self.kept_tokens
+        if policy.trigger.met(left) is None or (quarter and self.added >= 4):
+            return ""
+        return "what was kept is alone at the threshold, and less than a quarter of it has been added"
+
+    def spare(self, room: WindowLimits) -> int:
+        """What as many calls as should lie between two compactions will bring, if it goes on as since the last one."""
+        return room.tokens(self.added_tokens * _REST // self.calls) if self.start and self.calls else 0
+
+
+_NEVER = _Pause(0, 0, 0, 0, 0, 0)
+"""There was no compaction yet."""
+
+
+def _summaries_in(messages: Sequence[Message]) -> list[Message]:
+    """The summaries that lead the history, behind system messages."""
+    found = []
+    for message in messages:
+        if marks_of(message).get("summary"):
+            found.append(message)
+        elif role_of(message) != "system":
+            break
+    return found
+
+
+def _in_our_counting(plan: Plan, room: WindowLimits) -> Plan:
+    """The plan with the sizes of what is to be made (clipped texts, the summary) as we count them."""
+    if room.factor == 1.0:
+        return plan
+    return replace(
+        plan, clip=tuple((index, room.counted(tokens)) for index, tokens in plan.clip), summary_room=room.counted(plan.summary_room)
+    )
+
+
+def _moves(plan: Plan) -> tuple[Any, ...]:
+    """What a plan does to which messages, without the sizes."""
+    return plan.leave, plan.previous, plan.keep, plan.clear, tuple(index for index, _ in plan.clip)
+
+
 def _tidy_from(messages: Sequence[Message], start: int) -> int:
     """Up to where the history is whole, walking on from a place where it was: every call directly followed by exactly its results."""
     index, end = start, len(messages)
@@ -273,8 +417,8 @@ _BEGINNING = 120
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a request. `origin` is where it came from: system, tools, summary, memory (a reminder of the
-    user's facts), recall (what came back from the archive), reminder, conversation, reference or repair."""
+    """One part of a request. `origin` is where it came from: system, tools, summary, memory (a reminder of the user's facts), recall (what
+    came back from the archive), reminder, conversation, reference, repair, or server (what that adds to every request)."""
 
     origin: str
     role: str
@@ -330,7 +474,10 @@ def manifest_of(
     if tools:
         names = [str(getattr(tool, "name", None) or "tool") for tool in tools]
         parts.append(Part("tools", "tools", counter.count_tools(tools), None, ", ".join(names)[:_BEGINNING]))
+    if room.added:
+        parts.append(Part("server", "system", room.added))
     parts += [part for message in messages for part in _parts_of(message, counter)]
+    parts = [replace(part, tokens=tokens) for part, tokens in zip(parts, room.each(part.tokens for part in parts), strict=True)]
     archived = tuple(str(message.id) for message in messages if "archived" in marks_of(message))
     made = outcome if outcome is not None and outcome.summary is not None else None
     return Manifest(room.window, room.cap, tuple(parts), made.covers if made else (), archived, made.how if made else None)

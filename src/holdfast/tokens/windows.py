@@ -115,6 +115,15 @@ def factor_of(model: str | None, provider: str | None = None) -> float:
     return FACTORS[maker]
 
 
+def start_of(model: str | None, provider: str | None = None) -> tuple[float, float]:
+    """Where o200k counts start for a model: what they are multiplied with, and which part of its window is left free on top of that.
+
+    A model of which nothing is known is counted as it is, and has a tenth less room; so has one whose vocabulary is known and another one.
+    """
+    factor = factor_of(model, provider) if maker_of(model, provider) else 1.0
+    return factor, 1.0 if factor > 1 or vocabulary_of(model) == "o200k" else UNKNOWN_FACTOR
+
+
 class Notices:
     """Remembers what was said. Safe for many threads; keeps at most `most` keys and then starts over, so that it cannot grow for ever."""
 

@@ -70,7 +70,7 @@ def test_updates_are_a_dict_with_messages_also_in_a_step_with_a_compaction(schem
     assert all(data["messages"][-1].text == "fine" and data["messages"][0].type == "ai" for _, data in steps)
     again = create_agent(model(), middleware=[compacting()], checkpointer=saver, state_schema=schema)  # read anew from the file
     stored = again.get_state({"configurable": {"thread_id": "t"}}).values["messages"]
-    assert len(stored) < 12
+    assert len(stored) < 24, "twelve turns are 24 messages; one compaction in ten calls has left some of them out"
     assert sum("NOTES" in message.text for message in stored) == 1
     saver.close()
 

@@ -50,9 +50,10 @@ from holdfast.models.abilities import abilities_of, model_name_of
 from holdfast.models.failures import kind_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
+from holdfast.tokens.calibration import Calibration
 from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
-from holdfast.tokens.usage import Calibration, Usage
-from holdfast.tokens.windows import find_window
+from holdfast.tokens.usage import Usage
+from holdfast.tokens.windows import find_window, start_of
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -80,14 +81,17 @@ class _Call:
 
 
 class _Facts(NamedTuple):
-    """What is known about a run model. `cap` is the most that may be sent: the rest of the window is for the answer."""
+    """What is known about a run model. `answer` is how much of the window is left for what it says; `factor` and `margin` are where our
+    counts start for it (`tokens/windows.py: start_of`)."""
 
     model: BaseChatModel
     name: str
     window: int
-    cap: int
+    answer: int
     marks_cache: bool
     takes_tools: bool
+    factor: float
+    margin: float
 
 
 class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -130,13 +134,14 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self._archive = archive
         self.outputs = outputs
         self.accounts = accounts
-        self.calibration = Calibration()
+        self.calibration = Calibration(self.bus)
         self.recall = read_policy(recall)
         self._ids = ids or RandomIds()
         self._window, self._timeout = window, timeout
         self._unnamed = self._ids.new("thread")
         self._model = _model(summarizer if summarizer is not None else model)
         counter = _counter(token_counter, self._model)
+        self._counts_as_o200k = token_counter in ("exact", "approximate")
         settings = Settings(
             count=counter.count_text,
             forge=LangChainMessages(),
@@ -192,9 +197,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             except Exception as error:
                 if kind_of(error) != "overflow":  # else the window is smaller than anybody said
                     raise
-                room = self._narrower(room, self.context_window.count(thread, request.messages) + room.fixed, facts)
+                room = self._narrower(room, self._counted(thread, request.messages, room), facts)
             else:
-                self._learn(thread, facts, None, request.messages, room, response)
+                self._learn(thread, facts, request.messages, room, response)
                 return response
 
         def do(want: Any) -> Any:
@@ -216,9 +221,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             except Exception as error:
                 if kind_of(error) != "overflow":  # else the window is smaller than anybody said
                     raise
-                room = self._narrower(room, self.context_window.count(thread, request.messages) + room.fixed, facts)
+                room = self._narrower(room, self._counted(thread, request.messages, room), facts)
             else:
-                self._learn(thread, facts, None, request.messages, room, response)
+                self._learn(thread, facts, request.messages, room, response)
                 return response
 
         async def do(want: Any) -> Any:
@@ -236,7 +241,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """Compact a history now (S17). Returns the new one; storing it is the caller's part, see `compact_thread`."""
         facts = self._facts(model)
         work = self.context_window.compact(
-            thread, messages, WindowLimits(facts.window, facts.cap, 0), force=force, keep=None if keep is None else parse_keep(keep)
+            thread, messages, self._limits(facts, 0), force=force, keep=None if keep is None else parse_keep(keep)
         )
         return drive(work, lambda want: self._do(thread, want))
 
@@ -280,11 +285,12 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
             recalled = None  # what was recalled goes first
-            prepared = yield from self.context_window.prepare(thread, bare.messages, self._narrower(room, prepared.tokens, facts))
+            room = self._narrower(room, self._counted(thread, prepared.messages, room), facts)
+            prepared = yield from self.context_window.prepare(thread, bare.messages, room)
             if prepared.outcome is not None:
                 request, self._looked[thread] = whole, -1
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
-        self._learn(thread, facts, prepared.tokens, prepared.messages, room, response)
+        self._learn(thread, facts, prepared.messages, room, response, always=True)
         if recalled is not None:
             response = replace(response, result=[recalled, *response.result])
         if not prepared.changed:
@@ -310,7 +316,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         stored = next((message for message in reversed(request.state.get("messages", ())) if message.id == newest.id), None)
         if stored is None:  # somebody further out put it into the request alone
             return prepared, None
-        allowed = min(int(self.recall.share * room.window), room.cap - prepared.tokens)
+        allowed = room.counted(min(int(self.recall.share * room.window), room.cap - prepared.tokens) - 1)
         found: Recollection | None = yield LookUp(prepared.messages, allowed)
         if found is None:
             return prepared, None
@@ -321,12 +327,16 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return prepared, None
         self.bus.emit(Recalled(count=len(found.ids), tokens=more, ids=", ".join(found.ids)))
         kept = sent if marks_of(newest).get("reminded") else with_reminder(stored, found.text, marks)
-        return replace(prepared, messages=[*prepared.messages[:-1], sent], tokens=prepared.tokens + more), kept
+        return replace(prepared, messages=[*prepared.messages[:-1], sent], tokens=prepared.tokens + room.tokens(more)), kept
 
     def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
-        """The limits with a cap 30 % below what was just refused; the refusal is recorded for calibration, as one token more than fits."""
-        self.calibration.observe(facts.name, counted, facts.window + 1)
-        return room._replace(cap=min(room.cap, int(counted * 0.7)))
+        """The limits with a cap 30 % below what was just refused; the refusal is remembered."""
+        self.calibration.refused(facts.name, int(counted * facts.factor), facts.window)
+        return room._replace(cap=min(room.cap, int(room.tokens(counted) * 0.7)))
+
+    def _counted(self, thread: str, messages: Sequence[Any], room: WindowLimits) -> int:
+        """Our own count of a whole request."""
+        return self.context_window.count(thread, messages) + room.fixed - room.added
 
     def _sending(
         self, thread: str, request: ModelRequest[Any], messages: Any, room: WindowLimits, facts: _Facts, outcome: Outcome | None = None
@@ -377,7 +387,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         return (id(model),) in self._models
 
     def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
-        counter, calibration = self.context_window.counter, self.calibration
+        counter = self.context_window.counter
         fixed = 3
         if request.tools:
             fixed += counter.count_tools(request.tools)
@@ -386,19 +396,25 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         if request.response_format is not None:
             schema = getattr(request.response_format, "schema", None)
             fixed += counter.count_tools([schema]) if schema is not None else 0
-        return WindowLimits(calibration.room(facts.name, facts.window), calibration.room(facts.name, facts.cap), fixed)
+        return self._limits(facts, fixed)
+
+    def _limits(self, facts: _Facts, fixed: int) -> WindowLimits:
+        known = {"window": facts.window, "answer": facts.answer, "fixed": fixed}
+        return WindowLimits.of(self.calibration, facts.name, **known, factor=facts.factor, margin=facts.margin)
 
     def _facts(self, model: BaseChatModel, **given: int | None) -> _Facts:
         """What is known about a model, worked out once: asking a model object for what it does not have is slow."""
         key = (id(model), *given)  # a window that was given is the run model's, not the summarizer's
         facts = self._models.get(key)
         if facts is None or facts.model is not model:
-            window = given.get("window", self._window) or find_window(model, name=model_name_of(model), bus=self.bus).tokens
+            name, kind = model_name_of(model), str(getattr(model, "_llm_type", ""))
+            window = given.get("window", self._window) or find_window(model, name=name, bus=self.bus).tokens
             wanted = getattr(model, "max_tokens", None)
             answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
-            marks = str(getattr(model, "_llm_type", "")).startswith("anthropic")
+            provider = kind.partition("-")[0].replace("openai", "")  # OpenAI's client is used for every model there is
+            factor, margin = start_of(name, provider) if self._counts_as_o200k else (1.0, 1.0)
             tools = abilities_of(model).tools and type(model).bind_tools is not BaseChatModel.bind_tools
-            facts = self._models[key] = _Facts(model, model_name_of(model), window, max(1, window - answer), marks, tools)
+            facts = self._models[key] = _Facts(model, name, window, answer, kind.startswith("anthropic"), tools, factor, margin)
             while len(self._models) > 64:
                 self._models.pop(next(iter(self._models)))
         return facts
@@ -407,22 +423,20 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """The most tokens of one summarizer call: what was configured, and never more than its window, in our own counting."""
         if self._model is None:
             return trim or 4000
-        facts = self._facts(self._model, window=None)
-        return min(trim or facts.window, self.calibration.room(facts.name, facts.cap))
+        limits = self._limits(self._facts(self._model, window=None), 0)
+        return limits.counted(min(trim or limits.cap, limits.cap))
 
     def _learn(
-        self, thread: str, facts: _Facts, counted: int | None, messages: Any, room: WindowLimits, response: ModelResponse[Any]
+        self, thread: str, facts: _Facts, messages: Any, room: WindowLimits, response: ModelResponse[Any], *, always: bool = False
     ) -> None:
-        """Learn from reported usage: of the first calls of a model, and of all for which the tokens were counted anyway."""
-        if counted is None and self.calibration.reports(facts.name) >= _ENOUGH_REPORTS:
-            return
+        """Learn from reported usage: of the first calls of a model, of those near a trigger, and where reports do not grow any more."""
         for message in response.result:
-            if isinstance(message, AIMessage) and message.usage_metadata:
-                if message.usage_metadata["input_tokens"] > facts.window:
-                    continue  # more than fits into one call: the sum of several, which says nothing about this one
-                if counted is None:
-                    counted = self.context_window.count(thread, messages) + room.fixed
-                self.calibration.observe(facts.name, counted, message.usage_metadata)
+            if not isinstance(message, AIMessage) or Usage.read(message) is None:
+                continue
+            settled = self.calibration.reports(facts.name) >= _ENOUGH_REPORTS
+            if always or not settled or self.calibration.stands_still(facts.name, thread, message):
+                counted = self._counted(thread, messages, room)
+                self.calibration.observe(facts.name, int(counted * facts.factor), message, thread=thread)
 
     def _thread(self, request: ModelRequest[Any]) -> str:
         return thread_of(request.runtime) or self._unnamed
@@ -482,7 +496,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         usage = Usage.read(message)
         if usage is not None:
             name = model_name_of(self._summarizer)
-            self.calibration.observe(name, self.context_window.counter.count_text(want.prompt), usage.input_tokens)
+            factor = self._facts(self._summarizer, window=None).factor
+            self.calibration.observe(name, int(self.context_window.counter.count_text(want.prompt) * factor), usage)
             if self.accounts is not None:
                 self.accounts.charge(usage, model=name, purpose="summary")
         return str(message.text)
@@ -512,6 +527,8 @@ class _MessagesCounter(BaseCounter):
 
 
 def _counter(wanted: str | TokenCounter | Callable[..., int], model: BaseChatModel | None) -> TokenCounter:
+    if wanted in ("exact", "approximate"):
+        return open_counter(wanted)  # the run model's own factor is applied to its window
     if isinstance(wanted, str | TokenCounter):
         return open_counter(wanted, model=model_name_of(model) if model is not None else None)
     return _MessagesCounter(wanted)
