@@ -206,3 +206,32 @@ def test_an_index_of_the_archive_that_is_damaged_is_made_again_without_a_word(tm
         index.write_bytes(whole[:-cut])
         done = _holdfast("history", "t1", "search", "parrot", home=tmp_path)
         assert (done.returncode, b"Coco" in done.stdout, done.stderr) == (0, True, b"")
+
+
+@pytest.mark.parametrize("words", [(), ("memory",), ("memory", "add"), ("run",), ("session", "report")], ids=" ".join)
+def test_h_is_help_everywhere(words: tuple[str, ...], tmp_path: Path) -> None:
+    """O1"""
+    short, long = _holdfast(*words, "-h", home=tmp_path), _holdfast(*words, "--help", home=tmp_path)
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert b"-h, --help" in short.stdout
+
+
+def test_the_report_of_a_run_is_found(tmp_path: Path) -> None:
+    """O1, W18: its path is printed whole, and a command prints it."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "hive.md").write_text("# Hive\n\nThe hive stands in the orchard behind the barn.\n")
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(
+        f"id: bees\ntask: Where does the hive stand?\nstages:\n- {{name: plan, agent_type: planner}}\n"
+        f"- {{name: find, agent_type: researcher, sources: {{folder: {tmp_path / 'notes'}}}}}\n"
+        "- {name: sort, agent_type: synthesizer}\n- {name: report, agent_type: writer}\n"
+    )
+    ran = _holdfast("run", str(flow), "--id", "b1", home=tmp_path / "home")
+    assert ran.returncode == 0, ran.stderr
+    place = tmp_path / "home" / "sessions" / "b1" / "files" / "04-report" / "report.md"
+    assert f"Report: {place}" in ran.stdout.decode()
+    assert place.is_file()
+    printed = _holdfast("session", "report", "b1", home=tmp_path / "home")
+    assert printed.stdout.decode().strip() == place.read_text(encoding="utf-8").strip()
+    said = json.loads(_holdfast("session", "report", "b1", "--json", home=tmp_path / "home").stdout)
+    assert said["file"] == str(place)

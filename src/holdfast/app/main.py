@@ -63,7 +63,15 @@ def _load(entry: Entry) -> Any:
     if isinstance(command, TyperGroup):  # a module with several commands, or one command with commands below it
         command = command.commands.get(entry.name, command)
     command.name = entry.name
+    _take_short_help(command)
     return command
+
+
+def _take_short_help(command: Any) -> None:
+    """`-h` beside `--help`, for the command and all below it."""
+    command.context_settings.setdefault("help_option_names", ["-h", "--help"])
+    for below in command.commands.values() if isinstance(command, TyperGroup) else ():
+        _take_short_help(below)
 
 
 COMMANDS = (
@@ -98,6 +106,7 @@ app = typer.Typer(
     epilog="Example: holdfast config check",
     rich_markup_mode=None,  # plain help: the formatted one imports 0.3 s of Markdown and syntax colouring
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=True,
     no_args_is_help=False,
     invoke_without_command=True,

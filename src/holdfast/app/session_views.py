@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
 from holdfast.app.output import plain
 from holdfast.session.output import StageOutput
-from holdfast.session.state import SessionError
+from holdfast.session.state import Session, SessionError
 from holdfast.session.story import Chapter, Story, raw_text, stages, visible
+from holdfast.workflow.control import result_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -193,3 +195,14 @@ def _list(items: Iterable[str]) -> str:
 
 def _text(value: str) -> str:
     return html.escape(visible(value))
+
+
+def report_of(session: Session, folder: Path | None) -> tuple[str, Path | None]:
+    """What a session came to, as Markdown: the report of its last stages, else their summaries; and the file of it, where there is one."""
+    texts: list[str] = []
+    for name, output in result_of(session).items():
+        data = output.data if isinstance(output.data, Mapping) else {}
+        report = data.get("report")
+        texts.append(report.strip() if isinstance(report, str) and report.strip() else f"# {name}\n\n{output.summary.strip()}")
+    written = sorted(folder.glob("*/report.md")) if folder is not None and folder.is_dir() else []
+    return "\n\n".join(texts), written[-1] if written else None

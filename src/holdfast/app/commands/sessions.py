@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
-from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table, typed
-from holdfast.app.session_views import draw_story, story_page
+from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table, typed, visible
+from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
 from holdfast.session.editor import Difference, differences, edit_session, fix_in_editor, fix_output
@@ -122,6 +122,30 @@ def show_session(
         say(value, f"Wrote {page}.", as_json=as_json)
     else:
         show(value, lambda console: draw_story(console, story), as_json=as_json)
+
+
+@session_app.command("report", epilog="Examples: holdfast session report ID | holdfast session report ID > report.md")
+def report(id: Id, session_config: SessionConfigOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print what a session came to: its report, or the summaries of its last stages. On a terminal as text, into a file as Markdown."""
+    with opened_sessions(config, session_config) as store:
+        session = store.load(id)
+        text, file = report_of(session, store.folder(id))
+    if not text:
+        raise InputError(
+            f"{id} has no result yet: it is {session.status}.", hint=f"`holdfast session show {shlex.quote(id)}` tells how far it is."
+        )
+
+    def draw(console: Console) -> None:
+        from rich.markdown import Markdown
+
+        if not console.is_terminal:
+            typer.echo(text)
+            return
+        console.print(Markdown(visible(text)))
+        if file is not None:
+            console.print(plain(f"\n{file}", "dim"), soft_wrap=True)
+
+    show({"session": id, "status": session.status, "file": file, "text": text}, draw, as_json=as_json)
 
 
 @session_app.command(

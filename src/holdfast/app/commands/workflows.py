@@ -15,6 +15,7 @@ import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show, typed
 from holdfast.app.progress import Progress
+from holdfast.app.session_views import report_of
 from holdfast.config.reading import plain_value
 from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
@@ -258,10 +259,12 @@ def _stopping() -> Iterator[threading.Event]:
 
 def _report(session: Session, file: Path | None, steps: list[str], *, as_json: bool) -> None:
     """Say how it ended, where everything is, and what to do next."""
+    report = report_of(session, file.with_suffix("") / "files" if file else None)[1] if session.status == "completed" else None
     value = {
         "session": session.workflow_id,
         "status": session.status,
         "file": str(file) if file else None,
+        "report": report,
         "completed_stages": list(session.completed_stages),
         "current_stage": session.current_stage,
         "error": _error(session),
@@ -275,6 +278,8 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
             for name, output in result_of(session).items():
                 console.print(f"{name} (confidence {output.confidence})", style="bold", markup=False)
                 console.print(output.summary, markup=False, soft_wrap=True)
+            if report is not None:
+                console.print(f"Report: {report}", markup=False, soft_wrap=True)
         if session.error is not None:
             console.print(f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}", markup=False)
         console.print(
@@ -307,7 +312,7 @@ def _next_steps(session: Session, base: Path, given: dict[str, Any], running: di
         if kind not in ("malformed_output", "low_confidence", "rejected"):
             return [resume]
         return [typed("session", "fix", name, stage, file=_draft(session, stage, base), **given), resume]
-    return []
+    return [typed("session", "report", name, **given)] if session.status == "completed" else []
 
 
 def _draft(session: Session, stage: str, base: Path) -> Path:
