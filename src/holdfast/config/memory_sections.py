@@ -132,7 +132,7 @@ _CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:|\.)[A-Za-z_]\w*")
 
 def _counter(value: str) -> str:
     if value not in ("exact", "approximate") and not _CLASS_PATH.fullmatch(value):
-        raise Misfit("must be exact, approximate, or the path of a class such as package.module:Class", found=value)
+        raise Misfit("must be exact, approximate, or the path of a class or function such as package.module:Class", found=value)
     return value
 
 

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from holdfast.errors import ConfigError
@@ -162,6 +163,41 @@ class CallableCounter(BaseCounter):
         return self._count(text)
 
 
+class MessagesCounter(BaseCounter):
+    """A function from a list of messages to tokens, LangChain's kind, as a counter. A text is counted as a message of the user."""
+
+    def __init__(self, count: Callable[..., int], *, model: str | None = None, provider: str | None = None) -> None:
+        super().__init__(model=model, provider=provider)
+        self.function = count
+
+    def count_text(self, text: str) -> int:
+        return self.function([_user_message(text)]) if text else 0
+
+    def count_message(self, message: Message) -> int:
+        return self.function([message])
+
+    def count_messages(self, messages: Iterable[Message]) -> int:
+        return self.function(list(messages))
+
+
+def _user_message(text: str) -> Any:
+    """A message of LangChain's kind where that is installed: such functions often ask for the class."""
+    try:
+        return importlib.import_module("langchain_core.messages").HumanMessage(text)
+    except ImportError:
+        return SimpleNamespace(type="human", content=text, id=None, tool_calls=[], additional_kwargs={})
+
+
+def _counts_messages(count: Callable[..., Any]) -> bool:
+    """Whether a function takes a list of messages and not a text: it counts a longer message as more. Given a list, a function over texts
+    fails or sees one element."""
+    try:
+        short, long = (count([_user_message(text)]) for text in ("one", "one two three four five six seven " * 30))
+    except Exception:  # noqa: BLE001 - the user's own code may fail in any way; then it is not of this kind
+        return False
+    return all(isinstance(found, int) and not isinstance(found, bool) for found in (short, long)) and long > short
+
+
 @dataclass(frozen=True, kw_only=True)
 class VocabularyMissing(Event):
     """Exact counting was asked for, and the package that holds the vocabularies cannot be imported."""
@@ -186,8 +222,9 @@ def open_counter(
 ) -> TokenCounter:
     """The counter called `exact` or `approximate`, or one of the user's own by the path `module:Name`.
 
-    One's own may be a class (it is given `model` and `provider` where it takes them), a ready counter, or a function from text to
-    tokens. Raises ConfigError when it cannot be loaded or does not do what a `TokenCounter` promises, and says what is missing.
+    One's own may be a class (it is given `model` and `provider` where it takes them), a ready counter, or a function from a text, or from
+    a list of messages, to tokens. Raises ConfigError when it cannot be loaded or does not do what a `TokenCounter` promises, and says
+    what is missing.
     """
     if not isinstance(kind, str):
         return _fulfilled(kind, repr(kind), model=model, provider=provider)
@@ -234,7 +271,8 @@ def _fulfilled(found: Any, path: str, *, model: str | None, provider: str | None
             raise _unfit(path, f"it cannot be made: {error}.") from error
     missing = [name for name in _METHODS if not callable(getattr(counter, name, None))]
     if len(missing) == len(_METHODS) and callable(counter):
-        counter, missing = CallableCounter(counter, model=model, provider=provider), []
+        kind = MessagesCounter if _counts_messages(counter) else CallableCounter
+        counter, missing = kind(counter, model=model, provider=provider), []
     if missing:
         raise _unfit(path, f"it has no {', '.join(f'`{name}`' for name in missing)}.")
     try:
@@ -261,7 +299,7 @@ def _unfit(path: str, why: str) -> ConfigError:
     return ConfigError(
         f"{path!r} is no token counter: {why}",
         key="token_counter",
-        hint="Subclass `holdfast.tokens.BaseCounter`, which needs `count_text` only, or give a function from text to tokens.",
+        hint="Subclass `holdfast.tokens.BaseCounter`, which needs `count_text` only, or give a function from a text or messages to tokens.",
     )
 
 

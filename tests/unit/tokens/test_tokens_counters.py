@@ -6,11 +6,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
+from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError
 from holdfast.events import Bus, Event
+from holdfast.imports import load_dotted
 from holdfast.tokens import counter as counter_module
 from holdfast.tokens.approximate import ApproximateCounter, estimate
 from holdfast.tokens.counter import BaseCounter, ExactCounter, TokenCounter, VocabularyMissing, open_counter
@@ -270,6 +274,10 @@ def own_count(text: str) -> int:
     return len(text)
 
 
+def messages_count(messages: Any) -> int:
+    return sum(len(message.content) + 3 for message in messages)
+
+
 def wrong_count(text: str) -> str:
     return text
 
@@ -299,6 +307,26 @@ def test_a_plain_function_counts_texts_messages_and_tools(own: str) -> None:
     assert made.count_tools([{"name": "a"}]) == len('{"name": "a"}')
     assert open_counter(own_count).count_text("ab") == 2
     assert open_counter(made) is made
+
+
+@pytest.mark.parametrize("path", ["{own}:messages_count", "langchain_core.messages.utils:count_tokens_approximately"])
+def test_a_function_over_messages_is_opened_by_its_path(own: str, path: str) -> None:
+    """T1: in YAML too."""
+    config = config_from_values({"summarization": {"token_counter": path.format(own=own)}})
+    made = open_counter(config.summarization.token_counter)
+    assert isinstance(made, TokenCounter)
+    pair = [HumanMessage("Where is the file?"), HumanMessage("In the second drawer.")]
+    found = load_dotted(path.format(own=own), "the counter")
+    assert made.count_messages(pair) == found(pair)
+    assert made.count_message(pair[0]) == found(pair[:1])
+    assert made.count_text("a text of some words") == found([HumanMessage("a text of some words")])
+    assert made.count_text("") == 0
+    assert made.clip("abc " * 100, 20) != ""
+
+
+@pytest.mark.parametrize("function", [len, lambda text: len(text) // 4, lambda text: len(text.split()), lambda text: len(text.encode())])
+def test_a_function_over_texts_is_not_taken_for_one_over_messages(function: Any) -> None:
+    assert open_counter(function).count_text("one two three") == function("one two three")
 
 
 def test_a_counter_that_only_counts_texts_can_do_everything(own: str) -> None:
