@@ -437,14 +437,18 @@ def test_a_server_cannot_take_the_name_of_a_tool_of_ours(tmp_path: Path) -> None
 
 
 def test_an_event_says_when_a_server_is_there(tmp_path: Path, journal: Path, running: McpServers) -> None:
-    """O2, O5."""
+    """O2, O5: once when it is started, and again when it had to be started again."""
     bus = Bus()
     said: list[Any] = []
     bus.subscribe(said.append)
     opened = open_mcp(config_of(tmp_path, {"sea": stdio(journal)}), bus=bus)
     try:
-        opened.tools()
-        opened.tools()
+        found = {tool.name: tool for tool in (*opened.tools(), *opened.tools())}
         assert [type(event) for event in said] == [McpServerUp]
+        pid = int(found["sea_pid"].invoke({}))
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: gone(pid))
+        found["sea_pid"].invoke({})
+        assert [(type(event), event.starts) for event in said] == [(McpServerUp, 1), (McpServerUp, 2)]
     finally:
         opened.close()

@@ -76,6 +76,8 @@ class HeldSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._live: _Live | None = None
+        self.starts = 0
+        """How often a session was opened: more than once when the server died or broke off."""
 
     def tools(self) -> Mapping[str, Tool]:
         """The server's tools with what they take."""
@@ -178,6 +180,7 @@ class HeldSession:
                         hint=f"Is it running, and does `{self._key}` name it rightly?",
                     ) from None
                 self._live = live
+                self.starts += 1
             return self._live
 
     def _disconnect(self, live: _Live) -> None:

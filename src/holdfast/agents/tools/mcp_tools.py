@@ -63,9 +63,10 @@ class McpServerUp(Event):
     """A server is there, for the first time or again."""
 
     component: ClassVar[str] = "MCP"
-    text: ClassVar[str] = "{server} is there with {tools} tools"
+    text: ClassVar[str] = "{server} is there with {tools} tools (start {starts})"
     server: str
     tools: int
+    starts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class ToolServer:
         self._session = HeldSession(settings, key=f"mcp.servers.{name}", start_seconds=settings.start_seconds)
         self._clock, self._bus = clock, bus
         self._try_again, self._wait = 0.0, _WAITS[0]
-        self._up = False
+        self._starts = self._tools = 0
 
     def offered(self) -> list[OfferedTool]:
         """Its tools; the server is started if need be. StoreUnavailable, at once while it is left alone, when it cannot be had."""
@@ -111,7 +112,8 @@ class ToolServer:
         except HoldfastError as error:
             self._failed(error)
             raise
-        self._answered(len(found))
+        self._tools = len(found)
+        self._answered()
         return found
 
     def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> str:
@@ -149,15 +151,15 @@ class ToolServer:
             raise StorageError(said or f"{tool.name} failed and did not say why.", path=self.where, operation=tool.name)
         return said or f"{tool.name} is done; it answered nothing."
 
-    def _answered(self, tools: int | None = None) -> None:
-        if tools is not None and not self._up:
-            self._up = True
-            self._bus.emit(McpServerUp(server=self.name, tools=tools))
+    def _answered(self) -> None:
+        if self._session.starts != self._starts:
+            self._starts = self._session.starts
+            self._bus.emit(McpServerUp(server=self.name, tools=self._tools, starts=self._starts))
         self.problem, self._try_again, self._wait = "", 0.0, _WAITS[0]
 
     def _failed(self, error: HoldfastError) -> None:
         """Say what is wrong. A session that broke is opened again at once; a server that cannot be started is left alone for a while."""
-        self.problem, self._up = error.message, False
+        self.problem = error.message
         seconds = 0.0
         if isinstance(error, StorageError) and error.operation == "connect":
             seconds, self._wait = self._wait, min(2 * self._wait, _WAITS[1])
