@@ -26,9 +26,9 @@ class Plain:
     def run(self, request: StageRequest) -> StageResult:
         budget = whole_number(request.stage, "max_tokens", _TOKENS)
         asked = " ".join(part.strip() for part in (request.system_prompt, request.task) if part.strip())
-        library = _readings(request, asked)
+        library = readings(request, asked)
         question = asked or None
-        extract = select([SourceText(document.id, _clean(document)) for document in library], budget=budget, question=question)
+        extract = select([SourceText(document.id, without_orders(document)) for document in library], budget=budget, question=question)
         findings = tuple(
             Finding(" ".join(passage.text.split()), passage.source) for passage in extract.passages if passage.text.strip("#- \n")
         )
@@ -58,7 +58,7 @@ def _summary(found: int, texts: int, left: int) -> str:
     return f"{selected}; {left} were left out. Nothing was generated."
 
 
-def _readings(request: StageRequest, asked: str) -> Library:
+def readings(request: StageRequest, asked: str) -> Library:
     """All that the stage may read: raw data of the given outputs, findings whose raw data is not at hand, memories, its own sources."""
     library = library_of_outputs(request)
     for document in _findings(request, library):
@@ -78,7 +78,7 @@ def _findings(request: StageRequest, library: Library) -> Iterable[SourceDocumen
     return [SourceDocument(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
 
 
-def _clean(document: SourceDocument) -> str:
+def without_orders(document: SourceDocument) -> str:
     """The text without what gives orders to an assistant."""
     bad = tainted_units(document)
     text = document.text

@@ -179,6 +179,9 @@ class _Forgetting:
         for backend in self.store.backends():
             for item in [*backend.list(self.start)]:
                 inner = item.key.removeprefix(self.start)
+                if inner.startswith("journal/") and self._holds(backend, item.key, item.kind):
+                    backend.write(Delete(item.key))  # the stage begins anew; half of its notes would be worse than none
+                    yield Touched(self.id, "stage file", backend.where(item.key))
                 if item.kind != "document" or inner in _OURS:
                     continue
                 stored = backend.get(item.key)

@@ -71,9 +71,11 @@ def stage_folder(number: int, stage: str) -> str:
     return f"{number:02d}-{_STRANGE.sub('-', stage)[:100]}"
 
 
-def stage_files(number: int, stage: str, *, context: str | None = None, output: str | None = None) -> dict[str, str]:
+def stage_files(
+    number: int, stage: str, *, context: str | None = None, output: str | None = None, others: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """What a stage was given and what it wrote, by the names of their files below `stages/` (W7)."""
-    given = {"context": context, "output": output}
+    given = {**(others or {}), "context": context, "output": output}
     folder = stage_folder(number, stage)
     return {f"{folder}/{name}.md": _storable(text) for name, text in given.items() if text is not None}
 

@@ -41,6 +41,33 @@ class RawAccess(Protocol):
         """The data of a reference as text; bytes that are no UTF-8 become U+FFFD."""
 
 
+class StageJournal(Protocol):
+    """What an agent notes while it works: records that survive a kill, and that it finds again when its stage is run again.
+
+    For work that is too long to be begun anew: a discussion, a crawl. A stage that was completed and is run again finds them too, so a
+    record should say what it belongs to.
+    """
+
+    def read(self) -> tuple[Mapping[str, Any], ...]:
+        """All records of this stage, oldest first."""
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Keep one more, as JSON. What was returned survives a power cut. Raises Cancelled when this attempt was given up."""
+
+
+class _Notebook:
+    """A journal that is kept in memory, for a request that is made by hand."""
+
+    def __init__(self) -> None:
+        self._records: list[Mapping[str, Any]] = []
+
+    def read(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self._records)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        self._records.append(dict(record))
+
+
 def _never() -> bool:
     return False
 
@@ -49,7 +76,11 @@ def _silent(_line: str) -> None:
     return None
 
 
-def _free(_usage: object, _model: str) -> None:
+def _free(_usage: object, _model: str, _who: str | None = None) -> None:
+    return None
+
+
+def _unseen(_name: str, _text: str) -> None:
     return None
 
 
@@ -91,6 +122,7 @@ class StageRequest:
     """Why the last answer was not accepted, or why it is to be looked at again. It is in `prompt` too."""
     attempt: int = 1
     raw: RawAccess
+    journal: StageJournal = field(default_factory=_Notebook)
     knowledge: KnowledgeStore | None = None
     folder: _MadeWhenAsked = _MadeWhenAsked()
     """Where the agent may write files: a path. It exists, from when it is first asked for: most agents write no files."""
@@ -105,9 +137,12 @@ class StageRequest:
     """Whether to stop. Whoever loops asks; raising `Cancelled` or returning anything are both right then."""
     emit: Callable[[str], None] = _silent
     """Say in one line what is being done, for the log and the progress display."""
-    charge: Callable[[object, str], None] = _free
+    show: Callable[[str, str], None] = _unseen
+    """Keep a text for people beside `context.md` and `output.md`: `show("transcript", markdown)`. The newest of a name counts."""
+    charge: Callable[..., None] = _free
     """Account for one call of a model at once: `charge(usage, model)`. Raises LimitExceeded when nothing is left for another one.
 
+    A third value says for whom, where several work in one stage; it is charged to them as to sub-agents.
     An agent that makes one call may leave it to the result's `usage` instead; it must not do both.
     """
 
@@ -131,6 +166,7 @@ class StageAgent(Protocol):
         """Work the stage out. Called in a thread of its own; may be called again with `feedback`, and again after a crash.
 
         Raises what it likes: the runner retries, then halts or skips as the stage says. Where it loops it must ask `request.cancelled()`.
+        An agent may also have `check(stage)`, which is called before anything runs and raises ConfigError for settings that it cannot use.
         """
 
 
@@ -145,6 +181,7 @@ OFFLINE_AGENTS: Mapping[str, str] = {
     "writer": "holdfast.offline.writer:Writer",
     "coder": "holdfast.offline.coder:Coder",
     "llm": "holdfast.offline.llm:Plain",
+    "discussion": "holdfast.offline.panel:Panel",
 }
 """The agents that work without a model (W18)."""
 
@@ -167,12 +204,31 @@ def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, S
     found: dict[str, StageAgent] = {}
     for stage in workflow.stages:
         if stage.agent_type not in found:
-            found[stage.agent_type] = find_agent(stage, agents, file=workflow.file)
+            found[stage.agent_type] = _agent_of(stage, agents, workflow.file)
+        _check(found[stage.agent_type], stage, workflow.file)
     return found
 
 
 def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None = None) -> StageAgent:
-    """The agent that a stage names: one of those given, one of the registry, or whatever the dotted path says."""
+    """The agent that a stage names: one of those given, one of the registry, or whatever the dotted path says. It accepts the stage."""
+    agent = _agent_of(stage, agents, file)
+    _check(agent, stage, file)
+    return agent
+
+
+def _check(agent: StageAgent, stage: Stage, file: str | None) -> None:
+    """Let the agent look at the stage's settings, if it wants to."""
+    check = getattr(agent, "check", None)
+    if not callable(check):
+        return
+    try:
+        check(stage)
+    except ConfigError as error:
+        error.file, error.line = error.file or file, error.line or stage.line
+        raise
+
+
+def _agent_of(stage: Stage, agents: Agents | None, file: str | None) -> StageAgent:
     name = stage.agent_type
     given = agents or {}
     source: object = given.get(name, OFFLINE_AGENTS.get(name, name))

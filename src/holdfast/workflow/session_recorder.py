@@ -156,7 +156,7 @@ class SessionRecorder:
     def _write_files(self, run: StageRun, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None) -> None:
         """Keep what the stage was given and what it wrote as Markdown (W7), in the commit with which the stage counts as done."""
         context, written = stage_markdown(run.stage.system_prompt, run.context, output, provisional=provisional, error=error)
-        self._files |= stage_files(run.number, run.stage.name, context=context, output=written)
+        self._files |= stage_files(run.number, run.stage.name, context=context, output=written, others=run.texts)
         if run.folder is not None:
             with suppress(OSError):
                 run.folder.rmdir()  # most agents write no files; an empty folder for each would only be in the way

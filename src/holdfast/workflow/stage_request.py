@@ -19,9 +19,10 @@ from holdfast.session.output import output_json
 from holdfast.session.raw_data import RawData
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
+from holdfast.storage.backend import Append
 from holdfast.tokens.accounts import Accounts
 from holdfast.workflow import events, transitions
-from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageRequest, StageResult, find_agent
+from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageJournal, StageRequest, StageResult, find_agent
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import Tries
 from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
 
 
+_TEXT_NAME = re.compile(r"[a-z][a-z0-9-]{0,40}", re.ASCII)
 _REF = re.compile(r"raw:(?:sha256-)?[0-9a-f]{4,64}", re.ASCII)
 
 
@@ -108,6 +110,24 @@ class SessionRaw(RawAccess):
         return self._store.raw_get(self._session, full)
 
 
+class SessionJournal(StageJournal):
+    """A stage's own log in the session's store, for one attempt: whoever runs the stage next, on whatever machine, can read it."""
+
+    def __init__(self, store: SessionStore, session: str, stage: str, given_up: Callable[[], bool]) -> None:
+        self._backend = store.backend
+        self._session = session
+        self._key = f"{store.prefix}/{session}/journal/{stage}.jsonl"
+        self._given_up = given_up
+
+    def read(self) -> tuple[Mapping[str, Any], ...]:
+        return self._backend.read(self._key).records
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        if self._given_up():
+            raise Cancelled("this attempt at the stage was given up; nothing more is kept of it.", session=self._session)
+        self._backend.write(Append(self._key, [record]))
+
+
 @dataclass
 class RunUsage:
     """What a run uses, charged to its session, run and stages, and held to their limits (T5). Safe for many threads."""
@@ -120,8 +140,8 @@ class RunUsage:
         """Raises LimitExceeded when nothing is left."""
         self.accounts.check(session=self.session, run=self.run)
 
-    def charge(self, usage: object, model: str, stage: str) -> None:
-        self.accounts.charge(usage, model=model or "unknown", session=self.session, run=self.run, stage=stage)
+    def charge(self, usage: object, model: str, stage: str, who: str | None = None) -> None:
+        self.accounts.charge(usage, model=model or "unknown", session=self.session, run=self.run, stage=stage, subagent=who)
 
     def snapshot(self) -> dict[str, Any]:
         """All accounts as plain values, in the form in which the session file keeps them."""
@@ -156,10 +176,18 @@ class StageRun:
     raw: SessionRaw | None = None
     folder: Path | None = None
     """Where the agent writes files, once it asked for that."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """What the agent wrote for people, beside what it was given and its output."""
 
     def failed_write(self) -> StorageError | None:
         """The write that failed under the agent's hands."""
         return self.raw.failure if self.raw is not None else None
+
+    def show(self, name: str, text: str) -> None:
+        """Keep a text for people, by the name of its file without the ending."""
+        if _TEXT_NAME.fullmatch(name) is None or name in ("context", "output"):
+            raise InputError(f"{name!r} cannot be the name of a stage's text.", hint="Use lower-case letters, digits and hyphens.")
+        self.texts[name] = text
 
     def give_up(self) -> None:
         self.attempt.stop.set()
@@ -203,7 +231,10 @@ class RequestBuilder:
             limit = self.contexts.max_tokens or 0
             self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
         run.attempt = Attempt(stage.name)
-        run.raw = SessionRaw(self.store, session.workflow_id, lambda: raw_refs([stage.settings, *map(output_json, context.given)]))
+        journal = SessionJournal(self.store, session.workflow_id, stage.name, run.attempt.stop.is_set)
+        run.raw = SessionRaw(
+            self.store, session.workflow_id, lambda: raw_refs([stage.settings, journal.read(), *map(output_json, context.given)])
+        )
         return StageRequest(
             session_id=session.workflow_id,
             stage=stage,
@@ -216,6 +247,8 @@ class RequestBuilder:
             feedback=run.note,
             attempt=transitions.record_of(session, stage.name).attempts + 1,
             raw=run.raw,
+            journal=journal,
+            show=run.show,
             knowledge=self.knowledge,
             folder=lambda: self._folder(session.workflow_id, run),
             home=Path(workflow.file).parent if workflow.file else None,
@@ -224,15 +257,15 @@ class RequestBuilder:
             parameters=self.parameters,
             cancelled=run.attempt.stop.is_set,
             emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=redact_text(str(line)))),
-            charge=lambda usage, model: self._charge(usage, model, stage.name),
+            charge=lambda usage, model, who=None: self._charge(usage, model, stage.name, who),
         )
 
     def _folder(self, session: str, run: StageRun) -> Path:
         found = run.folder = self.folder(session, f"{run.number:02d}-{run.stage.name}")
         return found
 
-    def _charge(self, usage: object, model: str, stage: str) -> None:
-        self.usage.charge(usage, model, stage)
+    def _charge(self, usage: object, model: str, stage: str, who: str | None) -> None:
+        self.usage.charge(usage, model, stage, who)
         self.usage.check()
 
     def _material(self, workflow: Workflow, session: Session, run: StageRun) -> Material:

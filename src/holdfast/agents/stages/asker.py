@@ -45,6 +45,10 @@ class Asker:
     model: BaseChatModel
     name: str
     used: Usage | None = None
+    who: str | None = None
+    """For whom it is asked, where several are in one stage: it is charged to them."""
+    total: int = 0
+    """The tokens of all calls, as far as the model reports them."""
     _counter: TokenCounter | None = field(default=None, repr=False)
 
     @property
@@ -61,6 +65,10 @@ class Asker:
         if self._counter is None:
             self._counter = open_counter("exact", model=model_name_of(self.model))
         return self._counter.count_text(text)
+
+    def estimate(self, messages: Sequence[BaseMessage], answer: str) -> int:
+        """What a call took, where the model does not say."""
+        return sum(self.count(str(message.text)) for message in messages) + self.count(answer)
 
     def ask(self, messages: Sequence[BaseMessage], schema: Mapping[str, Any], *, title: str) -> Answer:
         """The answer as an object that is meant to fit the schema. It is not validated here."""
@@ -99,12 +107,15 @@ class Asker:
     def pay(self, request: StageRequest) -> None:
         """Account for what was used so far, before more is. Raises LimitExceeded when nothing is left; the last call is the result's."""
         used, self.used = self.used, None
-        if used is not None:
+        if used is not None and self.who is not None:
+            request.charge(used, self.name, self.who)
+        elif used is not None:
             request.charge(used, self.name)
 
     def _charge(self, message: object) -> Usage | None:
         usage = Usage.read(message)
         if usage is not None:
+            self.total += usage.total
             self.used = usage if self.used is None else self.used + usage
         return usage
 

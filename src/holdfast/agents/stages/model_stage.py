@@ -62,7 +62,7 @@ class ModelStage:
 
     def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
         """What findings may be about: the given outputs, the retrieved memories, and the raw data that the model chose to read."""
-        desk = Desk(request)
+        desk = Desk.of(request)
         self.look(request, asker, desk, self.source_tools(asker, desk), whole_number(request.stage, "max_tool_calls", _CALLS))
         return desk.evidence()
 
@@ -70,15 +70,20 @@ class ModelStage:
         """The tools that read what is on the desk, with pages that fit the model. None where there is nothing to read."""
         return source_tools(desk, page=min(PAGE, asker.room)) if len(desk) else []
 
+    def tools_for(
+        self, request: StageRequest, own: Sequence[BaseTool], wanted: Sequence[str] | None
+    ) -> tuple[list[BaseTool], list[BaseTool]]:
+        """Of the agent's own tools and of those from outside the ones that are wanted by name; without names, all."""
+        offered = self.outside(request) if self.outside and (wanted is None or wanted) else ()
+        outside = [tool for tool in offered if wanted is None or any(fnmatchcase(tool.name, name) for name in wanted)]
+        return [tool for tool in own if wanted is None or tool.name in wanted], outside
+
     def look(self, request: StageRequest, asker: Asker, desk: Desk, own: Sequence[BaseTool], calls: int, asked: str = "") -> None:
         """Let the model read and search by itself. What it found stays on the desk, however that ends.
 
         `tools` of the stage names those that it may use; without it there are those of its agent and those from outside.
         """
-        wanted = request.stage.tools
-        tools = [tool for tool in own if wanted is None or tool.name in wanted]
-        offered = self.outside(request) if self.outside and wanted != () else ()
-        outside = [tool for tool in offered if wanted is None or any(fnmatchcase(tool.name, name) for name in wanted)]
+        tools, outside = self.tools_for(request, own, request.stage.tools)
         if not (tools or outside) or not abilities_of(asker.model).tools:
             return
         system = "\n\n".join(part for part in (role_prompt(self.role, "reading"), request.system_prompt.strip()) if part)
@@ -178,8 +183,12 @@ def _add_data(schema: dict[str, Any], properties: dict[str, Any]) -> None:
     schema["required"].append("data")
 
 
-@cache
 def role_prompt(role: str, form: str = "contract") -> str:
     """What a role is told, beside the stage's own system prompt: who it is, and the form of what is asked of it now."""
-    folder = resources.files("holdfast.agents.stages").joinpath("prompts")
-    return "\n\n".join(folder.joinpath(f"{name}.md").read_text("utf-8").strip() for name in (role, form))
+    return f"{prompt_text(role)}\n\n{prompt_text(form)}"
+
+
+@cache
+def prompt_text(name: str) -> str:
+    """A text of `prompts/`."""
+    return resources.files("holdfast.agents.stages").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()

@@ -94,7 +94,7 @@ def stage_agents(
     if chosen is None:
         name = model_for_stages(config, environ=environ)
         if name is None:
-            return {"coder": coder_without_model(config, open_sandbox)}
+            return {"coder": coder_without_model(config, open_sandbox), **_discussion_of_named(config, tools)}
         chosen = name
     return _agents(_models(config, chosen), config, open_sandbox, tools)
 
@@ -122,13 +122,24 @@ def _named(name: str, config: Config, environ: Mapping[str, str] | None) -> str:
     return name
 
 
-def _models(config: Config, usual: str | BaseChatModel) -> Models:
+def _discussion_of_named(config: Config, tools: StageTools | None) -> dict[str, StageAgent]:
+    """Discussions whose participants name models of their own, where there is none that everybody uses."""
+    if not config.models:
+        return {}
+    from holdfast.agents.stages.discussion import ModelDiscussion
+
+    return {"discussion": ModelDiscussion(_models(config, None), outside=tools, config=config, has_usual=False)}
+
+
+def _models(config: Config, usual: str | BaseChatModel | None) -> Models:
     """Makes each model once, when a stage first asks for it. Stages of a graph may ask at the same time."""
     made: dict[str, BaseChatModel] = {}
     lock = threading.Lock()
 
     def find(name: str | None) -> BaseChatModel:
         wanted = name if name is not None else usual
+        if wanted is None:
+            raise ModelNotConfigured("no configured model is good enough for stages that name none.", hint="Name one: `model:`.")
         if not isinstance(wanted, str):
             return wanted
         with lock:
@@ -140,6 +151,7 @@ def _models(config: Config, usual: str | BaseChatModel) -> Models:
 
 
 def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: StageTools | None) -> dict[str, StageAgent]:
+    from holdfast.agents.stages.discussion import ModelDiscussion
     from holdfast.agents.stages.model_agents import ModelCoder, ModelResearcher
     from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
 
@@ -151,6 +163,7 @@ def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] |
         "writer": ModelWriter(models, "writer", outside=tools),
         "coder": ModelCoder(models, "coder", open_sandbox=sandboxes),
         "llm": ModelStage(models, "llm", outside=tools),
+        "discussion": ModelDiscussion(models, outside=tools, config=config),
     }
     return parts
 

@@ -15,7 +15,8 @@ from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.knowledge.records import Trust, least_trusted
 from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.sources import library_of_outputs
+from holdfast.offline.planner import TaskQuestion, question_terms
+from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.output_grounding import Verdict, ground_finding
@@ -149,6 +150,13 @@ class Desk:
         self.library = library if library is not None else Library()
         """The stage's own sources."""
         self.passages: dict[str, Passage] = {}
+
+    @classmethod
+    def of(cls, request: StageRequest) -> Desk:
+        """The desk of a stage: what the given outputs refer to, and what its own `sources` name."""
+        if "sources" not in request.stage.settings:
+            return cls(request)
+        return cls(request, gather(request, [TaskQuestion("q1", request.task, question_terms(request.task))]))
 
     def __iter__(self) -> Iterator[SourceDocument]:
         yield from self.library

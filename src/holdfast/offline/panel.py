@@ -1,0 +1,218 @@
+"""Discussions (W12): what a stage says about its participants, and a discussion without a model, in which each role finds its sentences.
+
+Without a capable model nobody can talk. Each participant then stands for a question, the words of its role, and what answers it is
+selected from what the stage was given, word for word and with its source; the output says so (W18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.config.known_keys import nearest
+from holdfast.errors import ConfigError
+from holdfast.extract.passages import SourceText
+from holdfast.extract.selection import select
+from holdfast.offline.llm import readings, without_orders
+from holdfast.offline.stage_settings import whole_number
+from holdfast.session.output import CONFIDENCES, Finding, StageOutput, data_problems
+from holdfast.text.normalise import one_line
+from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.definition import Stage
+from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.stage_context import inert
+
+MAX_TURNS = 12
+MAX_TOKENS = 60_000
+_MOST = 20
+_LONGEST_NAME = 40
+_RESERVED = ("moderator", "nobody", "task")
+_STATEMENT = 150  # tokens of what one participant finds
+_KEYS = {"participants": ("name", "prompt", "system_prompt", "model", "tools"), "moderator": ("prompt", "system_prompt", "model")}
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One role of a discussion. Without a model of its own it has that of the stage; `tools` are the names of those it may use."""
+
+    name: str
+    prompt: str
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Moderator:
+    """Who says whose turn it is, and when enough was said."""
+
+    prompt: str = ""
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Discussion:
+    """What a stage of the type `discussion` says. Without a moderator the participants speak in their order."""
+
+    participants: tuple[Participant, ...]
+    moderator: Moderator | None = None
+    max_turns: int = MAX_TURNS
+    max_tokens: int = MAX_TOKENS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.participants)
+
+    def after(self, name: str | None) -> Participant:
+        """Who is next when the participants speak in their order."""
+        place = self.names.index(name) + 1 if name in self.names else 0
+        return self.participants[place % len(self.participants)]
+
+    def models(self) -> list[tuple[str, str]]:
+        """The models that are named, each with the key that names it."""
+        named = [(f"participants[{number}].model", one.model) for number, one in enumerate(self.participants)]
+        named.append(("moderator.model", self.moderator.model if self.moderator is not None else None))
+        return [(key, model) for key, model in named if model is not None]
+
+
+def read_discussion(stage: Stage) -> Discussion:
+    """The discussion that a stage describes. ConfigError names the key that does not fit."""
+    listed = stage.settings.get("participants")
+    if not isinstance(listed, list | tuple) or len(listed) < 2:
+        raise wrong(stage, "participants", "a discussion needs at least two participants.", _FORM)
+    if len(listed) > _MOST:
+        raise wrong(stage, "participants", f"there are {len(listed)} participants; at most {_MOST} can talk with each other.")
+    participants = tuple(_participant(stage, number, value) for number, value in enumerate(listed))
+    names = [one.name.casefold() for one in participants]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise wrong(stage, f"participants[{number}].name", f"another participant is called {participants[number].name!r} already.")
+    turns = whole_number(stage, "max_turns", MAX_TURNS)
+    return Discussion(participants, _moderator(stage), turns, whole_number(stage, "max_tokens", MAX_TOKENS))
+
+
+_FORM = "Write `participants: [{name: Optimist, prompt: ...}, {name: Sceptic, prompt: ...}]`."
+
+
+def _participant(stage: Stage, number: int, value: object) -> Participant:
+    key = f"participants[{number}]"
+    said = _mapping(stage, key, value, "participants")
+    name = said.get("name")
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or one_line(name) != name.strip():
+        raise wrong(stage, f"{key}.name", f"every participant has a name of at most {_LONGEST_NAME} characters.", _FORM)
+    if name.strip().casefold() in _RESERVED:
+        raise wrong(stage, f"{key}.name", f"{name.strip()!r} has a meaning of its own in a discussion.", "Give it another name.")
+    prompt = _text(stage, key, said, "prompt") or _text(stage, key, said, "system_prompt")
+    if not prompt:
+        raise wrong(stage, f"{key}.prompt", f"the participant {name.strip()} has no prompt.", "Say who it is and what it looks at.")
+    tools = said.get("tools")
+    if tools is not None and not (isinstance(tools, list | tuple) and all(isinstance(one, str) for one in tools)):
+        raise wrong(stage, f"{key}.tools", "is a list of names of tools.")
+    return Participant(name.strip(), prompt, _text(stage, key, said, "model") or None, None if tools is None else tuple(tools))
+
+
+def _moderator(stage: Stage) -> Moderator | None:
+    value = stage.settings.get("moderator")
+    if value in (None, False):
+        return None
+    if value is True:
+        return Moderator()
+    said = _mapping(stage, "moderator", value, "moderator")
+    prompt = _text(stage, "moderator", said, "prompt") or _text(stage, "moderator", said, "system_prompt")
+    return Moderator(prompt, _text(stage, "moderator", said, "model") or None)
+
+
+def _mapping(stage: Stage, key: str, value: object, what: str) -> Mapping[str, Any]:
+    known = _KEYS[what]
+    if not isinstance(value, Mapping):
+        raise wrong(stage, key, f"is {value!r:.60}; it must be a mapping with {', '.join(known)}.")
+    for name in value:
+        if name not in known:
+            near = nearest(str(name), known)
+            hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}."
+            raise wrong(stage, f"{key}.{name}", "is not known.", hint, near=near)
+    return value
+
+
+def _text(stage: Stage, key: str, said: Mapping[str, Any], name: str) -> str:
+    value = said.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise wrong(stage, f"{key}.{name}", f"is {value!r:.60}; it must be a text.")
+    return value.strip()
+
+
+def wrong(stage: Stage, key: str, message: str, hint: str | None = None, *, near: str | None = None) -> ConfigError:
+    """That a setting of a stage cannot be used."""
+    return ConfigError(message, line=stage.line, key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
+
+
+class Panel:
+    """The discussion without a model: for each role the sentences that speak to it."""
+
+    def check(self, stage: Stage) -> None:
+        """ConfigError for settings that do not fit, and for what only a model can do where none is configured."""
+        discussion = read_discussion(stage)
+        for key, model in discussion.models():
+            raise wrong(
+                stage, key, f"there is no model named {model!r}: none is configured.", "Configure it in `models`, or take the name out."
+            )
+        if stage.output_schema is not None and data_problems(_data(discussion, {}), stage.output_schema, stage=stage.name):
+            raise wrong(
+                stage, "output_schema", "only a model can write data in this form, and none is configured.", "Configure one in `models`."
+            )
+
+    def run(self, request: StageRequest) -> StageResult:
+        discussion = read_discussion(request.stage)
+        said: dict[str, list[Finding]] = {}
+        found: dict[tuple[str, str], Finding] = {}
+        for participant in discussion.participants:
+            asked = f"{participant.prompt} {request.task}"
+            library = readings(request, asked)
+            texts = [SourceText(document.id, without_orders(document)) for document in library]
+            refs = {document.id: document.ref for document in library}
+            for passage in select(texts, budget=_STATEMENT, question=asked).passages:
+                if passage.text.strip("#- \n"):
+                    ref = refs[passage.source]
+                    one = Finding(one_line(passage.text), passage.source, extra={"raw": ref} if ref else {})
+                    said.setdefault(participant.name, []).append(one)
+                    found.setdefault((one.fact, one.source), one)
+        library = readings(request, request.task)
+        output = ground_output(_output(request, discussion, said, found, _kept(request, discussion, said)), library.text_of)[0]
+        return StageResult(output=output)
+
+
+def _kept(request: StageRequest, discussion: Discussion, said: Mapping[str, list[Finding]]) -> str:
+    lines = [f"# Discussion: {request.stage.name}", inert(request.task), "There is no model, so nobody spoke. What speaks to each role:"]
+    for name in discussion.names:
+        facts = "\n".join(f"- {one.fact} [{one_line(one.source)}]" for one in said.get(name, ())) or "(nothing was found)"
+        lines += [f"## {name}", facts]
+    text = "\n\n".join(lines) + "\n"
+    request.show("transcript", text)
+    return request.raw.put(text, source=f"transcript of {request.stage.name}", media_type="text/markdown")
+
+
+def _output(
+    request: StageRequest,
+    discussion: Discussion,
+    said: Mapping[str, list[Finding]],
+    found: Mapping[tuple[str, str], Finding],
+    transcript: str,
+) -> StageOutput:
+    given = [output.confidence for output in request.given if output.key_findings]
+    about = ", ".join(f"{name} ({len(said.get(name, ()))})" for name in discussion.names)
+    summary = f"Sentences that speak to each role, word for word: {about}. Without a model nobody discussed them; nothing was generated."
+    return StageOutput(
+        request.stage.name,
+        summary if found else "There was nothing to select from. Nothing was generated.",
+        tuple(found.values()),
+        max((*given, "medium"), key=CONFIDENCES.index) if found else "low",
+        ("Weigh what was found for the different roles.",) if found else ("Give this stage sources, or outputs to read.",),
+        tuple(dict.fromkeys((transcript, *(str(one.extra["raw"]) for one in found.values() if "raw" in one.extra)))),
+        _data(discussion, said),
+    )
+
+
+def _data(discussion: Discussion, said: Mapping[str, list[Finding]]) -> dict[str, Any]:
+    return {"method": "extraction", "statements": {name: [one.fact for one in said.get(name, ())] for name in discussion.names}}
