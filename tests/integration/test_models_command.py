@@ -50,7 +50,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def listed(file: Path) -> dict[str, Any]:
     done = CliRunner().invoke(app, ["list", "--json", "--config", str(file)])
     assert done.exit_code == 0, done.output
-    value = json.loads(done.output)
+    value = json.loads(done.stdout)
     assert isinstance(value, dict)
     return value
 

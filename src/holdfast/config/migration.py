@@ -200,12 +200,12 @@ def upgrade_text(text: str | bytes, file: str | PathLike[str] | None = None) -> 
     is_workflow = "stages" in (reading.values or {})  # a workflow has a form of its own
     if (migrated.version == CURRENT and not mapped) or is_workflow:
         return Upgrade(reading.text, False, CURRENT, ())
-    edits = {_edit(reading, change) for change in migrated.changes} | {_mapped_edit(reading, change) for change in mapped}
+    edits = [*(_edit(reading, change) for change in migrated.changes), *(_mapped_edit(reading, change) for change in mapped)]
     if migrated.version < CURRENT:
-        edits.add(_number_edit(reading))
+        edits.append(_number_edit(reading))
     result = reading.text
     # from the end to the beginning, so that the places of the rest stay true; the number goes in at the very top
-    for start, end, replacement in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
+    for start, end, replacement in sorted(edits, key=lambda edit: edit[0], reverse=True):
         result = result[:start] + replacement + result[end:]
     _verify(result, reading, migrated, mapped)
     return Upgrade(result, True, migrated.version, tuple(str(change) for change in (*migrated.changes, *mapped)))
