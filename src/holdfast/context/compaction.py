@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol
 
 from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
-from holdfast.context.view import Forge, calls_of, marks_of, role_of, said_of, text_of
+from holdfast.context.view import Forge, calls_of, marks_of, role_of, said_in, said_of, text_of
 from holdfast.durable.disk import REAL, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.errors import SummaryError
@@ -384,7 +384,7 @@ def _entries(messages: Sequence[Message]) -> Generator[Want, Any, list[Entry]]:
 
 def _entry(message: Message, original: str | None) -> Entry:
     said = original if original is not None else said_of(message)
-    lines = [original if original is not None else text_of(message)]
+    lines = [original if original is not None else said_in(message)]
     lines += [f"[calls {call.get('name')} with {call.get('args')}]" for call in getattr(message, "tool_calls", None) or ()]
     name = getattr(message, "name", None)
     role = {"human": "user", "ai": "assistant"}.get(role_of(message), role_of(message))

@@ -75,7 +75,7 @@ class HistoryIndex:
         if compact is None:
             return by_words(query, index.search(query, top_k, kinds=kinds, after=after, before=before), index)
         found = index.search(query, max(top_k, CANDIDATES), kinds=kinds, after=after, before=before)
-        return by_meaning(query, found, index, self._said, compact, kinds)[:top_k] if found else []
+        return by_meaning(query, found, index, self._said, compact, kinds=kinds, top_k=top_k) if found else []
 
     def _said(self, piece: Indexed) -> str:
         values = self._backend.at(self._key, piece.ref)

@@ -57,9 +57,9 @@ def by_words(question: str, found: Sequence[Found], index: FullTextIndex) -> lis
 
 
 def by_meaning(
-    question: str, found: Sequence[Found], index: FullTextIndex, said: Said, compact: Compact, kinds: Collection[str]
+    question: str, found: Sequence[Found], index: FullTextIndex, said: Said, compact: Compact, *, kinds: Collection[str], top_k: int
 ) -> list[Found]:
-    """These candidates in the order of the one ranking, each document once and with how sure it is."""
+    """The best of these candidates in the order of the one ranking, each document once and with how sure it is."""
     from holdfast.search.corpus import Corpus
     from holdfast.search.ranking import rank
     from holdfast.search.segments import build
@@ -80,7 +80,7 @@ def by_meaning(
         known=index,
         allowed=corpus.rows_with(candidates),
         tokens=lambda rows: corpus.tokens_of(rows, corpus.meaning, compact.token_dimension, kept),
-        limit=len(candidates),
+        limit=2 * top_k,  # a long document may be in it by several of its pieces
     )
     information = sum(rarity.values()) / log(index.records + 2)
     best: dict[str, Found] = {}
@@ -88,11 +88,11 @@ def by_meaning(
         hit = candidates[one.members[0]]
         if hit.id not in best:
             best[hit.id] = replace(hit, score=_certainty(one, information))
-    return list(best.values())
+    return list(best.values())[:top_k]
 
 
 _MEANING = (5.0, 20.0, 4.0, -10.0)
-_WORDS = (10.6, -4.8)
+_WORDS = (9.7, -5.3)
 """How sure a hit is, by logistic regression over what was asked for and found against small talk and questions about other conversations.
 
 What counts is `information`, how much of the question's rare words the message meets, as a share of what would single out one message among

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -142,9 +143,15 @@ class FullTextIndex:
             replaced = [document.id for document, _ in prepared if self._has(document.id)]
             if replaced:
                 self._remove(replaced)
+            added: Counter[str] = Counter()
+            size = 0.0
             for document, pieces in prepared:
                 for piece in pieces:
-                    self._insert(document, *piece)
+                    size += self._insert(document, *piece)
+                    added[piece[2]] += 1
+            for language, count in added.items():
+                self._count(language, count)
+            database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (added.total(), size))
             database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", list((notes or {}).items()))
         return len(prepared)
 
@@ -308,7 +315,8 @@ class FullTextIndex:
             found.append((start, stop, language, [analysed(terms(text[start:stop], language)), *(short if start == 0 else [])]))
         return found
 
-    def _insert(self, document: Document, start: int, stop: int, language: str, columns: list[list[str]]) -> None:
+    def _insert(self, document: Document, start: int, stop: int, language: str, columns: list[list[str]]) -> float:
+        """Write a piece; says how long it is."""
         size = sum(len(column) * weight for column, weight in zip(columns, self._weights, strict=False))
         cursor = self._database.execute(
             "INSERT INTO pieces (document, ref, kind, time, scope, language, start, stop, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -316,7 +324,7 @@ class FullTextIndex:
         )
         written = [" ".join(column) for column in columns] + [""] * (len(_COLUMNS) - len(columns))
         self._database.execute("INSERT INTO words (rowid, a, b, c, d) VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, *written))
-        self._count(language, 1, size)
+        return size
 
     def _remove(self, ids: Iterable[str]) -> None:
         for name in dict.fromkeys(ids):
@@ -324,11 +332,11 @@ class FullTextIndex:
             for row, language, size in rows:
                 self._database.execute("DELETE FROM words WHERE rowid = ?", (row,))
                 self._database.execute("DELETE FROM meanings WHERE row = ?", (row,))
-                self._count(language, -1, -size)
+                self._count(language, -1)
+                self._database.execute("UPDATE totals SET pieces = pieces - 1, size = size - ?", (size,))
             self._database.execute("DELETE FROM pieces WHERE document = ?", (name,))
 
-    def _count(self, language: str, pieces: int, size: float) -> None:
-        self._database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (pieces, size))
+    def _count(self, language: str, pieces: int) -> None:
         self._database.execute(
             "INSERT INTO languages VALUES (?, ?) ON CONFLICT (code) DO UPDATE SET pieces = pieces + excluded.pieces", (language, pieces)
         )

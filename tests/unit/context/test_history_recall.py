@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.context.archive import Archive, MemoryArchive
+from holdfast.context.history_index import SHAPE, document_of
+from holdfast.context.history_ranking import by_words
 from holdfast.context.recall import search_history
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
+from holdfast.search.fulltext import Document, FullTextIndex
 from holdfast.text.words import terms
 
 FACTS: list[list[str]] = json.loads((Path(__file__).parents[2] / "fixtures" / "recall" / "planted.json").read_text(encoding="utf-8"))
@@ -100,3 +103,33 @@ def test_a_fact_that_was_found_is_read_word_for_word(archive: Archive) -> None:
 def test_the_agent_sees_the_fact_in_the_answer_of_its_tool(archive: Archive) -> None:
     shown = sum(fact in search_history(archive, "t", question) for fact, question in FACTS)
     assert shown >= 0.85 * len(FACTS)
+
+
+def test_a_hit_says_how_sure_it_is_and_small_talk_is_sure_of_nothing(archive: Archive) -> None:
+    """S9: between 0 and 1, whatever the archive's size; what is asked for is above the floor, what is not is below."""
+    asked = [hit for _, question in FACTS for hit in archive.search("t", question, top_k=1)]
+    assert all(0 <= hit.score <= 1 for hit in asked)
+    assert sum(hit.score >= 0.5 for hit in asked) >= 0.8 * len(FACTS)
+    for text in ("thanks a lot", "ok, go on please", "Good morning!", "What do you mean?", "Das war sehr nett von dir", "vale, sigue"):
+        assert all(hit.score < 0.5 for hit in archive.search("t", text, top_k=5)), text
+
+
+def test_a_message_is_found_by_its_meaning_where_the_words_are_others() -> None:
+    """K3, S9: one word in common, which many messages have."""
+    made = MemoryArchive()
+    said = ["Our cat Biscuit died last winter.", *(f"Please feed the cat number {number} in the shelter." for number in range(30))]
+    made.add("t", records_of([PlainMessage("human", text, f"m{number}") for number, text in enumerate(said)]))
+    assert made.search("t", "When did we lose our pet, the cat?", top_k=1)[0].record.id == "m0"
+
+
+def test_an_archive_of_a_backend_without_vectors_is_sure_by_words_alone() -> None:
+    """S9, P2: the extra `vectors` may be missing."""
+    with FullTextIndex(":memory:", SHAPE) as index:
+        index.add(
+            document_of(record, 0) for record in records_of([PlainMessage("human", text, f"m{n}") for n, text in enumerate(_THINGS * 3)])
+        )
+        index.add([Document("fact", {"text": "The heron moved to Rotterdam in April."})])
+        question = "When did the heron move to Rotterdam?"
+        hits = by_words(question, index.search(question, 3), index)
+        assert (hits[0].id, hits[0].score > 0.5) == ("fact", True)
+        assert all(hit.score < 0.5 for hit in by_words("the garden party", index.search("the garden party", 3), index))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,35 @@ def test_a_snippet_is_the_matching_sentence_with_its_words_marked() -> None:
     assert "heron" in short.text
     assert len(short.text) < 260
     assert snippet_of(text, {}).text.startswith("First things first. The heron")
+
+
+def test_vectors_of_pieces_are_kept_beside_them_and_go_with_them(tmp_path: Path) -> None:
+    """S9, K3: made by one maker at a time, found again by another process, gone with a document that is replaced."""
+    first, *_ = rows = [1, 2, 3]
+    with FullTextIndex(tmp_path / "i.sqlite", PLAIN) as index:
+        index.add(Document(f"d{n}", {"text": text}) for n, text in enumerate(("one heron", "two herons", "three herons")))
+        assert index.without_meaning(10) == [3, 2, 1]
+        index.keep_meanings({row: (b"v%d" % row, b"t%d" % row) for row in rows}, by="maker")
+    with FullTextIndex(tmp_path / "i.sqlite", PLAIN) as index:
+        assert index.meanings(rows) == {row: (b"v%d" % row, b"t%d" % row) for row in rows}
+        index.add([Document("d0", {"text": "another heron"})])
+        assert first not in index.meanings(rows)
+        assert index.without_meaning(10) == [4]
+        index.keep_meanings({4: (b"", b"")}, by="other")
+        assert index.meanings([1, 2, 3, 4]) == {4: (b"", b"")}
+        assert index.note("meanings") == "other"
+        index.clear()
+        assert index.meanings([4]) == {}
+
+
+def test_an_index_of_the_version_before_is_opened_and_goes_on(tmp_path: Path) -> None:
+    """O7: it has no table for vectors yet."""
+    path = tmp_path / "i.sqlite"
+    with FullTextIndex(path, PLAIN) as index:
+        index.add([Document("d0", {"text": "the heron at the lake"})])
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("DROP TABLE meanings; PRAGMA user_version = 1;")
+    with FullTextIndex(path, PLAIN) as index:
+        assert found(index, "heron") == ["d0"]
+        index.keep_meanings({1: (b"v", b"t")}, by="maker")
+        assert index.meanings([1]) == {1: (b"v", b"t")}
