@@ -271,7 +271,19 @@ class Recall:
     ids: tuple[str, ...]
 
 
-Want = Store | Record | Move | Recall | Ask
+@dataclass(frozen=True)
+class Leave:
+    """Tell `hook` that these messages are about to leave; it may write to disk (S18)."""
+
+    hook: Callable[[str, tuple[Message, ...]], None]
+    thread: str
+    messages: tuple[Message, ...]
+
+    def tell(self) -> None:
+        self.hook(self.thread, self.messages)
+
+
+Want = Store | Record | Move | Recall | Ask | Leave
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast.clock import Backoff
-from holdfast.context.compaction import Outcome, Settings, Store, Want, compact
+from holdfast.context.compaction import Leave, Outcome, Settings, Store, Want, compact
 from holdfast.context.planner import Plan, Policy, plan_compaction
 from holdfast.context.rules import Repaired, repair
 from holdfast.context.triggers import Measure, Size
@@ -200,7 +200,7 @@ class ContextWindow:
         after = room.tokens(room.fixed + known.ledger.total(outcome.messages))
         known.tidy = _tidy_from(outcome.messages, 0)
         self.bus.emit(Compacted(messages=len(outcome.messages), tokens=after))
-        self._tell(thread, messages, outcome)
+        yield from self._tell(thread, messages, outcome)
         return Prepared(outcome.messages, after, True, outcome, repaired)
 
     def _is_time(self, known: _Thread, met: object, pause: _Pause, room: WindowLimits) -> bool:
@@ -237,7 +237,7 @@ class ContextWindow:
         outcome = yield from self._compacted(known, repaired.messages, room, force=force, keep=keep)
         if outcome is None:
             return Prepared(repaired.messages, tokens, repaired.changed, None, repaired)
-        self._tell(thread, repaired.messages, outcome)
+        yield from self._tell(thread, repaired.messages, outcome)
         return Prepared(outcome.messages, room.tokens(known.ledger.total(outcome.messages) + room.fixed), True, outcome, repaired)
 
     def count(self, thread: str, messages: Sequence[Message]) -> int:
@@ -322,10 +322,10 @@ class ContextWindow:
             self.bus.emit(TriggerMet(trigger=kind, value=float(value) if value else 0.0))
         self.bus.emit(CompactionPlanned(removed=len(plan.leave), kept=len(plan.keep)))
 
-    def _tell(self, thread: str, messages: Sequence[Message], outcome: Outcome) -> None:
+    def _tell(self, thread: str, messages: Sequence[Message], outcome: Outcome) -> Generator[Want, Any, None]:
         leaving = tuple(messages[index] for index in outcome.plan.leave)
         for hook in self.on_leave if leaving else ():
-            hook(thread, leaving)
+            yield Leave(hook, thread, leaving)
 
     def _thread(self, name: str) -> _Thread:
         with self._lock:

@@ -396,3 +396,24 @@ def test_any_thread_id_of_langgraph_is_learned_from(tmp_path: Path, clock: FakeC
         assert [item.thread for item in service.queue.items()] == [thread]
         service.flush()
         assert service.document().facts
+
+
+async def test_what_leaves_is_queued_for_the_agent_of_the_request_and_not_on_the_loop(tmp_path: Path, clock: FakeClock) -> None:
+    """S18, S16, M3"""
+    threads: list[str] = []
+    with service_at(tmp_path, clock) as service:
+        memory = MemoryMiddleware(service, clock=clock)
+
+        def leaving(thread: str, messages: Any) -> None:
+            threads.append(threading.current_thread().name)
+            memory.leaving(thread, messages)
+
+        window = SummarizationMiddleware(trigger=("messages", 8), keep=("messages", 2), archive=MemoryArchive(), on_leave=[leaving])
+        agent, _ = agent_of(memory, window)
+        history: list[Any] = [m for n in range(6) for m in (HumanMessage(f"I bought lamp {n}."), AIMessage("Fine."))]
+        settings: Any = {"configurable": {"thread_id": "t", "agent_name": "coder"}}
+        await agent.ainvoke({"messages": [*history, HumanMessage("And now?")]}, settings)
+        assert {item.agent for item in service.queue.items()} == {"coder"}
+        assert "I bought lamp 2." in [turn.text for item in service.queue.items() for turn in item.turns]
+    assert threads
+    assert threading.main_thread().name not in threads

@@ -35,7 +35,7 @@ from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.message_factory import LangChainMessages, with_reminder
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.threads import recall_tools
-from holdfast.context.compaction import Ask, Move, Outcome, Recall, Record, Settings, Store
+from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy
 from holdfast.context.recall import LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
@@ -457,6 +457,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return look_up(self.archive, thread, want, count=self.context_window.counter.count_text, policy=self.recall)
         if isinstance(want, Recall):
             return {id: record.text for id, record in self.archive.originals(thread, want.ids).items()}
+        if isinstance(want, Leave):
+            return want.tell()
         return self._ask(want)
 
     @property
