@@ -7,10 +7,13 @@ forgotten from its first day. What could not be reached, or is not ours to chang
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.durable.folder import Folder
+from holdfast.errors import OutsideRoot
 from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
 from holdfast.storage.scrub import Rule, scrub
 from holdfast.text.needle import Needle
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.harness import Harness
 
 _PIECE = 1 << 20
+MOVED = "user-data/outputs/moved"
+"""Where texts that are too long for the window stand, below the folder of a thread."""
 _OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**")
 """Keys below the base directory that their rooms have cleaned already, and files of the user's own."""
 _OF_THE_USER = ("threads/*/user-data/**/*", "skills/**/*", "agents/*/config.yaml", "agents/*/SOUL.md")
@@ -59,6 +64,7 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     done.note("archive: summaries", gone.summaries)
     done.note("archive: damaged pieces", gone.damaged)
     _other_files(harness, needle, done)
+    _moved_texts(harness.base, needle, done)
     for file in _files_with(harness.base, needle):
         done.left.append(f"{file}: a file that you or an agent wrote; change it by hand")
     return done
@@ -77,6 +83,19 @@ def _other_files(harness: Harness, needle: Needle, done: Forgotten) -> None:
             done.note("other files", touched.count)
         else:
             done.left.append(f"{touched.where}: {touched.why}")
+
+
+def _moved_texts(base: Path, needle: Needle, done: Forgotten) -> None:
+    """Files that the window moved long texts to (S10, A11): ours, although they stand among what an agent wrote."""
+    if not (base / "threads").is_dir():
+        return
+    with Folder(base) as folder:
+        for thread in folder.list("threads"):
+            with suppress(FileNotFoundError, OutsideRoot):  # none, or a link that a command put there
+                for entry in folder.list(f"{thread.path}/{MOVED}"):
+                    if entry.kind == "file" and needle.in_bytes(folder.read_bytes(entry.path)):
+                        folder.remove(entry.path)
+                        done.note("texts that were moved to files", 1)
 
 
 def _below(harness: Harness, path: str | None) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from holdfast import Harness, build
 from holdfast.config.loading import config_from_values, load_config
+from holdfast.context.compaction import FileOutputs
+from holdfast.forgetting import forget_text
 from holdfast.knowledge.records import Record
 from holdfast.testing.models import ScriptedModel
 
@@ -93,3 +95,20 @@ def test_a_file_of_a_conversation_is_named_and_not_changed(tmp_path: Path) -> No
     value = forget(tmp_path, base, code=1)
     assert [str(notes) in one for one in value["left"]] == [True]
     assert notes.read_text() == f"the code is {CANARY}"
+
+
+def test_a_text_that_the_window_moved_to_a_file_is_forgotten_and_no_link_is_followed(tmp_path: Path) -> None:
+    """M14, S10: such files are Holdfast's own, though they stand among the agent's."""
+    base = tmp_path / "base"
+    place = FileOutputs(base).keep("t1", "m1", f"long text with {CANARY} in it")
+    FileOutputs(base).keep("t1", "m2", "another text")
+    moved = base / "threads" / "t1" / "user-data" / "outputs" / Path(place).parent.name
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "mine.txt").write_text(CANARY)
+    (base / "threads" / "t2" / "user-data" / "outputs").mkdir(parents=True)
+    (base / "threads" / "t2" / "user-data" / "outputs" / "moved").symlink_to(tmp_path / "host")
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        done = forget_text(harness, CANARY)
+    assert done.touched == {"texts that were moved to files": 1}
+    assert [path.read_text() for path in moved.iterdir()] == ["another text"]
+    assert (tmp_path / "host" / "mine.txt").read_text() == CANARY
