@@ -31,7 +31,7 @@ from holdfast.agents.request_graph import RequestGraph
 from holdfast.agents.subagents.executor import Executor, task_tool
 from holdfast.agents.subagents.task_types import Registry, SubagentType
 from holdfast.agents.threads import prune_subagents
-from holdfast.agents.tools.toolset import ViewImagesMiddleware, open_sandboxes, open_tools
+from holdfast.agents.tools.toolset import ViewImagesMiddleware, fitting, open_sandboxes, open_tools
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
 from holdfast.ids import check_name
@@ -250,6 +250,9 @@ class _Workshop:
         tools = [tool for tool in known if settings.allows(tool.name, self.config)]
         kit = _Kit(self.parts, model, name, settings.thinking, tools, self.skills, self.middleware)
         executor, types = kit.executor(), self.registry if settings.subagents else None
+        if not (self.config.tools or settings.tools or settings.tool_groups):
+            said = next((known.window for known in self.config.models if known.name == name), None)
+            tools = fitting(tools, said or find_window(model, bus=self.parts.bus).tokens)
         plan = Blueprint(
             name=settings.name or "lead",
             prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=types),

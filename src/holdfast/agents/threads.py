@@ -238,11 +238,11 @@ def recall_tools(
         return recall.ids_now(archive(), thread(config), seen) if seen is not None else None
 
     def search_history(query: str, config: RunnableConfig, top_k: int = 5) -> str:
-        """Search the earlier part of this conversation that is no longer in view. Use names, numbers and rare words."""
+        """Search what was said earlier in this conversation and is no longer in view. Use names, numbers and rare words."""
         return recall.search_history(archive(), thread(config), query, top_k, now=now(config))
 
     def read_history(id: str, config: RunnableConfig, around: int = 0, start: int = 0) -> str:
-        """Read an earlier message of this conversation word for word by its id, with `around` messages before and after it."""
+        """Read an earlier message word for word by its id, with `around` messages before and after it."""
         return recall.read_history(archive(), thread(config), id, around, start, now=now(config))
 
     return [StructuredTool.from_function(search_history), StructuredTool.from_function(read_history)]

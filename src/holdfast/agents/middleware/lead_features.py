@@ -20,6 +20,7 @@ from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
+from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict  # before Python 3.12 pydantic does not take the one of the standard library
 
 from holdfast.agents.agent_settings import filled
@@ -43,11 +44,8 @@ ASK = "ask_clarification"
 _ASKED = "The question was put to the user. The answer is the next message."
 
 
-def ask_clarification(question: str, options: list[str] | None = None) -> str:
-    """Ask the user when the task cannot be done well without knowing more. Ask one short question; `options` are answers to choose from.
-
-    Ends your turn: call nothing else beside it.
-    """
+def ask_clarification(question: str, options: list[str] | SkipJsonSchema[None] = None) -> str:
+    """Ask the user one short question that the task depends on; `options` are answers to choose from. Ends your turn."""
     return _ASKED
 
 
@@ -100,7 +98,7 @@ class TodoState(AgentState[Any]):
 
 
 def write_todos(todos: list[Todo], runtime: ToolRuntime[Any, Any]) -> Command[Any]:
-    """Write your list of what is to be done, whole, whenever it changes. For work of three steps or more; not for simple questions."""
+    """Write your whole list of what is to be done, whenever it changes. For work of three steps or more."""
     done = sum(todo["status"] == "completed" for todo in todos)
     said = ToolMessage(f"The list has {len(todos)} items, {done} of them done.", tool_call_id=runtime.tool_call_id or "")
     return Command(update={"todos": [dict(todo) for todo in todos], "messages": [said]})

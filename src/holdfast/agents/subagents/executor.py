@@ -291,9 +291,8 @@ def task_tool(executor: Executor, registry: Registry) -> BaseTool:
         coroutine=atask,
         name="task",
         description=(
-            "Hand a part of the work to a sub-agent with a window of its own, and get back what it found. It sees nothing of this "
-            "conversation, so the prompt must say everything: what to do, what is known, what to give back. Call it several times in "
-            f"one message for parts that can run at once. `description`: three to five words. `subagent_type`: {types}."
+            "Hand a part of the work to a sub-agent. It sees nothing but the prompt. `description`: three to five words. "
+            f"`subagent_type`: {types}."
         ),
     )
 

@@ -23,6 +23,7 @@ from langchain.tools import ToolRuntime
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
+from pydantic.json_schema import SkipJsonSchema
 
 from holdfast.agents.middleware.thread_data import AroundModelCall, files_thread
 from holdfast.config.environment import references, resolve
@@ -127,8 +128,8 @@ def _words(error: HoldfastError) -> str:
 def bash(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
     """Runs a command to its end. A cancelled turn, or a sub-agent that is stopped, stops its command with it."""
 
-    def bash(runtime: Runtime, command: str, timeout_seconds: float | None = None) -> str:
-        """Run a bash command in /mnt/user-data/workspace. It has no network unless that is allowed, and nothing on its input."""
+    def bash(runtime: Runtime, command: str, timeout_seconds: float | SkipJsonSchema[None] = None) -> str:
+        """Run a bash command in /mnt/user-data/workspace. No network unless allowed, no input."""
         with places.of(runtime) as sandbox:
             return sandbox.run(command, timeout=timeout_seconds).text
 
@@ -143,7 +144,7 @@ def ls(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
     """Lists a folder."""
 
     def ls(runtime: Runtime, path: str = "/mnt/user-data/workspace", depth: int = 1) -> str:
-        """List a folder, `depth` levels deep. Folders end with a slash."""
+        """List a folder, `depth` levels deep."""
         with places.of(runtime) as sandbox:
             return sandbox.files.ls(path, depth=depth).text or "The folder is empty."
 
@@ -153,7 +154,7 @@ def ls(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
 def read_file(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
     """Reads lines of a file."""
 
-    def read_file(runtime: Runtime, path: str, offset: int = 1, limit: int | None = None) -> str:
+    def read_file(runtime: Runtime, path: str, offset: int = 1, limit: int | SkipJsonSchema[None] = None) -> str:
         """Read a text file from line `offset` on, at most `limit` lines."""
         with places.of(runtime) as sandbox:
             found = sandbox.files.read(path, offset=offset, limit=limit)
@@ -170,7 +171,7 @@ def write_file(places: ThreadSandboxes, settings: Settings | None = None) -> Bas
     """Writes a file."""
 
     def write_file(runtime: Runtime, path: str, content: str, append: bool = False) -> str:
-        """Write a file, or with `append` add to its end. Missing folders are made. What the user gets belongs in /mnt/user-data/outputs."""
+        """Write a file, or with `append` add to its end. Missing folders are made."""
         with places.of(runtime) as sandbox:
             seen = sandbox.files.append(path, content) if append else sandbox.files.write(path, content)
         return f"{seen.path} has {seen.size:,} bytes now."
@@ -182,7 +183,7 @@ def str_replace(places: ThreadSandboxes, settings: Settings | None = None) -> Ba
     """Replaces a text in a file."""
 
     def str_replace(runtime: Runtime, path: str, old_str: str, new_str: str, replace_all: bool = False) -> str:
-        """Replace a text in a file. `old_str` must stand there exactly once, unless `replace_all` is set."""
+        """Replace a text in a file. `old_str` must stand there once, unless `replace_all`."""
         with places.of(runtime) as sandbox:
             count = sandbox.files.str_replace(path, old_str, new_str, every=replace_all)
         return f"Replaced {'once' if count == 1 else f'{count} times'} in {path}."
@@ -194,7 +195,7 @@ def glob(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
     """Finds files by their names."""
 
     def glob(runtime: Runtime, pattern: str, path: str = "/mnt/user-data") -> str:
-        """Find files by name: `*`, `?`, and `**` for any number of folders, for example `**/*.py`."""
+        """Find files by name, for example `**/*.py`."""
         with places.of(runtime) as sandbox:
             return searching.glob(sandbox.files, pattern, path=path).text or "Nothing fits."
 
@@ -208,11 +209,11 @@ def grep(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
         runtime: Runtime,
         pattern: str,
         path: str = "/mnt/user-data",
-        include: str | None = None,
+        include: str | SkipJsonSchema[None] = None,
         literal: bool = False,
         ignore_case: bool = False,
     ) -> str:
-        """Find lines that fit a regular expression, or with `literal` a plain text, in files below a folder. `include` limits names."""
+        """Find lines by a regular expression, or a `literal` text, in files below a folder. `include` limits names."""
         with places.of(runtime) as sandbox:
             return searching.grep(sandbox.files, pattern, path=path, include=include, literal=literal, ignore_case=ignore_case).text
 
@@ -227,7 +228,7 @@ def present_files(places: ThreadSandboxes, settings: Settings | None = None) -> 
     """Marks files of the outputs as what the user gets."""
 
     def present_files(runtime: Runtime, filepaths: list[str]) -> Command[Any]:
-        """Show files to the user. They must be in /mnt/user-data/outputs."""
+        """Show files of /mnt/user-data/outputs to the user."""
         shown = []
         with places.of(runtime) as sandbox:
             for path in filepaths:
@@ -388,6 +389,16 @@ def open_tools(
             continue
         made[tool.name] = tool
     return list(made.values())
+
+
+SMALL_WINDOW = 16_000
+_BASH_DOES = frozenset({"ls", "glob", "grep", "str_replace"})
+
+
+def fitting(tools: Sequence[BaseTool], window: int) -> list[BaseTool]:
+    """The tools to offer, where nobody listed them, in a window of this size (T4): in a small one bash does what it can do as well."""
+    small = window < SMALL_WINDOW and any(tool.name == "bash" for tool in tools)
+    return [tool for tool in tools if not (small and tool.name in _BASH_DOES)]
 
 
 def can_run_commands(config: Config) -> bool:

@@ -398,7 +398,7 @@ def web_fetch(settings: Mapping[str, Any] | None = None, *, fetcher: Fetcher | N
     most = _whole(settings, "max_chars", _MAX_CHARS)
 
     def fetch_page(url: str, start: int = 0) -> str:
-        """Read a web page as Markdown. For a long page, read on with `start` set to the number of characters already read."""
+        """Read a web page as Markdown, from character `start` on."""
         page = reader.page(url)
         text = page.text[max(0, start) : max(0, start) + most]
         head = [_NOTE, f"Address: {page.url}", *([f"Title: {page.title}"] if page.title else [])]
