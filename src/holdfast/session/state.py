@@ -87,6 +87,31 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
+EARLIER = "# What earlier stages found"
+"""The heading in what a stage was given under which the outputs of others stand, each under a `##` of its own."""
+LONGEST_FILE = 1 << 15
+
+
+def shown_text(text: str) -> str:
+    """A stage's text as its file shows it. In a long one a line says where the oldest outputs of earlier stages are (W7).
+
+    So that a folder does not grow with the square of the stages. The log keeps the whole text.
+    """
+    if len(text) <= LONGEST_FILE:
+        return text
+    before, _, rest = text.rpartition(f"\n\n{EARLIER}\n\n## ")
+    blocks = rest.split("\n\n## ")  # no line of an output begins so: see `stage_context.inert`
+    over, gone = len(text) - LONGEST_FILE, 0
+    while before and over > 0 and gone < len(blocks) - 1:
+        over -= len(blocks[gone])
+        gone += 1
+    if not gone:
+        return text
+    first, last = (block.partition(" (confidence:")[0] for block in (blocks[0], blocks[gone - 1]))
+    said = f"(The outputs of {gone} stages, {first} to {last}, stood here whole. Each is in the `output.md` of its stage.)"
+    return "\n\n".join([before, EARLIER, said, *(f"## {block}" for block in blocks[gone:])])
+
+
 def near(name: str, others: Iterable[str]) -> str:
     """A sentence that names what is like it, or what there is."""
     known = list(others)

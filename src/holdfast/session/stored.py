@@ -21,7 +21,7 @@ from holdfast.session.legacy import old_session
 from holdfast.session.log import Document, Folded, Record, TextPacker, commit_record, flat, fold, states, texts_of, together
 from holdfast.session.parser import parse_session
 from holdfast.session.renderer import SessionRenderer, render_session, session_json
-from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved
+from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved, shown_text
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
 
 VIEW_DELAY = 0.1
@@ -55,7 +55,7 @@ class Views:
 
     def markdown(self, workflow_id: str, texts: Mapping[str, str]) -> list[Put]:
         """The writing of stages' texts, by their names."""
-        return [Put(f"{self._stages(workflow_id)}{name}", text.encode(), durable=False) for name, text in texts.items()]
+        return [Put(f"{self._stages(workflow_id)}{name}", shown_text(text).encode(), durable=False) for name, text in texts.items()]
 
     def missing(self, workflow_id: str, names: set[str]) -> set[str]:
         """Which of the stages' texts are not there."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
-from holdfast.session.state import SessionError
+from holdfast.session.state import EARLIER, SessionError
 from holdfast.text.normalise import one_line
 from holdfast.tokens.counter import TokenCounter
 
@@ -284,7 +284,7 @@ def _prompt(material: Material, blocks: Sequence[str], memories: Sequence[Piece]
             "\n".join(f"- {one_line(str(key))}: {one_line(str(value))}" for key, value in material.parameters.items()),
         ]
     if blocks:
-        parts += ["# What earlier stages found", *blocks]
+        parts += [EARLIER, *blocks]
     if material.skipped:
         parts.append("Without a result, because they failed: " + ", ".join(material.skipped))
     if memories:

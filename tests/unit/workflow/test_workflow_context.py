@@ -10,7 +10,9 @@ import pytest
 from tests.unit.workflow.support import Place, linear, output
 
 from holdfast.errors import BudgetError
+from holdfast.session.log import texts_of
 from holdfast.session.output import Finding, StageOutput
+from holdfast.session.state import LONGEST_FILE
 from holdfast.tokens.counter import open_counter
 from holdfast.workflow.stage_context import ContextBuilder, Material
 
@@ -122,3 +124,23 @@ def test_what_cannot_fit_halts_the_session_with_that_reason(tmp_path: Path) -> N
     assert session.status == "halted"
     assert session.error is not None and "100 tokens" in session.error.message
     assert place.agent.ran == []
+
+
+def test_the_files_of_a_long_workflow_do_not_grow_with_its_stages_and_the_log_keeps_every_word(tmp_path: Path) -> None:
+    """W7: what stood there is named, with the place where it is; nothing else is left out."""
+    place = Place(tmp_path)
+    names = [f"s{number}" for number in range(60)]
+    place.agent.script = {name: [output(name, summary=f"{name} says. " + "Words that are worth keeping. " * 40)] for name in names}
+    assert place.run(linear(*names, system_prompt="# Be exact\n\n## always")).status == "completed"
+    stages = place.folder / "sessions/s1/stages"
+    given = {number: (stages / f"{number:02d}-s{number - 1}/context.md").read_text("utf-8") for number in (20, 50, 60)}
+    assert place.agent.requests[19].prompt in given[20], "a short one is there word for word"
+    assert max(len(given[50]), len(given[60])) <= LONGEST_FILE + 200
+    assert "# Be exact\n\n## always" in given[60]
+    assert "to s" in given[60] and "`output.md`" in given[60]
+    assert "s58 says." in given[60] and "s1 says." not in given[60]
+    with place.store.current("s1") as known:
+        texts = texts_of(known.records())
+    assert all(place.agent.requests[number].prompt in texts[f"{number + 1:02d}-s{number}/context.md"] for number in range(60))
+    log = (place.folder / "sessions/s1/log.jsonl").read_bytes().splitlines()
+    assert len(log[-2]) < 2 * len(log[5])
