@@ -442,7 +442,7 @@ def test_models_test_asks_in_four_ways_and_tells_times_and_tokens(file: Path) ->
 
 
 def test_models_test_as_json_is_one_document(file: Path) -> None:
-    value = json.loads(CliRunner().invoke(app, ["test", "--json", "--config", str(file)]).output)
+    value = json.loads(CliRunner().invoke(app, ["test", "--json", "--config", str(file)]).stdout)
     assert value["model"] == "good"
     assert value["ok"] is True
     assert [question["ok"] for question in value["questions"]] == [True] * 4
@@ -460,4 +460,4 @@ def test_models_test_ends_with_one_when_the_key_is_refused_and_asks_no_further(s
 def test_models_test_tells_of_a_server_that_hangs(file: Path) -> None:
     done = CliRunner().invoke(app, ["test", "hanging", "--config", str(file), "--json"])
     assert done.exit_code == 1
-    assert {question["error"] for question in json.loads(done.output)["questions"]} == {"timeout"}
+    assert {question["error"] for question in json.loads(done.stdout)["questions"]} == {"timeout"}

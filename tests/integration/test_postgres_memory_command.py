@@ -30,7 +30,7 @@ class Shell:
     def __call__(self, *words: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, [*words, "--config", str(self.file)], env=self._environ)
         assert done.exit_code == code, (done.output, done.exception)
-        return done.output
+        return done.stdout
 
     def json(self, *words: str) -> Any:
         return json.loads(self(*words, "--json"))
