@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 class Forge:
     """Starts children that run the workflow, and kills them."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.crash.workflow_forge") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.workflow_forge"],
+            [sys.executable, "-m", module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -36,12 +36,16 @@ class Forge:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
 
-    def run(self, command: str, base: Path, kill_after: float | None = None) -> tuple[int, float]:
-        """The exit code of a child, and how long it took."""
+    def run(
+        self, command: str, base: Path, kill_after: float | None = None, kill_when: Callable[[], bool] | None = None
+    ) -> tuple[int, float]:
+        """The exit code of a child, and how long it took. It is killed after so many seconds, or when something has come to pass."""
         self._stdin.write(f"{command} {base}\n")
         self._stdin.flush()
         pid = int(self._answer("pid"))
         began = time.monotonic()
+        while kill_when is not None and not kill_when() and Path(f"/proc/{pid}/stat").exists():
+            time.sleep(0.001)
         if kill_after is not None:
             time.sleep(kill_after)
             with suppress(ProcessLookupError):

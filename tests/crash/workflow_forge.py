@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def child(command: str, base: Path, number: str) -> int:
     return 0 if session.status == "completed" else 99
 
 
-def main() -> None:
+def main(child: Callable[[str, Path, str], int]) -> None:
+    """Do what standard input says, each line in a child."""
     for number, line in enumerate(sys.stdin):
         command, _, base = line.strip().partition(" ")
         pid = os.fork()
@@ -94,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(child)

@@ -71,3 +71,20 @@ def test_a_session_in_a_database_is_approved_and_cancelled_from_elsewhere(wanted
     assert ended == ["cancelled"]
     assert launcher(wanted, agent).resume("s1").status == "completed"
     store.close()
+
+
+def test_what_an_agent_notes_is_found_again_by_whoever_runs_the_stage_next(wanted: dict[str, Any]) -> None:
+    """W12, W16: the journal of a stage is kept where the session is."""
+    seen: list[Any] = []
+
+    def crawl(request: StageRequest) -> object:
+        seen.append([dict(record) for record in request.journal.read()])
+        request.journal.append({"page": len(seen)})
+        if len(seen) == 1:
+            raise ValueError("broken off")
+        return output("a")
+
+    agent = Agent({"a": [crawl, crawl]})
+    assert launcher(wanted, agent).run(linear("a", retries=0), session_id="s1").status == "halted"
+    assert launcher(wanted, agent).resume("s1").status == "completed"
+    assert seen == [[], [{"page": 1}]]
