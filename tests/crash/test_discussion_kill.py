@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,11 @@ def asked(base: Path) -> list[tuple[int, str, int]]:
     return [(int(child), who, int(turns)) for child, who, turns in found]
 
 
+def reached(base: Path, calls: int) -> Callable[[], bool]:
+    """Whether the model has been asked so often."""
+    return lambda: len(asked(base)) >= calls
+
+
 @pytest.mark.prove
 @pytest.mark.timeout(1200)
 def test_a_discussion_that_is_killed_in_any_turn_goes_on_after_the_last_one_that_was_kept(
@@ -55,7 +60,7 @@ def test_a_discussion_that_is_killed_in_any_turn_goes_on_after_the_last_one_that
         command = "run"
         for _ in range(choose.randint(1, 3)):
             so_far = len(asked(base)) + choose.randint(0, TURNS // 2)
-            code, _ = talking.run(command, base, choose.uniform(0, 0.006), lambda base=base, n=so_far: len(asked(base)) >= n)
+            code, _ = talking.run(command, base, choose.uniform(0, 0.006), reached(base, so_far))
             killed += code == -signal.SIGKILL
             command = "resume"
             children += 1
