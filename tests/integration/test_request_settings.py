@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,14 @@ def test_one_thread_can_be_handed_from_one_agent_to_another(tmp_path: Path) -> N
         assert "CANARY-coder" not in last(seen)[1].system
 
 
+@dataclass
+class Caller:
+    """A context of the caller's own."""
+
+    user_id: str
+    agent_name: str | None = None
+
+
 def test_the_middleware_alone_takes_the_agent_from_the_request(tmp_path: Path) -> None:
     """M3, P2: for reading, learning and its tools, in both places."""
     with MemoryService.at(tmp_path, settings=Memory(debounce_seconds=1_000_000)) as service:
@@ -208,7 +217,10 @@ def test_the_middleware_alone_takes_the_agent_from_the_request(tmp_path: Path) -
         agent.invoke(asked(), on("a"))
         agent.invoke(asked(), on("b", agent_name="Coder"))
         asyncio.run(agent.ainvoke(asked(), on("c"), context={"agent_name": "coder"}))
-        assert ["CANARY-coder" in request.system for request in model.requests] == [False, True, True]
+        own: Any = create_agent(model, [], middleware=[MemoryMiddleware(service)], context_schema=Caller)
+        own.invoke(asked(), on("d"), context=Caller("u-7", "coder"))
+        own.invoke(asked(), on("e", agent_name="coder"), context=Caller("u-7"))
+        assert ["CANARY-coder" in request.system for request in model.requests] == [False, True, True, True, True]
         assert {item.agent for item in service.queue.items()} == {None, "coder"}
         with pytest.raises(InputError, match="agent name"):
             agent.invoke(asked(), on("d", agent_name="../x"))

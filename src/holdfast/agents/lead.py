@@ -13,6 +13,7 @@ may name another agent or model, switch thinking on or sub-agents off: what it a
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -144,18 +145,20 @@ def make_lead_agent(
     raise AssertionError  # for the type checker: nothing above is swallowed
 
 
-_workshops: dict[Path, _Workshop] = {}
+_workshops: dict[tuple[int, Path], _Workshop] = {}
+"""By process too: a child made by fork opens its own."""
 _opening = threading.Lock()
 
 
 def _shared(config: Config) -> _Workshop:
     """What all agents of this process are made with that come from a request alone."""
+    key = (os.getpid(), config.base)
     with _opening:
-        held = _workshops.get(config.base)
+        held = _workshops.get(key)
         if held is None or held.config != config:
             opened = ExitStack()
-            held = _workshops[config.base] = _open_workshop(config, opened)
-            atexit.register(opened.close)
+            held = _workshops[key] = _open_workshop(config, opened)
+            atexit.register(lambda: opened.close() if os.getpid() == key[0] else None)  # not in a child made by fork
         return held
 
 

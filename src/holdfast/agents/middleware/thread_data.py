@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
@@ -133,9 +133,12 @@ class RequestSettings:
 
     @classmethod
     def read(cls, config: Mapping[str, Any] | None, context: object = None) -> RequestSettings:
-        """From a RunnableConfig and a context, which counts for more. Raises InputError for a value that does not fit."""
-        said = {**((config or {}).get("configurable") or {}), **(context if isinstance(context, Mapping) else {})}
-        name, model = said.get("agent_name"), said.get("model_name")
+        """From a RunnableConfig and a context (a mapping or an object), which counts for more. InputError for a value that does not fit."""
+        said = dict((config or {}).get("configurable") or {})
+        for key in (one.name for one in fields(cls)):
+            value = context.get(key) if isinstance(context, Mapping) else getattr(context, key, None)
+            said[key] = said.get(key) if value is None else value
+        name, model = said["agent_name"], said["model_name"]
         if model is not None and not isinstance(model, str):
             raise InputError(f"{model!r} is not a usable model_name.", hint="Give the name of a model in `models:` of config.yaml.")
         return cls(check_name(name, "agent name") if name is not None else None, model, *(_flag(said, name) for name in _FLAGS))
