@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import Effort
@@ -32,6 +33,15 @@ def asked(base: Path) -> list[tuple[int, str, int]]:
     file = base / "asked"
     found = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     return [(int(child), who, int(turns)) for child, who, turns in found]
+
+
+def charged(document: dict[str, Any]) -> dict[str, int]:
+    """The tokens of each participant in the accounts of the session."""
+    found = dict.fromkeys(NAMES, 0)
+    for entry in document["usage"]["entries"]:
+        if entry["subagent"] in found:
+            found[entry["subagent"]] += entry["input_tokens"] + entry["output_tokens"]
+    return found
 
 
 def reached(base: Path, calls: int) -> Callable[[], bool]:
@@ -75,7 +85,11 @@ def test_a_discussion_that_is_killed_in_any_turn_goes_on_after_the_last_one_that
         again = [(child, who, turns) for child, who, turns in asked(base) if who in NAMES and turns < before.get(child, 0)]
         if again:
             effort.fail(f"run {number}: asked again although it was kept: {again}")
-        about = json.loads((base / "sessions" / f"{ID}.json").read_bytes())["stage_outputs"]["panel"]["discussion"]
+        document = json.loads((base / "sessions" / f"{ID}.json").read_bytes())
+        about = document["stage_outputs"]["panel"]["discussion"]
+        spent = {name: one["tokens"] for name, one in about["participants"].items()}
+        if charged(document) != spent:
+            effort.fail(f"run {number}: {charged(document)} was charged, and {spent} was used (T5)")
         if about["turns"] != TURNS or sum(one["turns"] for one in about["participants"].values()) != TURNS:
             effort.fail(f"run {number}: {about}")
     assert killed > effort.runs / 3, "the kills came too late to mean anything"

@@ -80,6 +80,10 @@ def _free(_usage: object, _model: str, _who: str | None = None) -> None:
     return None
 
 
+def _unknown(_who: str) -> int | None:
+    return None
+
+
 def _unseen(_name: str, _text: str) -> None:
     return None
 
@@ -145,6 +149,8 @@ class StageRequest:
     A third value says for whom, where several work in one stage; it is charged to them as to sub-agents.
     An agent that makes one call may leave it to the result's `usage` instead; it must not do both.
     """
+    charged: Callable[[str], int | None] = _unknown
+    """The tokens that this stage of the session was charged for somebody so far, also in runs before; None where nobody counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

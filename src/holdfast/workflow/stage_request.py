@@ -258,6 +258,7 @@ class RequestBuilder:
             cancelled=run.attempt.stop.is_set,
             emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=redact_text(str(line)))),
             charge=lambda usage, model, who=None: self._charge(usage, model, stage.name, who),
+            charged=lambda who: self.usage.accounts.total(session=session.workflow_id, stage=stage.name, subagent=who).tokens,
         )
 
     def _folder(self, session: str, run: StageRun) -> Path:

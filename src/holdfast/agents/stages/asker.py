@@ -47,8 +47,8 @@ class Asker:
     used: Usage | None = None
     who: str | None = None
     """For whom it is asked, where several are in one stage: it is charged to them."""
-    total: int = 0
-    """The tokens of all calls, as far as the model reports them."""
+    since: Usage | None = None
+    """What was used since somebody last looked and set this to None, paid for or not; None where the model does not report it."""
     _counter: TokenCounter | None = field(default=None, repr=False)
 
     @property
@@ -115,7 +115,7 @@ class Asker:
     def _charge(self, message: object) -> Usage | None:
         usage = Usage.read(message)
         if usage is not None:
-            self.total += usage.total
+            self.since = usage if self.since is None else self.since + usage
             self.used = usage if self.used is None else self.used + usage
         return usage
 

@@ -7,7 +7,7 @@ discussion that is killed, cancelled or fails goes on where it stood. Each parti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from holdfast.models.factory import settings_of
 from holdfast.offline.panel import Discussion, Panel, Participant, read_discussion, wrong
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import StageOutput
+from holdfast.tokens.usage import Usage
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.output_grounding import lowered
@@ -139,6 +140,7 @@ class _Talk:
         self._askers: dict[str, Asker] = {}
         for turn in self.transcript.turns:
             self._lay_again(turn.read)
+        self._charge_again()
 
     def _lay_again(self, read: Sequence[Mapping[str, Any]]) -> None:
         """Put what was read before a kill back on the desk."""
@@ -149,6 +151,18 @@ class _Talk:
             except InputError:  # it was forgotten since
                 continue
             self.desk.passages[str(one["source"])] = Passage(str(one["source"]), text, one.get("ref"), one.get("trust"))
+
+    def _charge_again(self) -> None:
+        """Charge what a kill took out of the accounts: a turn is kept at once, the accounts with the next commit of the session."""
+        entries = [entry for turn in self.transcript.turns for entry in turn.paid]
+        for who in {str(entry["who"]) for entry in entries}:
+            own = [(str(entry["model"]), Usage(**entry["usage"])) for entry in entries if entry["who"] == who]
+            charged = self.request.charged(who)
+            missing = sum(usage.total for _, usage in own) - charged if charged is not None else 0
+            while missing > 0:
+                model, usage = own.pop()
+                self.request.charge(usage, model, who)
+                missing -= usage.total
 
     def go_on(self) -> None:
         """Let everybody speak until the talk is over. What was said before a kill, a failure or a cancellation stands."""
@@ -166,16 +180,17 @@ class _Talk:
                 self._turn(*chosen)
         self.request.emit(f"the discussion is over after {len(transcript.turns)} turns: {transcript.ended}")
 
-    def _next(self) -> tuple[Participant, str, int] | None:
-        """Who speaks now, why where that needs saying, and the tokens of choosing. None when the moderator ends it."""
+    def _next(self) -> tuple[Participant, str, int, list[dict[str, Any]]] | None:
+        """Who speaks now, why where that needs saying, the tokens of choosing, and what was charged. None when the moderator ends it."""
         last = self.transcript.turns[-1].speaker if self.transcript.turns else None
         in_turn = self.discussion.after(last)
         if self.discussion.moderator is None:
-            return in_turn, "", 0
+            return in_turn, "", 0, []
         asker = self._asker(MODERATOR, self.discussion.moderator.model)
-        messages, before = self._moderator_messages(asker), asker.total
+        messages, asker.since = self._moderator_messages(asker), None
         answer = asker.ask(messages, self._choice, title="next_speaker")
-        tokens = asker.total - before or asker.estimate(messages, str(answer.value))
+        tokens = asker.since.total if asker.since is not None else asker.estimate(messages, str(answer.value))
+        paid = _paid(asker)
         asker.pay(self.request)
         value = answer.value if isinstance(answer.value, Mapping) else {}
         if value.get("end") is True and self._all_have_spoken():
@@ -184,10 +199,10 @@ class _Talk:
         wanted = str(value.get("next") or "").strip().casefold()
         for participant in self.discussion.participants:
             if participant.name.casefold() == wanted:
-                return participant, "", tokens
+                return participant, "", tokens, paid
         note = "the moderator named nobody; next in turn"
         self.request.emit(note)
-        return in_turn, note, tokens
+        return in_turn, note, tokens, paid
 
     def _all_have_spoken(self) -> bool:
         return {turn.speaker for turn in self.transcript.turns} >= set(self.discussion.names)
@@ -220,9 +235,9 @@ class _Talk:
         talk = f"# The discussion so far\n\n{said}" if said else "# The discussion so far\n\nNobody has spoken yet."
         return [SystemMessage(system), HumanMessage(f"{given}\n\n{talk}\n\n{last}")]
 
-    def _turn(self, participant: Participant, note: str, choosing: int) -> None:
+    def _turn(self, participant: Participant, note: str, choosing: int, paid: list[dict[str, Any]]) -> None:
         asker = self._asker(participant.name, participant.model)
-        known, before = set(self.desk.passages), asker.total
+        known, asker.since = set(self.desk.passages), None
         others = ", ".join(name for name in self.discussion.names if name != participant.name)
         parts = (
             f"You are {participant.name}. You discuss with {others}.",
@@ -241,10 +256,11 @@ class _Talk:
             participant.name,
             text,
             asker.name,
-            tokens=asker.total - before or asker.estimate(messages, text),
+            tokens=asker.since.total if asker.since is not None else asker.estimate(messages, text),
             moderator_tokens=choosing,
             note=note,
             read=tuple({"source": one.source, "ref": one.ref, "trust": one.trust} for one in read),
+            paid=(*paid, *_paid(asker)),
         )
         self.transcript.say(turn)  # before it is paid for: a limit that is reached must not cost what was said
         self.request.emit(f"{turn.number}. {participant.name}: {' '.join(text.split())[:160]}")
@@ -268,6 +284,10 @@ class _Talk:
         if self.request.model is not None or self.agent.has_usual:
             return self.request.model
         return self.discussion.models()[0][1]
+
+
+def _paid(asker: Asker) -> list[dict[str, Any]]:
+    return [{"who": asker.who, "model": asker.name, "usage": asdict(asker.since)}] if asker.since is not None else []
 
 
 def _why(value: Mapping[str, Any]) -> str:

@@ -39,6 +39,8 @@ class Turn:
     """Why this one spoke, where that needs saying."""
     read: tuple[Mapping[str, Any], ...] = ()
     """What it read by tools: source, reference, trust."""
+    paid: tuple[Mapping[str, Any], ...] = ()
+    """What was charged for it, as far as models report that: for whom, the model, and the usage."""
 
     @property
     def passed(self) -> bool:
@@ -75,7 +77,7 @@ class Transcript:
 
     def say(self, turn: Turn) -> None:
         """One more turn, durably."""
-        self._note({"kind": "turn", **{name: getattr(turn, name) for name in Turn.__slots__}, "read": [dict(one) for one in turn.read]})
+        self._note({"kind": "turn", **{name: _plain(getattr(turn, name)) for name in Turn.__slots__}})
 
     def remark(self, text: str) -> None:
         """Say something to all; they get one more round to answer."""
@@ -96,7 +98,7 @@ class Transcript:
     def _take(self, record: Mapping[str, Any]) -> None:
         match record.get("kind"):
             case "turn":
-                turn = Turn(**{name: record[name] for name in Turn.__slots__ if name != "read"}, read=tuple(record.get("read") or ()))
+                turn = Turn(**{name: _tuple(record[name]) for name in Turn.__slots__ if name in record})
                 self.turns.append(turn)
                 self.moderator_tokens += turn.moderator_tokens
             case "remark":
@@ -176,6 +178,14 @@ class Transcript:
         how = "A moderator says whose turn it is." if self.discussion.moderator is not None else "They speak in turn."
         over = [f"Ended after {len(self.turns)} turns: {self.ended}."] if self.ended is not None else ["(It goes on.)"]
         return "\n\n".join([f"# Discussion: {name}", inert(task), "\n".join(who), how, *self.blocks(), *over]) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return [dict(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _fingerprint(request: StageRequest) -> str:
