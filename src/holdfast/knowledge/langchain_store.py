@@ -40,7 +40,7 @@ from holdfast.knowledge.vector_store import OutsideVectors, Piece, VectorSource
 from holdfast.search.corpus import Corpus, CorpusStatistics
 from holdfast.search.embedding import Embedder, Embedding, Reranker, as_embedder, load_embedder
 from holdfast.search.plain_ranking import WINDOW
-from holdfast.search.questions import Asked, Ranked
+from holdfast.search.questions import Asked, Ranked, weigh
 from holdfast.search.ranking import rank
 from holdfast.search.segments import Segment, build, with_vectors
 from holdfast.search.vectors import Compact, Meaning
@@ -292,14 +292,15 @@ class LangChainStore(BaseStore):
         near, seen = _around(corpus, seeds)
         size, words = (self._compact.dimension, self._compact.token_dimension) if self._compact is not None else (0, 0)
         kept = self._ledger.vectors(sorted(seen)) if asked.vector is not None else {}
-        segments = [part for segment in corpus.segments if len(part := segment.only(seen, kept, size))]
+        scope = None if fitting is None else corpus.rows_with(fitting)
+        known = CorpusStatistics(corpus, scope) if len(corpus.numbers) else None
+        terms = weigh(asked.text, known).rarity if known is not None else {}
+        segments = [part for segment in corpus.segments if len(part := segment.only(seen, terms, kept, size))]
         outside = {-place: record for place, record in enumerate(strangers, 1)}
         if outside:
             segments.append(self._strange_segment(outside, asked, size))
         small = Corpus.of(segments)
         allowed = small.rows_with([number for number in near if fitting is None or number in fitting] + list(outside))
-        scope = None if fitting is None else corpus.rows_with(fitting)
-        known = CorpusStatistics(corpus, scope) if len(corpus.numbers) else None
 
         def tokens(wanted: NDArray[np.int64]) -> NDArray[np.int8]:
             return small.tokens_of(wanted, small.numbers, words, lambda numbers: self._tokens(numbers, outside))

@@ -132,16 +132,26 @@ class Segment:
         keep = ~np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64))
         return _selected(self, keep)
 
-    def only(self, numbers: Collection[int], kept: Mapping[int, bytes], dimension: int) -> Segment:
-        """These records alone, with the vectors that are kept for them elsewhere, in the form of `vectors.Compact`."""
-        chosen = _selected(self, np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64, count=len(numbers))))
-        parts = [_read_or_none(kept.get(number), dimension) for number in chosen["numbers"].tolist()]
+    def only(self, numbers: Collection[int], terms: Collection[str], kept: Mapping[int, bytes], dimension: int) -> Segment:
+        """These records alone, under these terms alone, with vectors that are kept elsewhere, in the form of `vectors.Compact`."""
+        chosen = _selected(self, np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64, count=len(numbers))), terms)
+        found = [kept.get(number, b"") for number in chosen["numbers"].tolist()]
+        found = [one if len(one) % (dimension + 6) == 0 else b"" for one in found]  # bytes of another form count for nothing
+        counts = np.array([len(one) // (dimension + 6) for one in found], np.int64)
+        ends = [(one, 4 * count, 6 * count) for one, count in zip(found, counts.tolist(), strict=True)]
+        scales = np.frombuffer(b"".join(one[:words] for one, words, _ in ends), dtype="<f4")
+        vectors = np.frombuffer(b"".join(one[rest:] for one, _, rest in ends), dtype=np.int8).reshape(-1, dimension)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        length = np.zeros(len(found), np.float32)
+        if len(scales):  # how long the sum of each record's vectors is
+            sums = np.add.reduceat(vectors * scales[:, None], starts[:-1][counts > 0], axis=0)
+            length[counts > 0] = np.linalg.norm(sums, axis=1)
         columns = {
-            "piece_starts": np.concatenate([[0], np.cumsum([len(scales) for scales, _, _ in parts])]).astype(np.int64),
-            "scales": np.concatenate([*(scales for scales, _, _ in parts), np.zeros(0, np.float32)]),
-            "words": np.concatenate([*(words for _, words, _ in parts), np.zeros(0, np.uint16)]),
-            "vectors": np.concatenate([*(vectors for _, _, vectors in parts), np.zeros((0, dimension), np.int8)]),
-            "length": np.array([_sum_length(vectors, scales) for scales, _, vectors in parts], np.float32),
+            "piece_starts": starts,
+            "scales": scales,
+            "words": np.frombuffer(b"".join(one[words:rest] for one, words, rest in ends), dtype="<u2"),
+            "vectors": vectors,
+            "length": length,
         }
         return replace(chosen, columns={**chosen.columns, **columns}, dimension=dimension, _cache={})
 
@@ -181,7 +191,10 @@ def build(entries: Sequence[Entry], dimension: int) -> Segment:
 
 def with_vectors(entry: Entry, kept: bytes | None, dimension: int) -> Entry:
     """An entry with the vectors of its pieces, in the form of `vectors.Compact`. Bytes of another form count for nothing."""
-    scales, words, vectors = _read_or_none(kept, dimension)
+    try:
+        scales, words, vectors = read_vectors(kept or b"", dimension)
+    except ValueError:
+        return entry
     return replace(entry, scales=scales, words=words, vectors=vectors)
 
 
@@ -244,8 +257,9 @@ def _with_postings(
     return Segment(columns, *names, [terms[number] for number in place], dict(languages), columns["vectors"].shape[1])
 
 
-def _selected(segment: Segment, keep: NDArray[np.bool_]) -> Segment:
-    sessions, speakers, terms = _Names(), _Names(), _Names()
+def _selected(segment: Segment, keep: NDArray[np.bool_], wanted: Collection[str] | None = None) -> Segment:
+    """The rows that are kept, and their postings: under all of their terms, or under those that are wanted."""
+    sessions, speakers = _Names(), _Names()
     rows = np.flatnonzero(keep)
     pieces = np.repeat(keep, np.diff(segment["piece_starts"]))
     columns = {name: segment[name][rows] for name in ("numbers", "position", "role", "moment", "size", "meaning", "length")}
@@ -253,14 +267,19 @@ def _selected(segment: Segment, keep: NDArray[np.bool_]) -> Segment:
     columns["speaker"] = _reused(segment["speaker"][rows], segment.speakers, speakers)
     columns["piece_starts"] = np.concatenate([[0], np.cumsum(np.diff(segment["piece_starts"])[rows])])
     columns |= {name: segment[name][pieces] for name in ("scales", "words", "vectors")}
-    kept = keep[segment["rows"]]
-    numbers = np.repeat(np.arange(len(segment.terms)), np.diff(segment["term_starts"]))[kept]
+    if wanted is None:
+        places = np.arange(len(segment["rows"]))
+    else:
+        known = sorted(segment.term_numbers[term] for term in wanted if term in segment.term_numbers)
+        starts = segment["term_starts"]
+        places = np.concatenate([np.zeros(0, np.int64), *(np.arange(starts[number], starts[number + 1]) for number in known)])
+    places = places[keep[segment["rows"][places]]]
+    numbers = np.searchsorted(segment["term_starts"], places, side="right") - 1
     used = np.unique(numbers)
-    for number in used:
-        terms.number(segment.terms[number])
     moved = np.cumsum(keep) - 1
-    postings = (np.searchsorted(used, numbers), moved[segment["rows"][kept]], segment["counts"][kept])
-    return _with_postings(columns, (sessions.found, speakers.found), terms.found, segment.languages, postings)
+    postings = (np.searchsorted(used, numbers), moved[segment["rows"][places]], segment["counts"][places])
+    terms = [segment.terms[number] for number in used.tolist()]
+    return _with_postings(columns, (sessions.found, speakers.found), terms, segment.languages, postings)
 
 
 def _renamed(codes: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:
@@ -273,16 +292,6 @@ def _reused(codes: NDArray[Any], old: Sequence[str], names: _Names) -> NDArray[n
 
 def _length(entry: Entry) -> float:
     """How long the sum of a record's vectors is: what its mean is divided by to have length 1."""
-    return 0.0 if entry.vectors is None or entry.scales is None else _sum_length(entry.vectors, entry.scales)
-
-
-def _sum_length(vectors: NDArray[np.int8], scales: NDArray[np.float32]) -> float:
-    return float(np.linalg.norm((vectors * scales[:, None]).sum(axis=0))) if len(scales) else 0.0
-
-
-def _read_or_none(kept: bytes | None, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.uint16], NDArray[np.int8]]:
-    """The vectors in these bytes. Bytes of another form count for nothing."""
-    try:
-        return read_vectors(kept or b"", dimension)
-    except ValueError:
-        return read_vectors(b"", dimension)
+    if entry.vectors is None or entry.scales is None or not len(entry.scales):
+        return 0.0
+    return float(np.linalg.norm((entry.vectors * entry.scales[:, None]).sum(axis=0)))
