@@ -21,7 +21,19 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from holdfast.durable.disk import REAL, Disk, Identity, closing, open_in, read_whole, write_all
-from holdfast.durable.records import BLANK, START, Damage, Entry, find_end, line_of, lines_of, place_of, segments, whole_appends
+from holdfast.durable.records import (
+    BLANK,
+    Damage,
+    Entry,
+    find_end,
+    joined,
+    last_append,
+    line_of,
+    lines_of,
+    place_of,
+    segments,
+    whole_appends,
+)
 from holdfast.durable.replace import replace
 from holdfast.errors import Damaged, DiskFull, StorageError, SyncFailed
 
@@ -253,7 +265,7 @@ class AppendLog:
             if found is None:
                 if position == start > 0 and segment.rstrip(BLANK) in (b"\n", b""):
                     continue  # the line break of a record that was read before it had one, or only room for more
-                bad = _joined(bad, position, segment)
+                bad = joined(bad, position, segment)
                 continue
             record, length = found
             if bad is not None:
@@ -265,7 +277,7 @@ class AppendLog:
                 self._check_schema(record)
             else:
                 yield Entry(position, end, record, *place_of(segment)) if segment[16:17] == b" " else Entry(position, end, record)
-            bad = _joined(None, end, rest[not broken :]) if rest.rstrip(BLANK) not in (b"\n", b"") else None
+            bad = joined(None, end, rest[not broken :]) if rest.rstrip(BLANK) not in (b"\n", b"") else None
         if bad is not None:
             yield Damage(bad.position, bad.length, bad.reason, tail=True)
 
@@ -465,52 +477,14 @@ def _mark(position: int, head: bytes, tail: bytes) -> str:
     return f"{position}:{blake2b(head + tail, digest_size=10).hexdigest()}"
 
 
-def _joined(bad: Damage | None, position: int, piece: bytes) -> Damage:
-    """Neighbouring bad pieces are one damage: what tore them apart may itself be damage."""
-    if bad is not None:
-        return Damage(bad.position, bad.length + len(piece), bad.reason)
-    if not piece.strip(b"\0"):
-        reason = "NUL bytes: space that was given to the file, but never written"
-    elif piece.startswith(START):
-        reason = "the checksum does not match, or the record is not whole"
-    else:
-        reason = "not the beginning of a record"
-    return Damage(position, len(piece), reason)
-
-
 def _sound_end(disk: Disk, handle: int, size: int) -> tuple[int, bool]:
     """Where the last whole append ends, and whether its line break is missing. Looks at no more of the file than it must."""
     window = _WINDOW
     while True:
         begin = max(size - window, 0)
-        found = _last_append(disk.read(handle, begin, size - begin))
+        found = last_append(disk.read(handle, begin, size - begin))
         if found is not None:
             return begin + found[0], found[1]
         if begin == 0:
             return 0, False
         window *= 8
-
-
-def _last_append(data: bytes) -> tuple[int, bool] | None:
-    """The end of the last whole append in a piece of a log, and whether its line break is missing: looked for from the back."""
-    stop, at = len(data), data.rfind(START)
-    ending: tuple[int, bool] | None = None  # of the last append, while its earlier records are still to be seen
-    group: tuple[int, int, int] | None = None  # of the record after this one: number, how many together, where its line begins
-    while at >= 0:
-        found = find_end(data[at:stop])
-        if found is not None:
-            number, together = place_of(data[at:stop])
-            line_end = at + found[1]
-            broken = data[line_end : line_end + 1] != b"\n"
-            here = (line_end, True) if broken else (line_end + 1, False)
-            if group is None:
-                ending = here if number == together else None
-            elif not (together == group[1] and number < group[0]):
-                return here  # of an earlier append: the last one is not whole
-            elif number != group[0] - 1 or here != (group[2], False):
-                ending = None
-            if ending is not None and number == 1:
-                return ending
-            group = (number, together, at)
-        stop, at = at, data.rfind(START, 0, at)
-    return None

@@ -167,3 +167,41 @@ def _is_whole(items: Sequence[Entry | Damage], start: int) -> bool:
         return False
     before = first.number - 1 if first.position == start > 0 else 0
     return last.number == last.together == before + len(items)
+
+
+def last_append(data: bytes) -> tuple[int, bool] | None:
+    """The end of the last whole append in a piece of a log, and whether its line break is missing: looked for from the back."""
+    stop, at = len(data), data.rfind(START)
+    ending: tuple[int, bool] | None = None  # of the last append, while its earlier records are still to be seen
+    group: tuple[int, int, int] | None = None  # of the record after this one: number, how many together, where its line begins
+    while at >= 0:
+        found = find_end(data[at:stop])
+        if found is not None:
+            number, together = place_of(data[at:stop])
+            line_end = at + found[1]
+            broken = data[line_end : line_end + 1] != b"\n"
+            here = (line_end, True) if broken else (line_end + 1, False)
+            if group is None:
+                ending = here if number == together else None
+            elif not (together == group[1] and number < group[0]):
+                return here  # of an earlier append: the last one is not whole
+            elif number != group[0] - 1 or here != (group[2], False):
+                ending = None
+            if ending is not None and number == 1:
+                return ending
+            group = (number, together, at)
+        stop, at = at, data.rfind(START, 0, at)
+    return None
+
+
+def joined(bad: Damage | None, position: int, piece: bytes) -> Damage:
+    """Neighbouring bad pieces are one damage: what tore them apart may itself be damage."""
+    if bad is not None:
+        return Damage(bad.position, bad.length + len(piece), bad.reason)
+    if not piece.strip(b"\0"):
+        reason = "NUL bytes: space that was given to the file, but never written"
+    elif piece.startswith(START):
+        reason = "the checksum does not match, or the record is not whole"
+    else:
+        reason = "not the beginning of a record"
+    return Damage(position, len(piece), reason)
