@@ -171,8 +171,10 @@ class ContextWindow:
                 return False
         return self.policy.trigger.met(at_most) is None
 
-    def prepare(self, thread: str, messages: Sequence[Message], room: WindowLimits) -> Generator[Want, Any, Prepared]:
-        """The request for one model call that `is_quiet` does not let pass."""
+    def prepare(
+        self, thread: str, messages: Sequence[Message], room: WindowLimits, *, then: WindowLimits | None = None
+    ) -> Generator[Want, Any, Prepared]:
+        """The request for one model call that `is_quiet` does not let pass. `then` are its limits once something has left."""
         known = self._thread(thread)
         if not all(message.id for message in messages):
             messages = self._named(messages)
@@ -194,6 +196,7 @@ class ContextWindow:
         pause = self._pause(known, messages) if over or due else _NEVER
         if not over and not (due and self._is_time(known, met, pause, room)):
             return Prepared(messages, measure.tokens, bool(repaired and repaired.changed), None, repaired)
+        room = then or room
         outcome = yield from self._compacted(known, messages, room, spare=pause.spare(room))
         if outcome is None:
             return Prepared(messages, measure.tokens, bool(repaired and repaired.changed), None, repaired)

@@ -275,7 +275,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: _Facts
     ) -> Generator[Any, Any, Any]:
         larger = self._room(whole, facts) if whole is not request else room  # once something leaves, its tools are sent as well
-        bare = yield from self.context_window.prepare(thread, request.messages, larger._replace(cap=min(larger.cap, room.cap)))
+        bare = yield from self.context_window.prepare(thread, request.messages, room, then=larger._replace(cap=min(larger.cap, room.cap)))
         if bare.outcome is not None:
             request, room, self._looked[thread] = whole, larger, -1
         prepared, recalled = yield from self._recalled(thread, request, bare, room)
