@@ -22,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.context.recall import Recalled
+from holdfast.context.records import records_of
 from holdfast.events import Bus, Event
 from holdfast.knowledge.evaluation import TestConversation, read_conversations
 from holdfast.testing.clock import FakeClock
@@ -219,13 +221,38 @@ def _seconds(side: Side, question: str) -> float:
     return time.perf_counter() - start
 
 
+def first_search(base: Path, sizes: Sequence[int]) -> dict[str, Any]:
+    """Seconds of this process's time for the first search of archives that nobody has searched, and for the same search again."""
+    question = facts()[5].sparsest
+    seconds: list[float] = []
+    again: list[float] = []
+    with closing(FileArchive(base / "warm")) as warm:
+        warm.add("t", records_of([HumanMessage("The model is loaded.", id="m")]))
+        warm.search("t", "Is the model loaded?")
+    for size in sizes:
+        messages, _ = conversation(size, facts()[:200])
+        with closing(FileArchive(base / str(size))) as archive:
+            for start in range(0, size, 5_000):
+                archive.add("t", records_of(messages[start : start + 5_000]))
+            for times in (seconds, again):
+                start_time = time.process_time()
+                archive.search("t", question)
+                times.append(round(time.process_time() - start_time, 3))
+    return {"messages": list(sizes), "first": seconds, "again": again, "ratio": round(seconds[-1] / seconds[0], 1)}
+
+
 def main() -> None:
     reader = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     reader.add_argument("--locomo", type=Path, metavar="FILE", help="conversations between people with questions, one a line")
     reader.add_argument("--apart", action="store_true", help="also each conversation of the file by itself")
+    reader.add_argument("--first-search", action="store_true", help="only how long the first search of a long archive takes")
     reader.add_argument("--quick", action="store_true", help="smaller and faster")
     given = reader.parse_args()
     warnings.simplefilter("ignore")  # what LangChain says about its own future is no part of the figures
+    if given.first_search:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps({"first_search": first_search(Path(folder), (500, 5_000) if given.quick else (5_000, 50_000))}, indent=2))
+        return
     cost = 5 if given.quick else 40
     first = planted(*((300, 30) if given.quick else (2000, 200)))
     conversations = list(read_conversations(given.locomo)) if given.locomo else []

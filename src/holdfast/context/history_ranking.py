@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 100
 _REACH = 2  # neighbours on each side that are compared too
-_AT_ONCE = 400  # pieces that one search embeds at most
+_AT_ONCE, _BESIDES = 200, 32  # pieces that one search embeds at most: of what it looks at, and of others that wait
 _READ = 5000  # characters of a question that are embedded
 
 Said = Callable[[Indexed], str]
@@ -145,7 +145,7 @@ def _meanings(
     missing = [row for row in dict.fromkeys([*first, *indexed]) if row in indexed and row not in known][:_AT_ONCE]
     if not missing:
         return known
-    more = index.indexed(set(index.without_meaning(_AT_ONCE - len(missing))) - indexed.keys()) if index.note("meanings") else {}
+    more = index.indexed(set(index.without_meaning(_BESIDES)) - indexed.keys()) if known else {}
     texts = {row: cut_for_meaning(said(piece)) for row, piece in [*((row, indexed[row]) for row in missing), *more.items()]}
     made = compact.embed({row.to_bytes(8, "big"): pieces for row, pieces in texts.items()})
     fresh = {int.from_bytes(key, "big"): (meaning.vectors, meaning.tokens) for key, meaning in made.items()}

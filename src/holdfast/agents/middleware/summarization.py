@@ -325,7 +325,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         more = self.context_window.counts.count(sent) - self.context_window.counts.count(newest)
         if more > allowed:
             return prepared, None
-        self.bus.emit(Recalled(count=len(found.ids), tokens=more, ids=", ".join(found.ids)))
+        self.bus.emit(Recalled(count=len(found.ids), tokens=room.tokens(more), ids=", ".join(found.ids)))
         kept = sent if marks_of(newest).get("reminded") else with_reminder(stored, found.text, marks)
         return replace(prepared, messages=[*prepared.messages[:-1], sent], tokens=prepared.tokens + room.tokens(more)), kept
 
