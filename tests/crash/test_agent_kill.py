@@ -37,7 +37,7 @@ def answer(request: Request) -> Any:
     last = request.last
     if not isinstance(last, HumanMessage):
         return delay(0.002, "Answer, in my own words.")
-    number = int(last.text.split()[1])
+    number = int(last.text.splitlines()[-1].split()[1])  # what was recalled may stand before it
     calls = [call("look", {"what": f"a{number}"}), call("make", {"name": f"f{number}.md"})]
     if number % 2:
         calls += [call("task", {"description": "d", "prompt": f"part {part} of {number}"}) for part in range(2)]
