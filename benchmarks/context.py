@@ -8,6 +8,8 @@ read_by_the_summarizer: the share of removed messages that stood in a prompt of 
 planted_facts: facts said once in a long conversation, asked for after ten compactions with at most two terms of the fact.
 checkpoint: bytes of a thread on the SQLite checkpointer, and what fills them.
 prefix: the share of input tokens that are a byte-identical prefix of the call before.
+server_reports: requests over the window, of 400, for each way in which servers report usage (`parts/server_reports.py`).
+trigger_starts: where each configuration of the reference's documents starts, what it keeps, and how often (`parts/trigger_starts.py`).
 
 `--quick` makes everything smaller and takes less than 20 seconds; its figures are no results.
 """
@@ -29,6 +31,8 @@ from benchmarks.parts.checkpoint_bytes import checkpoint_bytes
 from benchmarks.parts.planted import planted_facts
 from benchmarks.parts.prefix_share import prefix_share
 from benchmarks.parts.read_share import read_share
+from benchmarks.parts.server_reports import server_reports
+from benchmarks.parts.trigger_starts import trigger_starts
 
 
 def measured(base: Path, *, quick: bool) -> dict[str, Any]:
@@ -41,6 +45,8 @@ def measured(base: Path, *, quick: bool) -> dict[str, Any]:
         "planted_facts": planted_facts(base / "planted", **({"length": 300, "count": 30} if quick else {})),
         "checkpoint": checkpoint_bytes(base / "checkpoint", **({"length": 100, "turns": 3} if quick else {})),
         "prefix": prefix_share(base / "prefix", turns=40 if quick else 200),
+        "server_reports": server_reports(turns=12 if quick else 400),
+        "trigger_starts": trigger_starts(turns=20 if quick else 300, sizes=(300,) if quick else (30, 100, 300), lead=not quick),
     }
 
 
@@ -61,6 +67,7 @@ def goals(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "checkpoint_megabytes": (checkpoint["ours"]["megabytes"], "<", 1.5),
         "checkpoint_megabytes_with_delta_channel": (checkpoint["ours_with_delta_channel"]["megabytes"], "<", 1.5),
         "prefix_share": (result["prefix"]["ours"]["share"], ">=", 0.9),
+        "requests_over_the_window": (sum(row["ours"]["over"] for row in result["server_reports"].values()), "<", 1),
     }
     return {
         name: {"is": value, "goal": f"{sign} {goal}", "reached": value >= goal if sign == ">=" else value < goal}
