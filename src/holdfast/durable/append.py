@@ -30,6 +30,7 @@ from holdfast.durable.records import (
     last_append,
     line_of,
     lines_of,
+    parse,
     place_of,
     segments,
     whole_appends,
@@ -261,6 +262,11 @@ class AppendLog:
     def _pieces(self, handle: int, start: int) -> Iterator[Entry | Damage]:
         bad: Damage | None = None
         for position, segment in segments(self._chunks(handle, start), start):
+            if bad is None and position and segment[16:17] == b'"' and segment.endswith(b"}\n"):
+                whole = parse(segment[:-1])
+                if whole is not None:  # the ordinary case
+                    yield Entry(position, position + len(segment), whole)
+                    continue
             found = find_end(segment)
             if found is None:
                 if position == start > 0 and segment.rstrip(BLANK) in (b"\n", b""):

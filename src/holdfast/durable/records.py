@@ -24,6 +24,7 @@ from holdfast.errors import InputError
 START = b'{"crc":"'
 BLANK = b" "
 """What fills the room behind the last record of a log that is growing."""
+_decoded = json.JSONDecoder().raw_decode
 _HEAD = re.compile(rb'\{"crc":"([0-9a-f]{8})((?: ([0-9]{1,9})/([0-9]{1,9}))?)"[,}]')
 
 
@@ -89,10 +90,11 @@ def parse(line: bytes) -> dict[str, Any] | None:
         if b"%08x" % zlib.crc32(head[2] + rest) != head[1]:
             return None
     try:
-        record = json.loads("{" + rest.removeprefix(b",").decode())
+        text = "{" + (rest[1:] if rest[:1] == b"," else rest).decode()
+        record, end = _decoded(text)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return record if isinstance(record, dict) and end == len(text) else None
 
 
 def find_end(segment: bytes) -> tuple[dict[str, Any], int] | None:
