@@ -58,18 +58,24 @@ class StandIn:
     seen: list[int] = field(default_factory=list)
     reported: list[int] = field(default_factory=list)
     _before: list[str] = field(default_factory=list)
+    _counts: dict[str, int] = field(default_factory=dict)
 
     def read(self, body: dict[str, Any]) -> int | None:
         """Take a request; what is reported of it."""
         texts = [f"{message['role']} {json.dumps(message, ensure_ascii=False)}" for message in body["messages"]]
-        counts = [round(COUNT.count_text(str(message.get("content") or "")) * self.factor) + 4 for message in body["messages"]]
+        counts = [self._tokens(str(message.get("content") or "")) + 4 for message in body["messages"]]
         same = next((n for n, (a, b) in enumerate(zip(texts, self._before, strict=False)) if a != b), min(len(texts), len(self._before)))
-        true = sum(counts) + (round(COUNT.count_text(json.dumps(body["tools"])) * self.factor) if body.get("tools") else 0)
+        true = sum(counts) + (self._tokens(json.dumps(body["tools"])) if body.get("tools") else 0)
         self._before = texts
         said = self.report(true, sum(counts[:same]))
         self.seen.append(true)
         self.reported.append(said or 0)
         return said
+
+    def _tokens(self, text: str) -> int:
+        if text not in self._counts:
+            self._counts[text] = round(COUNT.count_text(text) * self.factor)
+        return self._counts[text]
 
     def result(self) -> dict[str, int]:
         """The line of the table."""
