@@ -2,6 +2,8 @@
 
     HoldfastError
     ├── ConfigError              a setting is wrong; knows file, line, key and what would fit
+    │   ├── WrongValue           an argument that LangChain's classes have too (also a ValueError)
+    │   ├── WrongType            the same, of a kind that does not fit (also a TypeError)
     │   ├── MissingVariable      an environment variable that a setting names is not set
     │   └── NotImportable        a setting names a class or function that cannot be imported
     ├── ExtraMissing             a part needs packages that an extra of this distribution installs (also an ImportError)
@@ -111,6 +113,14 @@ class ConfigError(HoldfastError):
         head = f"{where}: " if where else ""
         key = f"{self.key}: " if self.key else ""
         return f"{head}{key}{super().__str__()}"
+
+
+class WrongValue(ConfigError, ValueError):
+    """An argument has a value that cannot be: what LangChain's own class raises a ValueError for."""
+
+
+class WrongType(ConfigError, TypeError):
+    """An argument is of a kind that cannot be: what LangChain's own class raises a TypeError for."""
 
 
 class MissingVariable(ConfigError):
@@ -293,7 +303,11 @@ class ContextOverflow(CallFailed):
 
 
 class SummaryError(HoldfastError):
-    """The summarizer failed, or answered something that cannot be a summary."""
+    """The summarizer failed, or answered something that cannot be a summary. `words` is how many came of one that its token limit cut."""
+
+    def __init__(self, message: str, *, words: int = 0, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.words = words
 
 
 class WorkflowError(HoldfastError):

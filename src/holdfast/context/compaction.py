@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from importlib import resources
@@ -120,9 +120,14 @@ _LEAST_CHUNK = 128
 
 @dataclass(frozen=True)
 class Ask:
-    """A prompt for the summarizer; send its answer back, or throw what went wrong."""
+    """A prompt for the summarizer; send its answer back, or throw what went wrong.
+
+    `entries` and `notes` are what the prompt holds, for a summarizer that takes messages instead.
+    """
 
     prompt: str
+    entries: tuple[Entry, ...] = ()
+    notes: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,8 @@ class Entry:
     text: str
     said: str = ""
     """The part of the text that was said to somebody: no reasoning, no names of blocks. An extract is made of this."""
+    message: Message | None = None
+    """The message itself, where the entry is all of it."""
 
 
 @dataclass
@@ -163,7 +170,13 @@ def summarize(
         if room < _LEAST_CHUNK:
             raise SummaryError(f"A summarizer call of {limit} tokens has no room for messages beside the prompt and the notes so far.")
         chunk = _take(waiting, room, count)
-        answer = yield Ask(_fill(template, notes.text, "\n".join(_shown(entry) for entry in chunk)))
+        ask = Ask(_fill(template, notes.text, "\n".join(_shown(entry) for entry in chunk)), tuple(chunk), notes.text)
+        try:
+            answer = yield ask
+        except SummaryError as error:
+            if not error.words:
+                raise
+            answer = yield replace(ask, prompt=f"{ask.prompt}\n\nUse at most {max(30, error.words * 2 // 3)} words.")
         given = count(notes.text) + sum(count(_shown(entry)) for entry in chunk)
         notes.text = check_answer(answer, given=given, count=count)
         notes.calls += 1
@@ -337,7 +350,7 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
     if not settings.enabled:
         written: _Written = left(len(leaving)), "reference", None, frozenset(), 0
     else:
-        entries = yield from _entries(leaving)
+        entries = yield from _entries(leaving, settings.forge)
         written = yield from _written(plan, entries, previous, settings)
     text, how, why, read, calls = written
     body = text if how == "reference" else f"{LEAD}\n\n{text}"
@@ -387,20 +400,21 @@ def _extract(entries: Sequence[Entry], previous: str, room: int, settings: Setti
     return "\n".join(passage.text.strip() for passage in chosen.passages)
 
 
-def _entries(messages: Sequence[Message]) -> Generator[Want, Any, list[Entry]]:
+def _entries(messages: Sequence[Message], forge: Forge) -> Generator[Want, Any, list[Entry]]:
     """The messages as the summarizer reads them; references are read as what they stand for."""
     moved = tuple(str(message.id) for message in messages if "archived" in marks_of(message))
     originals: Mapping[str, str] = (yield Recall(moved)) if moved else {}
-    return [_entry(message, originals.get(str(message.id))) for message in messages]
+    return [_entry(message, originals.get(str(message.id)), forge) for message in messages]
 
 
-def _entry(message: Message, original: str | None) -> Entry:
+def _entry(message: Message, original: str | None, forge: Forge) -> Entry:
     said = original if original is not None else said_of(message)
+    whole = message if original is None else forge.with_text(message, original, marks={})
     lines = [original if original is not None else said_in(message)]
     lines += [f"[calls {call.get('name')} with {call.get('args')}]" for call in getattr(message, "tool_calls", None) or ()]
     name = getattr(message, "name", None)
     role = {"human": "user", "ai": "assistant"}.get(role_of(message), role_of(message))
-    return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line), said)
+    return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line), said, whole)
 
 
 def _notes_in(message: Message) -> str:

@@ -122,8 +122,9 @@ def plan_compaction(
     force: bool = False,
     keep: Size | None = None,
     spare: int = 0,
+    reported: int = 0,
 ) -> Plan | None:
-    """The compaction that this history needs now, or None.
+    """The compaction that this history needs now, or None. A trigger is met also by what the provider `reported`.
 
     `fixed` is what is sent besides the messages (system part, tools, response format); `cap` is the most that may be sent at all.
     Raises BudgetError when even the smallest request would be over the cap.
@@ -135,7 +136,7 @@ def plan_compaction(
     if force:
         return _finish(_drafted(view, policy, fixed, window, keep), "forced", "asked for", total)
     measure = Measure(total, sum(item.summary is None for item in view), window, fixed)
-    met = policy.trigger.met(measure)
+    met = policy.trigger.met(measure) or policy.trigger.met(measure._replace(tokens=max(measure.tokens, reported)))
     if met is None:
         return None
     return _for_the_trigger(view, policy, measure, cap=cap, spare=spare, why=_described(met))

@@ -74,6 +74,8 @@ class WindowLimits(NamedTuple):
     fixed: int
     factor: float = 1.0
     added: int = 0
+    reported: int = 0
+    """What the provider said of the newest answer of this history: a trigger that this reaches is met, whatever we count."""
 
     @classmethod
     def of(
@@ -105,6 +107,10 @@ class WindowLimits(NamedTuple):
         for count in counts:
             yield self.tokens(so_far + count) - self.tokens(so_far)
             so_far += count
+
+    def seen(self, measure: Measure) -> Measure:
+        """The measure for a trigger: at least what the provider reported."""
+        return measure if self.reported <= measure.tokens else measure._replace(tokens=self.reported)
 
     def measure(self, counted: int, messages: int) -> Measure:
         """A request of so many of our tokens, the fixed part not among them."""
@@ -169,7 +175,7 @@ class ContextWindow:
         for message in messages[start:]:
             if not message.id:
                 return False
-        return self.policy.trigger.met(at_most) is None
+        return self.policy.trigger.met(room.seen(at_most)) is None
 
     def prepare(
         self, thread: str, messages: Sequence[Message], room: WindowLimits, *, then: WindowLimits | None = None
@@ -191,7 +197,7 @@ class ContextWindow:
                 known.tidy = _tidy_from(messages, 0)
         if known.wait:
             known.wait -= 1
-        met = self.policy.trigger.met(measure._replace(messages=len(messages) - len(_summaries_in(messages))))
+        met = self.policy.trigger.met(room.seen(measure._replace(messages=len(messages) - len(_summaries_in(messages)))))
         over, due = measure.tokens > room.cap, met is not None and not known.wait
         pause = self._pause(known, messages) if over or due else _NEVER
         if not over and not (due and self._is_time(known, met, pause, room)):
@@ -264,8 +270,9 @@ class ContextWindow:
         keep: Size | None = None,
         spare: int = 0,
     ) -> Generator[Want, Any, Outcome | None]:
-        view = view_of(messages, room.each(map(self.counts.count, messages)))
+        view = view_of(messages, room.each(self.counts.each(messages)))
         limits: dict[str, Any] = {"window": room.window, "fixed": room.tokens(room.fixed), "force": force, "keep": keep, "spare": spare}
+        limits["reported"] = room.reported
         last: tuple[int, Outcome] | None = None
         for share in _TIGHTER:
             plan = plan_compaction(view, self.policy, cap=int(room.cap * share) if last else room.cap, **limits)
@@ -277,7 +284,7 @@ class ContextWindow:
             except SummaryError as error:
                 self._failed(known, error.message, "nothing was changed")
                 return None
-            after = room.tokens(room.fixed + sum(map(self.counts.count, outcome.messages)))
+            after = room.tokens(room.fixed + sum(self.counts.each(outcome.messages)))
             if after <= room.cap:
                 return outcome
             last = after, outcome

@@ -46,6 +46,20 @@ class MessageCounts:
         self._young = _Generation()
         self._tokens = self._young.tokens
         self._bound_text: Callable[[str], int | None] = getattr(counter, "bound_text", lambda text: None)
+        self.count_list: Callable[[Sequence[Message]], int] | None = getattr(counter, "count_list", None)
+        """For a counter that counts histories: what it says of one need not be the sum over its messages."""
+
+    def each(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of each message of a history, so that they add up to those of the history."""
+        counts = [self.count(message) for message in messages]
+        if self.count_list is None:
+            return counts
+        total, own = self.count_list(messages), max(1, sum(counts))
+        so_far, shares = 0, []
+        for count in counts:
+            shares.append(total * (so_far + count) // own - total * so_far // own)
+            so_far += count
+        return shares
 
     def count(self, message: Message) -> int:
         """Tokens of the message. The second time for the same object it is one dictionary look-up."""
@@ -138,7 +152,7 @@ class Ledger:
             same = self._unmoved(messages)
             self._extend(messages, min(same, self._exact), self._counts.count)
             self._unchanged, self._exact = same, len(self._messages)
-            return self._sums[-1]
+            return self._sums[-1] if self._counts.count_list is None else self._counts.count_list(messages)
 
     def rough(self, messages: Sequence[Message]) -> int:
         """A number that the total is never above, in a fraction of its time: what was totalled before, and bounds for what is new."""
@@ -146,7 +160,7 @@ class Ledger:
             same = self._unmoved(messages)
             self._extend(messages, same, self._counts.bound)
             self._unchanged, self._exact = same, min(self._exact, same)
-            return self._sums[-1]
+            return self._sums[-1] if self._counts.count_list is None else self._counts.count_list(messages)
 
     def _extend(self, messages: Sequence[Message], start: int, size: Callable[[Message], int]) -> None:
         del self._messages[start:], self._sums[start + 1 :]

@@ -9,10 +9,9 @@ sees what is really sent.
 from __future__ import annotations
 
 import asyncio
-import threading
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired
@@ -26,20 +25,22 @@ from langchain.agents.middleware.types import (
     PrivateStateAttr,
 )
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import Runnable
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.message_factory import LangChainMessages, with_reminder
+from holdfast.agents.middleware.drop_in import KEEP, LangChainHooks, ListCounter, reported_tokens, sizes
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
+from holdfast.agents.summarizer import Summarizer
 from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy
 from holdfast.context.recall import LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
-from holdfast.context.triggers import parse_keep, parse_trigger
+from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Manifest, Prepared, WindowLimits, manifest_of
 from holdfast.errors import SummaryError
@@ -51,9 +52,9 @@ from holdfast.models.failures import kind_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.calibration import Calibration
-from holdfast.tokens.counter import BaseCounter, TokenCounter, open_counter
+from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tokens.usage import Usage
-from holdfast.tokens.windows import find_window, start_of
+from holdfast.tokens.windows import DEFAULT_WINDOW, find_window, start_of
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from holdfast.context.archive import Archive
     from holdfast.context.compaction import Outputs
 
-_KEEP = ("messages", 20)
 _ENOUGH_REPORTS = 8
 """Reports of usage after which a model's factor has settled."""
 
@@ -94,10 +94,11 @@ class _Facts(NamedTuple):
     margin: float
 
 
-class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
+class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     """Keeps a conversation inside the window.
 
-    `model` writes the summaries (a chat model, a `provider:name` text, or None: then they are extracts). `trigger` and `keep` take
+    `model` writes the summaries (a chat model, a `provider:name` text, or None: then they are extracts), or `summarizer` does: a chat
+    model, or a function or Runnable that is given the messages. `trigger` and `keep` take
     LangChain's tuples, the configuration's mappings, or policies of `holdfast.context`. Everything that leaves the window is in the
     `archive` first; without one given it is kept below the base directory (`HOLDFAST_HOME`, else `.holdfast`). `search_history` and
     `read_history` are offered once something has left, to a model that takes tools; `tools=False` leaves them out.
@@ -110,11 +111,11 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         model: str | BaseChatModel | None = None,
         *,
         trigger: Any = None,
-        keep: Any = _KEEP,
+        keep: Any = KEEP,
         token_counter: str | TokenCounter | Callable[..., int] = "exact",  # noqa: S107 - a kind of counter
         summary_prompt: str | None = None,
         trim_tokens_to_summarize: int | None = 4000,
-        summarizer: str | BaseChatModel | None = None,
+        summarizer: str | BaseChatModel | Runnable[Any, str] | Callable[..., Any] | None = None,
         enabled: bool = True,
         summary_role: Literal["human", "system"] = "human",
         window: int | None = None,
@@ -128,6 +129,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         ids: IdSource | None = None,
         tools: bool = True,
         counted: int = 10_000,
+        **deprecated: Any,
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
@@ -137,29 +139,31 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self.calibration = Calibration(self.bus)
         self.recall = read_policy(recall)
         self._ids = ids or RandomIds()
-        self._window, self._timeout = window, timeout
+        self._window = window
         self._unnamed = self._ids.new("thread")
-        self._model = _model(summarizer if summarizer is not None else model)
-        counter = _counter(token_counter, self._model)
-        self._counts_as_o200k = token_counter in ("exact", "approximate")
+        self.model = _chat_model(model)
+        self._summarizer = Summarizer.of(self.model if summarizer is None else summarizer, timeout=timeout, heard=self._heard)
+        self.summarizer = self._summarizer.function if self._summarizer is not None else None
+        self.summary_prompt, self.trim_tokens_to_summarize = summary_prompt, trim_tokens_to_summarize
+        made, kept, self.trigger, self.keep = sizes(trigger, keep, deprecated)
         settings = Settings(
-            count=counter.count_text,
+            count=lambda text: self.context_window.counter.count_text(text),
             forge=LangChainMessages(),
             new_id=self._ids.new,
             enabled=enabled,
-            ask=self._model is not None,
-            model=model_name_of(self._model) if self._model is not None else None,
+            ask=self._summarizer is not None,
+            model=self._summarizer.name if self._summarizer is not None else None,
             limit=partial(self._limit, trim_tokens_to_summarize),
             prompt=summary_prompt,
             role=summary_role,
         )
-        policy = Policy(trigger=parse_trigger(trigger), keep=parse_keep(keep))
-        self.context_window = ContextWindow(policy, settings, counter, self.bus, on_leave=on_leave, counted=counted)
+        self._policy = partial(ContextWindow, Policy(trigger=made, keep=kept), settings, bus=self.bus, on_leave=on_leave, counted=counted)
+        self.token_counter = token_counter
+        self.before_model, self.abefore_model = self._before_model, self._abefore_model  # type: ignore[method-assign]
         self.tools: Sequence[BaseTool] = recall_tools(lambda: self.archive, lambda: self._unnamed, self._in_view) if tools else []
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._looked: OrderedDict[str, int] = OrderedDict()
         """How many messages of a thread were looked at for something that left; -1 when there was."""
-        self._models: dict[tuple[object, ...], _Facts] = {}
 
     @classmethod
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
@@ -180,6 +184,25 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             recall=RecallPolicy(wanted.recall.enabled, wanted.recall.share, wanted.recall.floor),
             **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
         )
+
+    @property
+    def token_counter(self) -> Callable[[Sequence[Any]], int]:
+        """Says the tokens of a list of messages. It may be set to another function, the name of a counter, or a `TokenCounter`."""
+        counter = self.context_window.counter
+        if isinstance(counter, ListCounter):
+            return counter.function
+        factor = self._facts(self.model).factor if self.model is not None else 1.0
+        return lambda messages: math.ceil(counter.count_messages(messages) * factor)
+
+    @token_counter.setter
+    def token_counter(self, wanted: str | TokenCounter | Callable[..., int]) -> None:
+        self._counts_as_o200k = wanted in ("exact", "approximate")
+        self._models: dict[tuple[object, ...], _Facts] = {}
+        if isinstance(wanted, str | TokenCounter):
+            name = None if self._counts_as_o200k or self.model is None else model_name_of(self.model)  # else the factor is its window's
+            self.context_window: ContextWindow = self._policy(counter=open_counter(wanted, model=name))
+        else:
+            self.context_window = self._policy(counter=ListCounter(wanted, open_counter("exact"), self.bus))
 
     @property
     def archive(self) -> Archive:
@@ -227,11 +250,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 return response
 
         async def do(want: Any) -> Any:
-            if isinstance(want, _Call):
-                return await handler(want.request)
-            if isinstance(want, Ask):
-                return await self._aask(want)
-            return await asyncio.to_thread(self._do, thread, want)
+            return await (handler(want.request) if isinstance(want, _Call) else self._ado(thread, want))
 
         return await adrive(self._steps(thread, whole, request, room, facts), do, away=True)
 
@@ -396,11 +415,18 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         if request.response_format is not None:
             schema = getattr(request.response_format, "schema", None)
             fixed += counter.count_tools([schema]) if schema is not None else 0
-        return self._limits(facts, fixed)
+        reported = reported_tokens(request.messages, request.model)
+        return self._limits(facts, fixed)._replace(reported=reported if reported <= facts.window else 0)  # else the sum of several calls
 
     def _limits(self, facts: _Facts, fixed: int) -> WindowLimits:
         known = {"window": facts.window, "answer": facts.answer, "fixed": fixed}
         return WindowLimits.of(self.calibration, facts.name, **known, factor=facts.factor, margin=facts.margin)
+
+    def _own_limits(self, messages: Sequence[Any]) -> WindowLimits:
+        """The limits of a history alone, for `before_model`."""
+        if self.model is None:
+            return WindowLimits(self._window or DEFAULT_WINDOW, self._window or DEFAULT_WINDOW, 0)
+        return self._limits(self._facts(self.model), 0)._replace(reported=reported_tokens(messages, self.model))
 
     def _facts(self, model: BaseChatModel, **given: int | None) -> _Facts:
         """What is known about a model, worked out once: asking a model object for what it does not have is slow."""
@@ -421,9 +447,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _limit(self, trim: int | None) -> int:
         """The most tokens of one summarizer call: what was configured, and never more than its window, in our own counting."""
-        if self._model is None:
-            return trim or 4000
-        limits = self._limits(self._facts(self._model, window=None), 0)
+        model = self._summarizer.model if self._summarizer is not None else None
+        if model is None:
+            return trim or (4000 if self._summarizer is None else 1_000_000)
+        limits = self._limits(self._facts(model, window=None), 0)
         return limits.counted(min(trim or limits.cap, limits.cap))
 
     def _learn(
@@ -459,81 +486,36 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return {id: record.text for id, record in self.archive.originals(thread, want.ids).items()}
         if isinstance(want, Leave):
             return want.tell()
-        return self._ask(want)
+        return self._asked.ask(want)
+
+    async def _ado(self, thread: str, want: Any) -> Any:
+        if isinstance(want, Ask):
+            return await self._asked.aask(want)
+        return await asyncio.to_thread(self._do, thread, want)
 
     @property
-    def _summarizer(self) -> BaseChatModel:
-        if self._model is None:
+    def _asked(self) -> Summarizer:
+        if self._summarizer is None:
             raise SummaryError("There is no model to ask for a summary.")
-        return self._model
+        return self._summarizer
 
-    def _quiet(self) -> RunnableConfig:
-        """Settings under which a summary call reaches neither the user's stream nor the user's callbacks (S15)."""
-        return {"callbacks": [], "tags": ["nostream"], "run_name": "summary"}
-
-    def _ask(self, want: Ask) -> str:
-        """Ask in a thread of its own, so that a summarizer that hangs costs the time-out and not the run."""
-        answer: Future[BaseMessage] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(self._summarizer.invoke([HumanMessage(want.prompt)], self._quiet()))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the answer is waited for
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="holdfast-summary", daemon=True).start()
-        try:
-            return self._answer(want, answer.result(self._timeout))
-        except Exception as error:  # a provider may raise anything; whatever it is, the history stays as it was
-            raise SummaryError(f"The summarizer failed: {type(error).__name__}: {error}") from error
-
-    async def _aask(self, want: Ask) -> str:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return self._answer(want, await self._summarizer.ainvoke([HumanMessage(want.prompt)], self._quiet()))
-        except Exception as error:  # as above; a cancellation is not an Exception and goes through
-            raise SummaryError(f"The summarizer failed: {type(error).__name__}: {error}") from error
-
-    def _answer(self, want: Ask, message: BaseMessage) -> str:
-        usage = Usage.read(message)
-        if usage is not None:
-            name = model_name_of(self._summarizer)
-            factor = self._facts(self._summarizer, window=None).factor
+    def _heard(self, want: Ask, message: BaseMessage) -> None:
+        """Learn from what a summary took, and charge it."""
+        usage, model = Usage.read(message), self._asked.model
+        if usage is not None and model is not None:
+            name, factor = model_name_of(model), self._facts(model, window=None).factor
             self.calibration.observe(name, int(self.context_window.counter.count_text(want.prompt) * factor), usage)
             if self.accounts is not None:
                 self.accounts.charge(usage, model=name, purpose="summary")
-        return str(message.text)
 
 
-def _model(model: str | BaseChatModel | None) -> BaseChatModel | None:
+def _chat_model(model: str | BaseChatModel | None) -> BaseChatModel | None:
     if not isinstance(model, str):
         return model
     from langchain.chat_models import init_chat_model
 
     made: BaseChatModel = init_chat_model(model)
     return made
-
-
-class _MessagesCounter(BaseCounter):
-    """LangChain's kind of counter, a function from messages to tokens, as ours."""
-
-    def __init__(self, count: Callable[..., int]) -> None:
-        super().__init__()
-        self._count = count
-
-    def count_text(self, text: str) -> int:
-        return self._count([HumanMessage(text)]) if text else 0
-
-    def count_message(self, message: Any) -> int:
-        return self._count([message])
-
-
-def _counter(wanted: str | TokenCounter | Callable[..., int], model: BaseChatModel | None) -> TokenCounter:
-    if wanted in ("exact", "approximate"):
-        return open_counter(wanted)  # the run model's own factor is applied to its window
-    if isinstance(wanted, str | TokenCounter):
-        return open_counter(wanted, model=model_name_of(model) if model is not None else None)
-    return _MessagesCounter(wanted)
 
 
 def _default_archive() -> Archive:
