@@ -32,7 +32,46 @@ TEST_PACKAGES = ("syrupy", "langchain-tests", "pytest-socket", "pytest-mock", "p
 SUMMARIZATION = "tests/unit_tests/agents/middleware/implementations/test_summarization.py"
 AGENTS = "tests/unit_tests/agents"
 
-NOT_OWED: dict[str, tuple[str, str]] = {}
+_S = "test_summarization::test_"
+_PRIVATE = "private API"
+_DELIBERATE = "deliberate"
+NOT_OWED: dict[str, tuple[str, str]] = {
+    rf"{_S}(summarization_middleware_(before|abefore)_model_raises|summarization_middleware_e2e_failure|summarizer_errors_propagate)": (
+        _DELIBERATE,
+        "a summarizer that fails changes nothing and does not end the run (S10)",
+    ),
+    rf"{_S}summarization_middleware_(profile_inference|token_retention|full_workflow_async|keep_messages)": (
+        _DELIBERATE,
+        "the first user goal stays besides what `keep` says (S6)",
+    ),
+    rf"{_S}summarizer_(replaces_model_call|async)$": (_DELIBERATE, "the first user goal stays besides what `keep` says (S6)"),
+    rf"{_S}summarization_middleware_(initialization|missing_profile)": (
+        _DELIBERATE,
+        "an unknown window is 8,192 tokens with one warning, never an error (T3)",
+    ),
+    rf"{_S}((and|or)_trigger_conditions|backward_compatibility_tuple|mixed_and_or|summarization_middleware_multiple_triggers)": (
+        _DELIBERATE,
+        "its fake model echoes the prompt, and an answer longer than what was given is no summary (S10)",
+    ),
+    rf"{_S}(create|acreate)_summary|{_S}summarization_middleware_(summary_creation|async_error|retries_transient)": (
+        _PRIVATE,
+        "_create_summary, _summary_model",
+    ),
+    rf"{_S}(chat_model_summarizer|summarizer_(accepts_runnable|empty_history|non_str)|a?sync_summarizer_on)": (
+        _PRIVATE,
+        "_create_summary, _summary_model, _get_profile_limits; what is asked for is in tests/unit/agents/test_langchain_arguments.py",
+    ),
+    rf"{_S}(summarizer_receives_trimmed|summarization_middleware_trim)": (_PRIVATE, "_trim_messages_for_summary"),
+    rf"{_S}(summarization_cutoff|summarization_middleware_(find_safe|cutoff_at|binary_search|many_parallel))": (_PRIVATE, "_find_*cutoff*"),
+    rf"{_S}(trigger_clauses|trigger_conditions|compound_trigger|empty_list_trigger)": (_PRIVATE, "_trigger_clauses, _trigger_conditions"),
+    rf"{_S}summarization_middleware_(helper_methods|profile_edge|fraction_trigger_with_no_profile)": (_PRIVATE, "helper methods"),
+    rf"{_S}(string_summarizer_is_resolved|summarization_before_model_uses_unscaled)": (_PRIVATE, "patches names inside LangChain's module"),
+    r"(diagram|snapshot|mermaid|get_graph)": (
+        "exact shape",
+        "a picture of the graph, which has a node for tools once a middleware brings any",
+    ),
+    r"test_tools::": ("exact shape", "counts the tools of the agent, which include those of the archive"),
+}
 """Test (a regular expression over `file::name`): kind and reason."""
 
 
