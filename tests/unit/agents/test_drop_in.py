@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 
 from holdfast.agents.checkpoints import ThreadState, open_checkpoints
+from holdfast.agents.lead import make_lead_agent
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.config.loading import config_from_values
 from holdfast.context.archive import FileArchive, MemoryArchive
 from holdfast.context.compaction import default_prompt
 from holdfast.context.recall import search_history
@@ -301,3 +304,32 @@ def middleware_tools(agent: Any) -> Any:
     """`search_history` and `read_history` as the agent's tool node has them."""
     tools = agent.nodes["tools"].bound.tools_by_name
     return tools["search_history"], tools["read_history"]
+
+
+async def test_memory_beside_it_blocks_no_loop_either(tmp_path: Path) -> None:
+    """S16, M8: the middleware is made inside the coroutine, and turns with compactions are awaited there. A store is opened in a thread."""
+    asked = model()
+    service = await asyncio.to_thread(MemoryService.at, tmp_path)
+    with blockbuster_ctx():
+        memory = MemoryMiddleware(service, learn=False)
+        agent = create_agent(asked, [weather], middleware=[memory, compacting()], checkpointer=InMemorySaver())
+        for turn in range(8):
+            await agent.ainvoke({"messages": [HumanMessage(f"question {turn}")]}, {"configurable": {"thread_id": "t"}})
+    assert "NOTES" in asked.requests[-1].text
+
+
+async def test_a_lead_agent_blocks_no_loop_either(tmp_path: Path) -> None:
+    """S16, A1: its graph, awaited by a server, through compactions."""
+    config = config_from_values(
+        {"summarization": {"enabled": True, "trigger": {"type": "messages", "value": 10}, "keep": {"type": "messages", "value": 4}}},
+        environ={"HOLDFAST_HOME": str(tmp_path)},
+    )
+    asked = model()
+    lead = await asyncio.to_thread(make_lead_agent, config, model=asked)
+    try:
+        with blockbuster_ctx():
+            for turn in range(8):
+                await lead.graph.ainvoke({"messages": [HumanMessage(f"question {turn}")]}, {"configurable": {"thread_id": "t"}})
+    finally:
+        await asyncio.to_thread(lead.close)
+    assert "Here is a summary" in asked.requests[-1].text
