@@ -279,12 +279,13 @@ class MarkdownStore(BaseStore):
         embedder = load_embedder(self._embedder) if isinstance(self._embedder, str) else self._embedder
         self._embedder = embedder
         try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # also where somebody removed it while we had it open
             index = self._open(path, embedder)
         except Damaged:
             for ending in ("", "-wal", "-shm"):
                 path.with_name(path.name + ending).unlink(missing_ok=True)
             index = self._open(path, embedder)
-        except StorageError:  # the folder cannot be written to
+        except (StorageError, OSError):  # the folder cannot be written to
             index = self._open(":memory:", embedder)
         self._opened = (index, _inode(path))
         return index
