@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
+    from holdfast.context.manifest import Manifest
     from holdfast.context.records import MessageRecord
-    from holdfast.context.window import Manifest, Prepared
+    from holdfast.context.window import Prepared
     from holdfast.memory.service import MemoryService
     from holdfast.sandbox.uploads import Upload
 

@@ -44,8 +44,9 @@ from holdfast.tokens.windows import find_window
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.agents.tools.toolset import ThreadSandboxes
+    from holdfast.context.manifest import Manifest
     from holdfast.context.records import MessageRecord
-    from holdfast.context.window import Manifest, Prepared
+    from holdfast.context.window import Prepared
     from holdfast.memory.service import MemoryService
     from holdfast.sandbox.uploads import Upload
 

@@ -32,7 +32,8 @@ from holdfast.tokens.counter import open_counter
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
-    from holdfast.context.window import Manifest, Prepared
+    from holdfast.context.manifest import Manifest
+    from holdfast.context.window import Prepared
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.sandbox.uploads import Upload
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast import SummarizationMiddleware
+from holdfast.config.loading import config_from_values
 from holdfast.context.archive import MemoryArchive
 from holdfast.events import Bus
 from holdfast.testing.models import ScriptedModel
@@ -94,7 +97,14 @@ def talk(agent: Any, turns: int, *, seed: int = 7) -> None:
 def agent_of(server: Server, bus: Bus | None = None, **settings: Any) -> tuple[Any, SummarizationMiddleware]:
     keep = SummarizationMiddleware(
         ScriptedModel([repeat("NOTES: a talk.")], usage=False, profile={"max_input_tokens": WINDOW}),
-        **{"trigger": ("fraction", 0.8), "keep": ("messages", 20), "archive": MemoryArchive(), "bus": bus or Bus(), **settings},
+        **{
+            "trigger": ("fraction", 0.8),
+            "keep": ("messages", 20),
+            "archive": MemoryArchive(),
+            "bus": bus or Bus(),
+            "recall": False,
+            **settings,
+        },
     )
     model = ScriptedModel(server.answer, profile={"max_input_tokens": WINDOW})
     return create_agent(model, [], middleware=[keep], system_prompt="Be brief.", checkpointer=InMemorySaver()), keep
@@ -207,7 +217,9 @@ def test_usage_at_the_end_of_a_stream_is_read_and_no_more_trusted(kind: str) -> 
             stream_usage=True,
             profile={"max_input_tokens": WINDOW},
         )
-        keep = SummarizationMiddleware(None, trigger=("fraction", 0.8), keep=("messages", 20), archive=MemoryArchive(), bus=Bus())
+        keep = SummarizationMiddleware(
+            None, trigger=("fraction", 0.8), keep=("messages", 20), archive=MemoryArchive(), bus=Bus(), recall=False
+        )
         agent = create_agent(model, [], middleware=[keep], checkpointer=InMemorySaver())
         talk(agent, 40)
     assert server.over() == []
@@ -221,3 +233,26 @@ def test_an_answer_without_usage_teaches_nothing() -> None:
     model = ScriptedModel([repeat(AIMessage("fine"))], usage=False, profile={"max_input_tokens": WINDOW})
     create_agent(model, [], middleware=[keep]).invoke({"messages": [HumanMessage("Hi " * 400)]})
     assert keep.calibration.reports("scripted") == 0
+
+
+def words_in(messages: Any) -> int:
+    return sum(len(message.text.split()) for message in messages)
+
+
+def test_a_counter_over_messages_in_the_configuration_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """T1, S2: a function over a list of messages, by its path."""
+    monkeypatch.setitem(sys.modules, "own_words", sys.modules[__name__])
+    settings = {
+        "enabled": True,
+        "trigger": ["tokens", 60],
+        "keep": ["messages", 4],
+        "token_counter": "own_words:words_in",
+        "recall": {"enabled": False},
+    }
+    config = config_from_values({"summarization": settings}, environ={"HOLDFAST_HOME": str(tmp_path)})
+    keep = SummarizationMiddleware.from_config(config, archive=MemoryArchive())
+    model = ScriptedModel([repeat("one two")], usage=False, profile={"max_input_tokens": WINDOW})
+    agent = create_agent(model, [], middleware=[keep], checkpointer=InMemorySaver())
+    for turn in range(9):
+        agent.invoke({"messages": [HumanMessage("antidisestablishmentarianism " * 6)]}, {"configurable": {"thread_id": "t"}})
+        assert bool(keep.archive.summaries("t")) is (8 * turn + 6 >= 60)

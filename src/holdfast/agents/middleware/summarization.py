@@ -37,12 +37,13 @@ from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.summarizer import Summarizer
 from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
+from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.recall import LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
 from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
-from holdfast.context.window import ContextWindow, Manifest, Prepared, WindowLimits, manifest_of
+from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import SummaryError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
@@ -52,7 +53,7 @@ from holdfast.models.failures import kind_of
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.calibration import Calibration
-from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.tokens.counter import MessagesCounter, TokenCounter, open_counter
 from holdfast.tokens.usage import Usage
 from holdfast.tokens.windows import DEFAULT_WINDOW, find_window, start_of
 
@@ -200,7 +201,10 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self._models: dict[tuple[object, ...], _Facts] = {}
         if isinstance(wanted, str | TokenCounter):
             name = None if self._counts_as_o200k or self.model is None else model_name_of(self.model)  # else the factor is its window's
-            self.context_window: ContextWindow = self._policy(counter=open_counter(wanted, model=name))
+            counter = open_counter(wanted, model=name)
+            if isinstance(counter, MessagesCounter):
+                counter = ListCounter(counter.function, open_counter("exact"), self.bus)
+            self.context_window: ContextWindow = self._policy(counter=counter)
         else:
             self.context_window = self._policy(counter=ListCounter(wanted, open_counter("exact"), self.bus))
 
