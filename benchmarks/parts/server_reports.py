@@ -149,6 +149,6 @@ def server_reports(*, turns: int = 400) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for kind in REPORTS:
         notes: Any = ScriptedModel(lambda request: "NOTES: points were gone through.", usage=False, profile={"max_input_tokens": WINDOW})
-        ours = talk(kind, SummarizationMiddleware(notes, archive=MemoryArchive(), **settings), turns)
+        ours = talk(kind, SummarizationMiddleware(notes, archive=MemoryArchive(), recall=False, **settings), turns)
         table[kind] = {"ours": ours, "langchain": talk(kind, LangChains(notes, **settings), turns)}
     return table
