@@ -77,8 +77,8 @@ class Side:
 
     def __init__(self, base: Path | None, *, recall: bool = True) -> None:
         profile: Any = {"max_input_tokens": _WINDOW}
-        self.model = ScriptedModel([repeat("Noted.")], profile=profile)
-        notes = ScriptedModel([repeat(echo)], profile=profile)
+        self.model = ScriptedModel([repeat("Noted.")], profile=profile, usage=False)  # it would report a quarter of the letters
+        notes = ScriptedModel([repeat(echo)], profile=profile, usage=False)
         self.clock, self.added = FakeClock(datetime(2000, 1, 1, tzinfo=UTC)), 0
         bus = Bus()
         bus.subscribe(self._note)
