@@ -70,6 +70,8 @@ NOT_OWED: dict[str, tuple[str, str]] = {
         "exact shape",
         "a picture of the graph, which has a node for tools once a middleware brings any",
     ),
+    r"test_on_parsing_failure_all_ignores_max_tools": ("exact shape", "names all tools of the agent, which include those of the archive"),
+    r"test_jump_to_is_ephemeral": ("exact shape", "with any tool, one of the user's own too, LangChain obeys the jump that it asks for"),
     r"test_tools::": ("exact shape", "counts the tools of the agent, which include those of the archive"),
 }
 """Test (a regular expression over `file::name`): kind and reason."""
