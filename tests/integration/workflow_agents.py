@@ -33,7 +33,7 @@ def malformed(request: StageRequest) -> dict[str, Any]:
 
 
 def filling(request: StageRequest) -> dict[str, Any]:
-    """Fills the disk to its last byte, once."""
+    """Fills the disk to its last byte, once, and returns more than the room that a running session's log has behind its end."""
     sign = BASE / "filled"
     if not sign.exists():
         sign.touch()
@@ -43,7 +43,7 @@ def filling(request: StageRequest) -> dict[str, Any]:
                     pass
             except OSError:
                 pass
-    return {"summary": "The disk is full now", "key_findings": [], "confidence": "high"}
+    return {"summary": "The disk is full now", "key_findings": [], "confidence": "high", "data": {"large": "x" * 300_000}}
 
 
 def forbidding(request: StageRequest) -> dict[str, Any]:
