@@ -46,6 +46,8 @@ from holdfast.errors import (
     WorkflowChanged,
     WorkflowError,
     WriteFailed,
+    WrongType,
+    WrongValue,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +125,8 @@ __all__ = [
     "WorkflowChanged",
     "WorkflowError",
     "WriteFailed",
+    "WrongType",
+    "WrongValue",
     "__version__",
     "build",
     "load_config",
