@@ -49,7 +49,7 @@ def look(what: str) -> str:
 def answer(request: Request) -> Any:
     """Every question whose number can be divided by three is answered after a look."""
     last = request.messages[-1]
-    if isinstance(last, HumanMessage) and int(last.text.split()[1]) % 3 == 0:
+    if isinstance(last, HumanMessage) and int(last.text.splitlines()[-1].split()[1]) % 3 == 0:
         return [call("look", {"what": last.text})]
     return f"Answer to {last.text!r}, in my own words."
 

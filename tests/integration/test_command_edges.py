@@ -95,7 +95,8 @@ def test_a_terminal_of_ascii_shows_what_it_can(tmp_path: Path) -> None:
     assert _holdfast("memory", "add", "User likes crème brûlée", home=tmp_path).returncode == 0
     done = _holdfast("memory", "show", home=tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    assert b"cr?me br?l?e" in done.stdout
+    assert b"cr?me" in done.stdout
+    assert b"br?l?e" in done.stdout
     assert "crème brûlée" in (tmp_path / "memory.json").read_text(encoding="utf-8")
 
 

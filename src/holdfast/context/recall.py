@@ -23,12 +23,14 @@ from holdfast.errors import ConfigError
 from holdfast.events import Event
 from holdfast.text.likeness import traits
 from holdfast.text.normalise import escaped
+from holdfast.text.sentences import split_sentences
 from holdfast.tokens.messages import Message
 
 _MOST_HITS = 20
 _MOST_AROUND = 20
 _SHOWN = 400  # characters of a hit
 _WHOLE = 24_000  # characters of one answer of read_history: a tool result that fills the window helps nobody
+_ASKED = 400  # characters of a message that are looked up
 _LONG = 700  # characters of a recalled message that is shown whole
 _WHO = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
@@ -214,7 +216,7 @@ def look_up(archive: Archive, thread: str, want: LookUp, *, count: Callable[[str
     in_view, said = set(_in_view(want.messages)), {said_in(message) for message in want.messages}
     now = ids_now(archive, thread, want.messages)
     chosen: list[tuple[Hit, str]] = []
-    for hit in archive.search(thread, question, _MOST_RECALLED):
+    for hit in archive.search(thread, asked_part(question), _MOST_RECALLED):
         if now is not None and hit.record.id not in now:
             continue  # said in a branch that was left
         if hit.score < policy.floor or hit.record.id in in_view or hit.record.said in said or _repeats(question, hit.record.said):
@@ -227,6 +229,20 @@ def look_up(archive: Archive, thread: str, want: LookUp, *, count: Callable[[str
         return None
     chosen.sort(key=lambda pair: pair[0].record.seq)
     return Recollection(_reminder(chosen), tuple(hit.record.id for hit, _ in chosen), tuple(round(hit.score, 3) for hit, _ in chosen))
+
+
+def asked_part(text: str) -> str:
+    """What of a message is looked up: all of a short one; of a long one its questions, else how it begins and ends.
+
+    A long message is mostly something to work on, and looking all of it up takes time with its length and finds what is like it.
+    """
+    if len(text) <= _ASKED:
+        return text
+    sentences = [sentence.text.strip() for sentence in split_sentences(text)]
+    questions = [sentence for sentence in sentences if sentence.endswith(("?", "？", "؟"))]
+    if questions:
+        return " ".join(questions)[-_ASKED:]
+    return f"{text.strip()[: _ASKED // 2]} {text.strip()[-_ASKED // 2 :]}"
 
 
 def _in_view(messages: Sequence[Message]) -> Iterator[str]:

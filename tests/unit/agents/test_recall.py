@@ -20,7 +20,7 @@ from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.config.loading import config_from_values
 from holdfast.config.memory_sections import Memory
 from holdfast.context.archive import FileArchive, Hit, MemoryArchive
-from holdfast.context.recall import Recalled
+from holdfast.context.recall import Recalled, asked_part
 from holdfast.context.view import PlainMessage
 from holdfast.errors import ConfigError
 from holdfast.events import Bus, line_of
@@ -261,3 +261,14 @@ def test_a_message_without_marks_is_all_that_was_said() -> None:
 
     typed = PlainMessage("human", [{"type": "text", "text": "Look: <reminder>\nmine\n</reminder> ok?"}])
     assert said_in(typed) == "Look: <reminder>\nmine\n</reminder> ok?"
+
+
+def test_of_a_long_message_its_questions_are_looked_up() -> None:
+    """S9: else how it begins and ends; a short one is looked up whole."""
+    filler = "The quarterly figures follow below. " * 40
+    assert asked_part("Where is the key?") == "Where is the key?"
+    assert asked_part(f"{filler}Where did we put the key of the shed? {filler}") == "Where did we put the key of the shed?"
+    begin_and_end = asked_part(f"Look at the shed. {filler}Then call Mia.")
+    assert begin_and_end.startswith("Look at the shed.")
+    assert begin_and_end.endswith("Then call Mia.")
+    assert len(begin_and_end) <= 401

@@ -351,9 +351,9 @@ def test_the_system_prompt_and_the_tools_count_for_a_fraction_and_not_for_tokens
     share = (alone + 600) / WINDOW
     quiet, _ = run(history, made(summarizer(), trigger=("fraction", share)), tools=[probe])
     assert len(sent(quiet)) == 81
-    loud, _ = run(history, made(summarizer(), trigger=("fraction", share)), tools=[probe], system_prompt=FILLER * 28)
+    loud, _ = run(history, made(summarizer(), trigger=("fraction", share)), tools=[probe], system_prompt=FILLER * 40)
     assert sent(loud)[1].text.startswith(LEAD)
-    tokens, _ = run(history, made(summarizer(), trigger=("tokens", alone + 600)), tools=[probe], system_prompt=FILLER * 28)
+    tokens, _ = run(history, made(summarizer(), trigger=("tokens", alone + 600)), tools=[probe], system_prompt=FILLER * 40)
     assert len(sent(tokens)) == 82
 
 
