@@ -12,6 +12,7 @@ the library for it is large.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,7 @@ class MiniLM:
     def __init__(self, *, threads: int = 2) -> None:
         self._threads = threads
         self._lock = threading.Lock()
+        self._threads_of: tuple[int, ThreadPoolExecutor] | None = None
         self._loaded: tuple[Any, Tokenizer, NDArray[np.bool_], NDArray[np.bool_]] | None = None
 
     def embed(self, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
@@ -207,8 +209,14 @@ class MiniLM:
         encodings = self._tokenizer.encode_batch(list(texts))
         if len(encodings) < 4 or self._threads < 2:
             return [self._embedding(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(self._embedding, encodings, texts))
+        return list(self._pool().map(self._embedding, encodings, texts))
+
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads in which texts are run. Kept: each new thread would keep tens of megabytes of its own for good."""
+        with self._lock:
+            if self._threads_of is None or self._threads_of[0] != os.getpid():  # threads do not come along into a forked child
+                self._threads_of = (os.getpid(), ThreadPoolExecutor(self._threads, "minilm"))
+            return self._threads_of[1]
 
     def directions(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The directions in which vectors of texts, and of words, differ most (`scripts/make_projection.py`)."""
