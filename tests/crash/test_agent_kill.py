@@ -28,7 +28,14 @@ from holdfast.testing.script import Request, call, delay
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FRESH_EVERY = 15
-SETTINGS = {"summarization": {"enabled": True, "trigger": {"type": "messages", "value": 30}, "keep": {"type": "messages", "value": 6}}}
+SETTINGS = {
+    "summarization": {
+        "recall": {"enabled": False},
+        "enabled": True,
+        "trigger": {"type": "messages", "value": 30},
+        "keep": {"type": "messages", "value": 6},
+    }
+}
 
 
 def answer(request: Request) -> Any:

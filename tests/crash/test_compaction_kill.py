@@ -62,7 +62,9 @@ class Conversation:
         self.model = ScriptedModel([repeat(answer)], profile=profile)
         notes = ScriptedModel([repeat("NOTES of what was said")], profile=profile)
         self.archive = FileArchive(base / "home")
-        self.middleware = SummarizationMiddleware(notes, trigger=trigger, keep=("messages", 4), archive=self.archive, bus=bus or Bus())
+        self.middleware = SummarizationMiddleware(
+            notes, trigger=trigger, keep=("messages", 4), archive=self.archive, bus=bus or Bus(), recall=False
+        )
         self._opened = SqliteSaver.from_conn_string(str(base / "threads.sqlite"))
         self.saver = self._opened.__enter__()
         self.agent: Any = create_agent(self.model, [look], middleware=[self.middleware], checkpointer=self.saver)

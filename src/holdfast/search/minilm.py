@@ -269,6 +269,7 @@ def _session() -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.enable_cpu_mem_arena = False  # it grows by doubling and never shrinks
     return onnxruntime.InferenceSession(with_integer_products(model), options, providers=["CPUExecutionProvider"])
 
 

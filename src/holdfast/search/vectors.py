@@ -32,6 +32,9 @@ class Meaning:
     tokens: bytes
 
 
+_AT_A_TIME = 32  # pieces
+
+
 class Compact:
     """Makes vectors small, and questions comparable with them. Directions come from the embedder, where it has some."""
 
@@ -47,7 +50,20 @@ class Compact:
         """Changes when what is kept would not fit any more."""
 
     def embed(self, texts: Mapping[bytes, Sequence[str]]) -> dict[bytes, Meaning]:
-        """The small form of these texts, given as their pieces, by the same keys. Pieces are embedded in the order of their length."""
+        """The small form of these texts, given as their pieces, by the same keys.
+
+        Some at a time, each time in the order of their length: what the model says of a piece is a hundred times its small form.
+        """
+        found: dict[bytes, Meaning] = {}
+        group: dict[bytes, Sequence[str]] = {}
+        for key, pieces in texts.items():
+            group[key] = pieces
+            if sum(map(len, group.values())) >= _AT_A_TIME:
+                found |= self._embed(group)
+                group = {}
+        return found | self._embed(group)
+
+    def _embed(self, texts: Mapping[bytes, Sequence[str]]) -> dict[bytes, Meaning]:
         pieces = [piece for one in texts.values() for piece in one]
         order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
         made = dict(zip(order, self.embedder.embed([pieces[place] for place in order]), strict=True)) if pieces else {}
