@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
-from holdfast.context.history_ranking import CANDIDATES, by_meaning, by_words, vectors
+from holdfast.context.history_ranking import CANDIDATES, by_meaning, by_words, one_thread, vectors
 from holdfast.context.records import MessageRecord, record_from
 from holdfast.durable.disk import REAL
 from holdfast.durable.lock import Lock
@@ -75,7 +75,10 @@ class HistoryIndex:
         if compact is None:
             return by_words(query, index.search(query, top_k, kinds=kinds, after=after, before=before), index)
         found = index.search(query, max(top_k, CANDIDATES), kinds=kinds, after=after, before=before)
-        return by_meaning(query, found, index, self._said, compact, kinds=kinds, top_k=top_k) if found else []
+        if not found:
+            return []
+        # in one thread for all: every thread that does this keeps some hundred megabytes for good
+        return one_thread().submit(by_meaning, query, found, index, self._said, compact, kinds=kinds, top_k=top_k).result()
 
     def _said(self, piece: Indexed) -> str:
         values = self._backend.at(self._key, piece.ref)

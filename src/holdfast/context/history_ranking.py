@@ -7,8 +7,10 @@ archive that nobody has searched before costs no more than a short one.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -44,6 +46,14 @@ def vectors() -> Compact | None:
     from holdfast.search.vectors import Compact
 
     return Compact(embedder)
+
+
+_threads: dict[int, ThreadPoolExecutor] = {}
+
+
+def one_thread() -> ThreadPoolExecutor:
+    """The thread in which all archives of this process are compared by meaning; a forked child gets one of its own."""
+    return _threads.setdefault(os.getpid(), ThreadPoolExecutor(1, "history")) if os.getpid() not in _threads else _threads[os.getpid()]
 
 
 def by_words(question: str, found: Sequence[Found], index: FullTextIndex) -> list[Found]:
