@@ -272,3 +272,13 @@ def test_of_a_long_message_its_questions_are_looked_up() -> None:
     assert begin_and_end.startswith("Look at the shed.")
     assert begin_and_end.endswith("Then call Mia.")
     assert len(begin_and_end) <= 401
+
+
+@pytest.mark.parametrize("words", range(900, 1500, 50))
+def test_however_full_the_window_is_there_is_room_for_what_comes_back(words: int) -> None:
+    """S9, S10, S11: also while the triggers rest after a compaction."""
+    agent, model = agent_of(made(trigger=("messages", 18)), window=2000)
+    filled(agent)
+    say(agent, "Please keep this list: " + "word " * words, QUESTION)
+    asked = "\n".join(message.text for message in model.requests[-1].messages)
+    assert "behind the blue fuse box" in asked

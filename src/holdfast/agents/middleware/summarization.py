@@ -44,7 +44,7 @@ from holdfast.context.records import records_of
 from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
-from holdfast.errors import SummaryError
+from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
@@ -298,7 +298,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: _Facts
     ) -> Generator[Any, Any, Any]:
         larger = self._room(whole, facts) if whole is not request else room  # once something leaves, its tools are sent as well
-        bare = yield from self.context_window.prepare(thread, request.messages, room, then=larger._replace(cap=min(larger.cap, room.cap)))
+        bare = yield from self._prepared(thread, request.messages, room, larger._replace(cap=min(larger.cap, room.cap)))
         if bare.outcome is not None:
             request, room, self._looked[thread] = whole, larger, -1
         prepared, recalled = yield from self._recalled(thread, request, bare, room)
@@ -324,6 +324,17 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         response = replace(response, result=Rewritten(response.result, history))
         update = self._epoch(request.state, prepared.outcome)
         return ExtendedModelResponse(response, Command(update=update)) if update else response
+
+    def _prepared(self, thread: str, messages: Sequence[Any], room: WindowLimits, then: WindowLimits) -> Generator[Any, Any, Prepared]:
+        """The request, with room for what may be recalled: a window that is full to the brim would let nothing come back (S9)."""
+        kept = int(self.recall.share * room.window) if self._looks_back(thread, messages) else 0
+        if not kept:
+            return (yield from self.context_window.prepare(thread, messages, room, then=then))
+        try:
+            narrow, after = (one._replace(cap=max(1, one.cap - kept)) for one in (room, then))
+            return (yield from self.context_window.prepare(thread, messages, narrow, then=after))
+        except BudgetError:  # what must stay needs all of it
+            return (yield from self.context_window.prepare(thread, messages, room, then=then))
 
     def _looks_back(self, thread: str, messages: Sequence[Any]) -> bool:
         """Whether something has left this thread's window and its newest message was not looked up yet (S9)."""
