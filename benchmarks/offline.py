@@ -3,7 +3,7 @@
     python benchmarks/offline.py [--held-out] [--hotpot FILE] [--misses]
 
 Each corpus of `data/offline` goes through the stages `researcher`, `synthesizer` and `writer` with all its questions. A question counts as
-answered when a gold sentence is among the first three that are given for it (of a chain of two, the sentence at its end); one that cannot be
+answered when a gold sentence is among the first three that are given for it (of a chain, the sentence at its end); one that cannot be
 answered should be left open. A planted disagreement counts when both its sentences stand in one that is reported; every other one that is
 reported and not among the arguable ones is false. Beside it, in the same run, the sentences of the same files by plain BM25 and by plain
 embeddings. The held-out half is for measuring only. HotpotQA: the share of evidence sentences within 10 and 20 % of the words.
@@ -241,7 +241,7 @@ def hotpot(path: Path) -> dict[str, Any]:
         hits: Counter[str] = Counter()
         total = 0
         for case in cases:
-            gold = {(one["title"], one["sentence"]) for one in case["evidence"]}
+            gold = {(one["title"], one["sentence"].strip()) for one in case["evidence"]}
             total += len(gold)
             budget = int(share * sum(len(text.split()) for document in case["documents"] for text in document["sentences"]))
             hits["selection"] += len(gold & _selected(case, budget))
@@ -252,31 +252,31 @@ def hotpot(path: Path) -> dict[str, Any]:
     return {"questions": len(cases), **found}
 
 
-def _selected(case: Mapping[str, Any], budget: int) -> set[tuple[str, int]]:
+def _selected(case: Mapping[str, Any], budget: int) -> set[tuple[str, str]]:
     texts, places = [], {}
     for document in case["documents"]:
         text = f"# {document['title']}\n\n"
-        for n, sentence in enumerate(document["sentences"]):
-            places[document["title"], n] = (len(text), len(text) + len(sentence.strip()))
+        for sentence in document["sentences"]:
+            places[document["title"], sentence.strip()] = (len(text), len(text) + len(sentence.strip()))
             text += sentence.strip() + " "
         texts.append(SourceText(document["title"], text))
     passages = select(texts, question=case["question"], budget=budget, count=lambda text: len(text.split())).passages
     found = set()
-    for (title, n), (start, end) in places.items():
+    for (title, sentence), (start, end) in places.items():
         covered = sum(max(0, min(end, one.end) - max(start, one.start)) for one in passages if one.source == title)
         if covered >= 0.8 * max(end - start, 1):
-            found.add((title, n))
+            found.add((title, sentence))
     return found
 
 
-def _ranked(case: Mapping[str, Any], make: Callable[[Sequence[str]], Callable[[str], list[float]]], budget: int) -> set[tuple[str, int]]:
-    listed = [(document["title"], n, text) for document in case["documents"] for n, text in enumerate(document["sentences"])]
-    scores = make([text for _, _, text in listed])(case["question"])
+def _ranked(case: Mapping[str, Any], make: Callable[[Sequence[str]], Callable[[str], list[float]]], budget: int) -> set[tuple[str, str]]:
+    listed = [(document["title"], text.strip()) for document in case["documents"] for text in document["sentences"]]
+    scores = make([text for _, text in listed])(case["question"])
     found = set()
-    for _, (title, n, text) in sorted(zip(scores, listed, strict=True), key=lambda one: -one[0]):
+    for _, (title, text) in sorted(zip(scores, listed, strict=True), key=lambda one: -one[0]):
         if len(text.split()) <= budget:
             budget -= len(text.split())
-            found.add((title, n))
+            found.add((title, text))
     return found
 
 
