@@ -40,7 +40,7 @@ def back_up(harness: Harness, to: Path) -> Backup:
 
 def put_back(harness: Harness, copy: Path, *, replace: bool = False) -> Restored:
     """Put a copy in the place of the base directory, after every file of it was checked. What stands there is moved beside it."""
-    return restore(copy, harness.base, replace=replace, clock=harness.clock)
+    return restore(copy, harness.base, replace=replace, outside=_outside(harness.config), clock=harness.clock)
 
 
 def _moments(harness: Harness) -> list[Moment]:

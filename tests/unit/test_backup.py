@@ -320,9 +320,10 @@ def test_parts_outside_go_back_to_where_they_were(base: Path, tmp_path: Path) ->
     """O7: where something is by now, the copy stays and is named."""
     replace_json(tmp_path / "runs" / "s1.json", {"id": "s1"})
     replace_json(tmp_path / "elsewhere" / "m.json", {"facts": [1]})
-    copy = copy_live(base, tmp_path / "copy", outside={"sessions": tmp_path / "runs", "memory": tmp_path / "elsewhere" / "m.json"})
+    places = {"sessions": tmp_path / "runs", "memory": tmp_path / "elsewhere" / "m.json"}
+    copy = copy_live(base, tmp_path / "copy", outside=places)
     remove_tree(tmp_path / "runs")
-    done = dict(restore(copy.path, tmp_path / "again").outside)
+    done = dict(restore(copy.path, tmp_path / "again", outside=places).outside)
     assert json.loads((tmp_path / "runs" / "s1.json").read_text()) == {"id": "s1"}
     assert done[str(tmp_path / "runs")] == "put back"
     assert "something is there already" in done[str(tmp_path / "elsewhere" / "m.json")]
@@ -358,3 +359,75 @@ def test_the_commands_make_a_copy_and_put_it_back(tmp_path: Path) -> None:
     done = holdfast("restore", str(made["path"]), "--replace")
     assert [fact["content"] for fact in holdfast("memory", "export")["facts"]] == ["User keeps bees"]  # type: ignore[attr-defined]
     assert Path(str(done["before"])).is_dir()
+
+
+def _forged(base: Path, tmp_path: Path, **changed: object) -> Path:
+    copy = copy_live(base, tmp_path / "copy").path
+    listing = json.loads((copy / "backup.json").read_text())
+    (copy / "backup.json").write_text(json.dumps({**listing, **changed}))
+    return copy
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"folders": ["../planted"]},
+        {"folders": ["/planted"]},
+        {"folders": ["a//b"]},
+        {"links": [{"name": "../planted", "to": "/etc"}]},
+        {"links": [{"name": "way", "to": ".."}, {"name": "way/planted", "to": "/etc"}]},
+        {"links": [{"name": "way", "to": ".."}], "folders": ["way/planted"]},
+        {"files": [{"name": "../host", "bytes": 1, "sha256": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}]},
+    ],
+)
+def test_a_listing_that_leads_out_of_its_folder_is_refused(base: Path, tmp_path: Path, changed: dict[str, object]) -> None:
+    """O7: a backup may come from anywhere; nothing is written but below the place that was named."""
+    (tmp_path / "host").write_text("x")
+    copy = _forged(base, tmp_path, **changed)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(Damaged, match=r"no place below a folder|behind a link"):
+        restore(copy, tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_parts_outside_go_where_the_configuration_says_and_not_where_the_copy_says(base: Path, tmp_path: Path) -> None:
+    """O7: the path in a copy is not believed; what has no place is named and stays in the copy."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "deep").mkdir()
+    (tmp_path / "elsewhere" / "deep" / "s1.json").write_text("{}")
+    (tmp_path / "mem.json").write_text('{"facts": []}')
+    outside = {"sessions": tmp_path / "elsewhere", "memory": tmp_path / "mem.json"}
+    copy = copy_live(base, tmp_path / "copy", outside=outside).path
+    told = restore(copy, tmp_path / "none").outside
+    assert [why.split(";")[0] for _, why in told] == ["nothing of that kind is kept elsewhere by this configuration"] * 2
+    places = {"sessions": tmp_path / "new" / "sessions", "memory": tmp_path / "new" / "other.json"}
+    told = restore(copy, tmp_path / "again", outside=places).outside
+    assert sorted(told) == sorted((str(place), "put back") for place in places.values())
+    assert (tmp_path / "new" / "sessions" / "deep" / "s1.json").read_text() == "{}"
+    assert (tmp_path / "new" / "other.json").read_text() == '{"facts": []}'
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["other.json", "sessions"]
+    assert stat.S_IMODE((tmp_path / "new" / "sessions").stat().st_mode) == 0o700
+
+
+REPLACER = textwrap.dedent(
+    """
+    import sys
+    from holdfast.durable.copying import restore
+    restore(sys.argv[1], sys.argv[2], replace=True)
+    """
+)
+
+
+def test_while_a_copy_is_put_in_its_place_there_is_always_a_folder(base: Path, tmp_path: Path) -> None:
+    """O7: whoever looks sees the old one or the new one, never nothing; what was there before is kept whole."""
+    copy = copy_live(base, tmp_path / "copy").path
+    replace_json(base / "memory.json", {"facts": ["new"]})
+    program = subprocess.Popen([sys.executable, "-c", REPLACER, str(copy), str(base)])
+    seen: set[str] = set()
+    while program.poll() is None:
+        seen.add((base / "memory.json").read_text())
+    assert program.returncode == 0
+    seen.add((base / "memory.json").read_text())
+    assert len(seen) == 2
+    (kept,) = tmp_path.glob("base.before-*")
+    assert json.loads((kept / "memory.json").read_text()) == {"facts": ["new"]}

@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
@@ -23,7 +22,7 @@ from os import PathLike
 from pathlib import Path
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.durable.disk import REAL, faults, make_folders, storage_error
+from holdfast.durable.disk import REAL, exchange, faults, make_folders, storage_error
 from holdfast.durable.folder import remove_tree
 from holdfast.durable.replace import is_temp, temp_name
 from holdfast.durable.tree import Tree
@@ -126,6 +125,7 @@ def copy_live(
             "folders": sorted(made.folders),
             "left_out": made.left_out,
             "outside": {name: str(place) for name, place in elsewhere.items()},
+            "outside_files": sorted(name for name, place in elsewhere.items() if Path(place).is_file()),
         }
         _write_listing(draft / MANIFEST, listing)
     files = tuple(sorted(made.files, key=lambda one: one.name))
@@ -265,9 +265,9 @@ class _new_folder:  # noqa: N801 - used as a function
         make_folders(REAL, str(self._goal.parent))
         with faults(str(self._goal), "copy to"):
             _remove_dead(self._goal.parent)
-            self._draft.mkdir(mode=0o700)
-            self._lock = os.open(self._draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)  # for as long as this process lives: so that a dead one's draft is known
+            while (lock := _made_and_held(self._draft)) is None:
+                self._draft = self._goal.parent / temp_name()
+            self._lock = lock
         return self._draft
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -286,6 +286,21 @@ class _new_folder:  # noqa: N801 - used as a function
                     remove_tree(self._draft)
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise storage_error(error, str(self._goal), "copy to") from error
+
+
+def _made_and_held(draft: Path) -> int | None:
+    """Make a folder and lock it for as long as this process lives, so that a dead one's draft is known. None if it was taken for dead."""
+    draft.mkdir(mode=0o700)
+    try:
+        handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(handle), os.stat(draft)):
+            return handle
+    os.close(handle)
+    return None
 
 
 def _remove_dead(folder: Path) -> None:
@@ -336,6 +351,7 @@ def verify(copy: str | PathLike[str]) -> dict[str, object]:
     try:
         listing = json.loads((path / MANIFEST).read_text(encoding="ascii"))
         files = [(str(one["name"]), str(one["sha256"])) for one in listing["files"]]
+        _check_names(listing)
     except FileNotFoundError:
         raise InputError(f"{path} is no backup: it has no {MANIFEST}.", hint="Name a folder that `holdfast backup` made.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -355,10 +371,32 @@ def verify(copy: str | PathLike[str]) -> dict[str, object]:
     return dict(listing)
 
 
-def restore(copy: str | PathLike[str], target: str | PathLike[str], *, replace: bool = False, clock: Clock | None = None) -> Restored:
+def _check_names(listing: Mapping[str, object]) -> None:
+    """ValueError for a listing that would write anywhere but below the folder: the file came from outside, and may be anything."""
+    folders = listing.get("folders")
+    links = {str(one["name"]) for one in _listed(listing, "links")}
+    names = [*(str(one["name"]) for one in _listed(listing, "files")), *links, *map(str, folders if isinstance(folders, list) else [])]
+    lengths = {len(name) for name in links}
+    for name in names:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise ValueError(f"it names {name!r}, which is no place below a folder")
+        if any(name[length : length + 1] == "/" and name[:length] in links for length in lengths):
+            raise ValueError(f"it names {name!r}, which is behind a link")
+
+
+def restore(
+    copy: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    replace: bool = False,
+    outside: Mapping[str, str | PathLike[str]] | None = None,
+    clock: Clock | None = None,
+) -> Restored:
     """Put a verified copy in the place of `target`, in one step. What stood there is moved beside it and never removed.
 
-    Without `replace` a target that holds anything is refused. Parts that were outside go back to where they were, if nothing is there.
+    Without `replace` a target that holds anything is refused. Parts that were outside go to the place that `outside` names for each, if
+    nothing is there; the paths in the copy are not believed.
     """
     path, goal = Path(copy).resolve(), Path(target).absolute()
     listing = verify(path)
@@ -367,32 +405,46 @@ def restore(copy: str | PathLike[str], target: str | PathLike[str], *, replace: 
         raise InputError(f"{goal} is not empty.", hint="Restore to another place, or say --replace: what is there is moved aside.")
     if taken:
         _check_idle(goal)
-    draft = goal.parent / temp_name()
-    with _new_folder(draft) as new_path, Tree(path) as old, Tree(new_path) as new:
-        count = _fill(old, new, listing)
-    before = None
-    if goal.is_dir():
-        before = goal.with_name(f"{goal.name}.before-{(clock or SystemClock()).now():%Y%m%dT%H%M%S}")
-        with faults(str(goal), "move"):
-            goal.rename(before) if taken else goal.rmdir()
+    before = goal.with_name(f"{goal.name}.before-{(clock or SystemClock()).now():%Y%m%dT%H%M%S}") if taken else None
+    with _new_folder(before or goal) as draft, Tree(path) as old, Tree(draft) as new:
+        count = _fill(old, new, listing, "")
+    if before is not None:
+        _change_places(before, goal)
+    return Restored(goal, count, before, tuple(_restore_outside(path, listing, outside or {})))
+
+
+def _change_places(new: Path, goal: Path) -> None:
+    """Let two folders change their names, durably: in one step where the system can, else with the old one under a third name between."""
     with faults(str(goal), "move"):
-        draft.rename(goal)
+        if not exchange(str(new), str(goal)):
+            between = goal.with_name(f"{new.name}.old")
+            goal.rename(between)
+            new.rename(goal)
+            between.rename(new)
     REAL.sync_folder(str(goal.parent))
-    return Restored(goal, count, before if taken else None, tuple(_restore_outside(path, listing)))
 
 
-def _fill(old: Tree, new: Tree, listing: Mapping[str, object]) -> int:
-    made = _Draft()
-    inside = [one for one in _listed(listing, "files") if not one["name"].startswith(f"{OUTSIDE}/")]
-    for one in inside:
-        _copy(old, new, one["name"], database=False, made=made)
-    for folder in listing.get("folders", ()):  # type: ignore[attr-defined]  # JSON that `verify` has looked at
-        if not str(folder).startswith(f"{OUTSIDE}/"):
-            new.folder(str(folder), make=True)
+def _fill(old: Tree, new: Tree, listing: Mapping[str, object], below: str) -> int:
+    """Copy what the listing has below a folder of the copy (`""`: all but what was outside) to the top of another; how many files."""
+
+    def placed(name: str) -> str | None:
+        if not below:
+            return None if name.startswith(f"{OUTSIDE}/") else name
+        return name.removeprefix(f"{below}/") if name.startswith(f"{below}/") else None
+
+    made, count = _Draft(), 0
+    for one in _listed(listing, "files"):
+        if (name := placed(one["name"])) is not None:
+            _copy(old, new, name, database=False, made=made)
+            count += 1
+    folders = listing.get("folders")
+    for folder in folders if isinstance(folders, list) else []:
+        if (name := placed(str(folder))) is not None:
+            new.folder(name, make=True)
     for link in _listed(listing, "links"):
-        if not link["name"].startswith(f"{OUTSIDE}/"):
-            new.link(link["name"], link["to"])
-    return len(inside)
+        if (name := placed(link["name"])) is not None:
+            new.link(name, link["to"])
+    return count
 
 
 def _listed(listing: Mapping[str, object], key: str) -> Iterator[dict[str, str]]:
@@ -400,21 +452,41 @@ def _listed(listing: Mapping[str, object], key: str) -> Iterator[dict[str, str]]
     return iter(found if isinstance(found, list) else [])
 
 
-def _restore_outside(path: Path, listing: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Copy the parts that were elsewhere back where nothing is; yields each with what was done."""
-    places = listing.get("outside")
-    for name, place in (places if isinstance(places, dict) else {}).items():
-        kept, goal = path / OUTSIDE / name, Path(place)
-        if not kept.is_dir():
+def _restore_outside(path: Path, listing: Mapping[str, object], places: Mapping[str, str | PathLike[str]]) -> Iterator[tuple[str, str]]:
+    """Copy the parts that were elsewhere to where they are kept now, if nothing is there; yields each with what was done."""
+    said = listing.get("outside")
+    files = listing.get("outside_files", ["memory"])  # an older copy does not say; only memory can be one
+    for name, was in (said if isinstance(said, dict) else {}).items():
+        kept = path / OUTSIDE / name
+        if "/" in name or name in ("", ".", "..") or not kept.is_dir():
             continue
-        only = kept / goal.name
-        source = only if only.is_file() else kept
+        if name not in places:
+            yield str(was), f"nothing of that kind is kept elsewhere by this configuration; the copy is in {kept}"
+            continue
+        goal = Path(places[name]).absolute()
         if os.path.lexists(goal):
-            yield str(goal), f"something is there already; the copy is in {source}"
+            yield str(goal), f"something is there already; the copy is in {kept}"
             continue
-        make_folders(REAL, str(goal.parent))
-        shutil.copytree(source, goal, symlinks=True) if source.is_dir() else shutil.copy2(source, goal)
+        if isinstance(files, list) and name in files:
+            _put_file(kept, Path(str(was)).name, goal)
+        else:
+            _put_folder(path, listing, f"{OUTSIDE}/{name}", goal)
         yield str(goal), "put back"
+
+
+def _put_folder(path: Path, listing: Mapping[str, object], below: str, goal: Path) -> None:
+    with _new_folder(goal) as draft, Tree(path / below) as old, Tree(draft) as new:
+        _fill(old, new, listing, below)
+
+
+def _put_file(kept: Path, name: str, goal: Path) -> None:
+    holder = goal.with_name(temp_name())  # if this process is killed here, the next copy to this place removes it
+    with _new_folder(holder) as draft, Tree(kept) as old, Tree(draft) as new:
+        _copy(old, new, name, database=False, made=_Draft())
+    with faults(str(goal), "copy to"):
+        (holder / name).rename(goal)
+        holder.rmdir()
+    REAL.sync_folder(str(goal.parent))
 
 
 def _check_idle(folder: Path) -> None:

@@ -322,7 +322,7 @@ class RealDisk:
 
     def rename(self, old: str, new: str, *, in_haste: bool = False) -> None:
         with faults(new, "put in place"):
-            if in_haste and _exchange(old, new):
+            if in_haste and exchange(old, new):
                 os.unlink(old)
             else:
                 os.replace(old, new)
@@ -390,8 +390,8 @@ def _renameat2() -> Callable[..., int] | None:
     return found
 
 
-def _exchange(old: str, new: str) -> bool:
-    """Let two files change their names in one step. False if that cannot be done here, or there is nothing at `new`."""
+def exchange(old: str, new: str) -> bool:
+    """Let two files or folders change their names in one step. False if that cannot be done here, or there is nothing at `new`."""
     call = _renameat2()
     return call is not None and call(_HERE, os.fsencode(old), _HERE, os.fsencode(new), _EXCHANGE) == 0
 
