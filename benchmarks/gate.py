@@ -28,10 +28,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.parts.secrets import generated_secrets
+
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Decision, Proposal, Turn
 from holdfast.memory.gate import judge
