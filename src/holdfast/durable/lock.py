@@ -3,6 +3,10 @@
 The lock is the kernel's (`flock`) on a file of its own, which is never replaced or removed: a lock on the data file itself
 would stay with the old file when that is replaced. Where there is no `flock` nothing is locked, and so nothing is written: a
 StorageError says so.
+
+Who waits looks again every few milliseconds, the more often the longer it has waited, and leaves a sign in the file. Who gives the lock
+back and finds such a sign lets the others go first when it wants the lock again: so nobody starves beside a process that writes all the
+time.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
@@ -31,6 +37,11 @@ _held: weakref.WeakSet[Lock] = weakref.WeakSet()
 _SPARE = 32
 _spare: OrderedDict[str, int] = OrderedDict()
 """Descriptors of lock files that were released here and may be wanted again soon, each for one holder at a time. None is locked."""
+_SIGN_AT = 1024  # where in the file those who wait leave a sign; the holder's name is before it
+_LOOK, _SOON, _LATE = 0.005, 0.001, 1.0  # seconds between two looks: at first, and after waiting so long
+_GIVES_WAY = 2 * _LOOK
+_awaited: OrderedDict[str, float] = OrderedDict()
+"""Until when (by the system's monotonic clock) this process gives way at a lock that it released while somebody waited for it."""
 
 
 class Lock:
@@ -74,6 +85,8 @@ class Lock:
         _held.discard(self)
         try:
             with suppress(OSError):
+                if os.fstat(handle).st_size > _SIGN_AT:
+                    _note_awaited(self.path)
                 os.ftruncate(handle, 0)  # so that nobody reads the name of an owner who has left
             fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
         except OSError:
@@ -87,7 +100,7 @@ class Lock:
         """Who holds it, as the holder wrote it down: `process 4711 on host, since ...`. None if that is not known."""
         try:
             with open(self.path, "rb") as file:
-                facts = json.loads(file.read(4096))
+                facts = json.loads(file.readline(_SIGN_AT))
             return f"process {int(facts['pid'])} on {facts['host']}, since {facts['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -104,33 +117,60 @@ class Lock:
             raise StorageError(
                 f"{self.path} cannot be locked: this system has no flock.", path=self.path, operation="lock", hint="Use Linux or macOS."
             )
-        pause = 0.001
-        while True:
-            handle = self._try_flock(wait=deadline is None)
-            if handle is not None:
-                return handle
-            now = self._clock.monotonic()
-            if deadline is not None and now >= deadline:
-                raise self._locked()
-            self._clock.sleep(pause if deadline is None else min(pause, max(deadline - now, 0.0005)))
-            pause = min(pause * 1.5, 0.05)
-
-    def _try_flock(self, *, wait: bool) -> int | None:
         handle = self._open()
+        try:
+            if self.timeout != 0:
+                self._give_way()
+            began = self._clock.monotonic()
+            while not self._flocked(handle, wait=deadline is None):
+                if not self._is_there(handle):  # somebody removed the file: a lock on it is a lock on nothing, so begin again
+                    _close(handle)
+                    handle = self._open()
+                    continue
+                self._pause(handle, began, deadline)
+        except BaseException:
+            _close(handle)
+            raise
+        return handle
+
+    def _pause(self, handle: int, began: float, deadline: float | None) -> None:
+        """Wait a little and let others know that somebody waits. Locked when the time is over."""
+        now = self._clock.monotonic()
+        if deadline is not None and now >= deadline:
+            raise self._locked()
+        with suppress(OSError):  # a full disk: then the others do not know, and it takes longer
+            os.pwrite(handle, b"+", _SIGN_AT)
+        pause = random.uniform(_SOON / 2, _LOOK if now - began < _LATE else _SOON)  # noqa: S311 - no secret
+        self._clock.sleep(pause if deadline is None else min(pause, max(deadline - now, 0.0005)))
+
+    def _give_way(self) -> None:
+        """Let those go first who waited while this process had the lock."""
+        until = _awaited.pop(self.path, None)
+        if until is not None and (left := until - time.monotonic()) > 0:
+            self._clock.sleep(left)
+
+    def _flocked(self, handle: int, *, wait: bool) -> bool:
+        """Whether the lock is ours now."""
         try:
             with faults(self.path, "lock"):
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                mine, there = os.fstat(handle), os.stat(self.path)
-            if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
-                return handle
-        except FileNotFoundError:
-            pass  # somebody removed the file: what we hold is a lock on nothing, so begin again
         except StorageError as error:
-            if not isinstance(error.__cause__, BlockingIOError):
-                _close(handle)
-                raise
-        _close(handle)
-        return None
+            if isinstance(error.__cause__, BlockingIOError):
+                return False
+            raise
+        if self._is_there(handle):
+            return True
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        return False
+
+    def _is_there(self, handle: int) -> bool:
+        """Whether the file that was opened is still the one at the path."""
+        try:
+            with faults(self.path, "lock"):
+                mine, there = os.fstat(handle), os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
     def _open(self) -> int:
         spare = _spare.pop(self.path, None)  # in one step: two threads never get the same
@@ -171,6 +211,13 @@ class Lock:
 def _close(handle: int) -> None:
     with suppress(OSError):
         os.close(handle)
+
+
+def _note_awaited(path: str) -> None:
+    _awaited[path] = time.monotonic() + _GIVES_WAY
+    if len(_awaited) > _SPARE:
+        with suppress(KeyError):  # another thread was faster
+            _awaited.popitem(last=False)
 
 
 def _keep(path: str, handle: int) -> None:

@@ -210,7 +210,7 @@ class MemoryQueue:
         self._bus.emit(UpdateGivenUp(thread=item.thread, attempts=max(item.claims, item.failures + 1), error=reason))
 
     def recover(self) -> int:
-        """Take back what processes of this machine held that are no longer there; says how many items. For the start of a worker."""
+        """Take back what processes of this machine held that are no longer there; says how many items."""
         held = [(str(id), str(holder)) for id, holder in self._rows("SELECT id, holder FROM items WHERE holder IS NOT NULL")]
         dead = [(id, holder) for id, holder in held if not is_alive(Claimant.of(holder))]
         if dead:

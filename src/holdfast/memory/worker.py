@@ -196,7 +196,10 @@ class Worker:
 
     def _one(self, *, early: bool = False, besides: set[str] | None = None, leaving: bool = False) -> Learned | None:
         with _gate:
-            item = self._updater.queue.claim(early=early, besides=besides or ())
+            queue = self._updater.queue
+            item = queue.claim(early=early, besides=besides or ())
+            if item is None and queue.recover():  # a process died at it, and whatever came later in its thread waits behind
+                item = queue.claim(early=early, besides=besides or ())
             if item is None:
                 return None
             store = self._store
@@ -232,8 +235,6 @@ class Worker:
         while not thread.stopping:
             try:
                 if not recovered:
-                    with _gate:
-                        self._updater.queue.recover()
                     self._recover()
                     recovered = True
                 learned = self._one()

@@ -198,3 +198,43 @@ def test_a_lock_that_was_released_is_not_shared_with_a_child(tmp_path: Path) -> 
     with Lock(path):
         os.write(go[1], b"x")
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+TURNS = """
+import os, sys, time
+from holdfast.durable.lock import Lock
+path, log, me, turns = *sys.argv[1:4], int(sys.argv[4])
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    with Lock(path, timeout=60):
+        if os.path.getsize(log) >= turns:
+            break
+        time.sleep(0.005)
+        with open(log, "a") as file:
+            file.write(me)
+"""
+
+
+def test_eight_processes_that_write_all_the_time_all_get_their_turns(tmp_path: Path) -> None:
+    """M6: nobody starves: of 160 turns each of eight has at least a fifth of its fair share, and none waits in vain."""
+    path, log = tmp_path / "a.lock", tmp_path / "turns"
+    log.touch()
+    command = [sys.executable, "-c", TURNS, str(path), str(log)]
+    running = [subprocess.Popen([*command, me, "160"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for me in "abcdefgh"]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    with Lock(path):  # all of them wait when it begins
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        time.sleep(0.2)
+    for process in running:
+        with process:
+            process.communicate()
+    assert [process.returncode for process in running] == [0] * 8
+    turns = log.read_text()
+    counts = {me: turns.count(me) for me in "abcdefgh"}
+    assert min(counts.values()) >= 4, counts

@@ -245,6 +245,22 @@ def test_an_extractor_that_hangs_does_not_keep_the_process_and_nothing_is_lost(t
     assert memory.flush().done == 1
 
 
+def test_a_thread_goes_on_learning_at_once_after_a_process_was_killed_at_it(tmp_path: Path) -> None:
+    """M8: what a killed process had claimed, and what came later in its thread, is learned by the next flush, not after its lease."""
+    memory = MemoryService.at(tmp_path, extractor=Quotes(), settings=Memory(debounce_seconds=0))
+    memory.enqueue("t", [said(1, "I know somebody called Mia.")])
+    script = (
+        "import os, sys; from holdfast.memory.queue import MemoryQueue\n"
+        "assert MemoryQueue(sys.argv[1]).claim(early=True)\nos.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(memory.queue.path)], check=False, timeout=60)
+    assert killed.returncode == -9
+    memory.enqueue("t", [said(2, "I know somebody called Ravi.")])
+    assert memory.flush().done == 2
+    assert len(memory.document().facts) == 2
+    memory.close()
+
+
 # Tools and blocks
 
 
