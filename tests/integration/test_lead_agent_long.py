@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,32 +58,50 @@ def memory_of_this_process() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-@pytest.mark.prove
-@pytest.mark.timeout(3600)
-def test_a_long_conversation_stays_within_its_window_and_costs_the_same_all_the_way(effort: Effort, tmp_path: Path) -> None:
-    turns, watch = effort(300, 5_000), Watch()
+@dataclass
+class Measured:
+    """What a conversation looked like all the way."""
+
+    most: int = 0
+    broken: int = 0
+    state: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+    questions: list[int] = field(default_factory=list)
+    bytes: int = 0
+
+
+def converse(folder: Path, turns: int) -> Measured:
+    watch, measured = Watch(), Measured()
     model = scripted(answer, on_call=watch)
-    state: list[int] = []
-    rows: list[int] = []
-    resident: list[int] = []
-    with lead(tmp_path, model, SETTINGS, [look]) as agent:
+    with lead(folder, model, SETTINGS, [look]) as agent:
         talk = agent.conversation("t")
         for number in range(1, turns + 1):
             talk.ask(f"Question {number} of the test: {'what was it that we said about the move to Mill Lane? ' * 3}")
             model.script._requests.clear()  # the script remembers every request; a real model does not
             if number % 5 == 0:
-                state.append(len(talk.messages))
-                rows.append(agent.parts.checkpoints.rows("t"))
+                measured.state.append(len(talk.messages))
+                measured.rows.append(agent.parts.checkpoints.rows("t"))
             if number % (turns // 10) == 0:
-                resident.append(memory_of_this_process())
-        said = talk.history()
-        size = sum(path.stat().st_size for path in tmp_path.glob("checkpoints.db*"))
-    half = len(state) // 2
-    assert watch.most < WINDOW, "no request was over the window"
-    assert watch.broken == 0
-    assert max(state[half:]) <= max(state[:half]) + 4, "the state does not grow"
-    assert max(rows[half:]) <= max(rows[:half]) + 4, "neither do the checkpoints"
-    assert max(rows) < 80
-    assert size < 5 * MEGABYTE, f"the checkpoints have {size} bytes"
-    assert resident[-1] - resident[4] < 30 * MEGABYTE, f"the process grew: {[one // MEGABYTE for one in resident]} MB"
-    assert [int(record.text.split()[1]) for record in said if record.role == "human"] == list(range(1, turns + 1)), "no word is lost"
+                measured.resident.append(memory_of_this_process())
+        measured.questions = [int(record.text.split()[1]) for record in talk.history() if record.role == "human"]
+        measured.bytes = sum(path.stat().st_size for path in folder.glob("checkpoints.db*"))
+    measured.most, measured.broken = watch.most, watch.broken
+    return measured
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(3600)
+def test_a_long_conversation_stays_within_its_window_and_costs_the_same_all_the_way(effort: Effort, tmp_path: Path) -> None:
+    turns = effort(300, 5_000)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:  # memory of a process that does nothing else
+        seen = alone.submit(converse, tmp_path, turns).result()
+    half = len(seen.state) // 2
+    assert seen.most < WINDOW, "no request was over the window"
+    assert seen.broken == 0
+    assert max(seen.state[half:]) <= max(seen.state[:half]) + 4, "the state does not grow"
+    assert max(seen.rows[half:]) <= max(seen.rows[:half]) + 4, "neither do the checkpoints"
+    assert max(seen.rows) < 80
+    assert seen.bytes < 5 * MEGABYTE, f"the checkpoints have {seen.bytes} bytes"
+    assert seen.resident[-1] - seen.resident[4] < 30 * MEGABYTE, f"the process grew: {[one // MEGABYTE for one in seen.resident]} MB"
+    assert seen.questions == list(range(1, turns + 1)), "no word is lost"
