@@ -8,6 +8,7 @@
     │   └── NotImportable        a setting names a class or function that cannot be imported
     ├── ExtraMissing             a part needs packages that an extra of this distribution installs (also an ImportError)
     ├── InputError               a name, argument or file given by a person is not usable
+    │   └── NotThere             what it names does not exist
     ├── StorageError             files and databases; knows the path and the operation
     │   ├── WriteFailed          nothing new is visible, the old content stands
     │   │   ├── DiskFull         no space, no inodes or over quota
@@ -65,11 +66,22 @@ class HoldfastError(Exception):
 
         return redact_text(f"{self.message} {self.hint}" if self.hint else self.message)
 
+    @property
+    def public(self) -> str:
+        """What happened, for somebody who is not on this machine: no paths of it, no secrets."""
+        from holdfast.redaction import redact_text, without_paths
+
+        return without_paths(redact_text(self.message))
+
 
 class InputError(HoldfastError):
     """What a person gave (a name, an argument, a file) cannot be used. Says what would fit."""
 
     exit_code = 2
+
+
+class NotThere(InputError):
+    """What was named does not exist: a session, a fact, a record, a message. Says what there is, where that helps."""
 
 
 class ExtraMissing(HoldfastError, ImportError):
@@ -168,6 +180,22 @@ class StorageError(HoldfastError):
         super().__init__(message, hint=hint)
         self.path = fspath(path) if path is not None else None
         self.operation = operation
+
+    @property
+    def public(self) -> str:
+        """What kind of failure it was; the message itself is about files of this machine."""
+        return f"{_PUBLIC.get(type(self).__name__, 'what is kept could not be read or written')}."
+
+
+_PUBLIC = {
+    "DiskFull": "the disk is full",
+    "NotWritable": "the place where data is kept may not be written",
+    "Damaged": "stored data is damaged",
+    "OutsideRoot": "that path leads out of its folder",
+    "Locked": "somebody else is at it right now",
+    "RevisionConflict": "somebody else changed it meanwhile",
+    "StoreUnavailable": "the place where data is kept cannot be reached",
+}
 
 
 class WriteFailed(StorageError):

@@ -2,6 +2,9 @@
 
 An event class is a frozen dataclass with a `component` (who speaks) and a `text` (the line, with the fields in braces). `Bus.emit` hands
 it to every sink; a sink that fails is reported in the log and never stops the work that it was told about.
+
+Whose work an event tells of is its `scope`: who begins a turn, a session, a stage or a sub-agent says so with `within(...)`, and whatever
+is emitted inside, in whichever thread, carries it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -20,6 +24,42 @@ from holdfast.clock import stamp
 from holdfast.redaction import redact, redact_text
 
 Sink = Callable[["Event"], None]
+"""Is told events. One that has a method `wants(kind)` is asked by it whether anybody listens to events of that kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Whose work it is, as far as is known: a conversation and its run, a session and its stage, a sub-agent, the agent."""
+
+    thread: str | None = None
+    run: str | None = None
+    session: str | None = None
+    stage: str | None = None
+    subagent: str | None = None
+    agent: str | None = None
+
+    def as_dict(self) -> dict[str, str]:
+        """What is known of it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+_scope: ContextVar[Scope] = ContextVar("holdfast_scope", default=Scope())  # noqa: B039 - frozen
+
+
+@contextmanager
+def within(**known: str | None) -> Iterator[Scope]:
+    """What is emitted inside of the `with` tells of this, beside what was known already. The fields are those of `Scope`."""
+    scope = replace(_scope.get(), **known)
+    token = _scope.set(scope)
+    try:
+        yield scope
+    finally:
+        _scope.reset(token)
+
+
+def current_scope() -> Scope:
+    """Whose work is done here."""
+    return _scope.get()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +69,18 @@ class Event:
     component: ClassVar[str] = "Holdfast"
     text: ClassVar[str] = ""
     level: ClassVar[int] = logging.INFO
+
+    @property
+    def time(self) -> str:
+        """When it was emitted; empty before."""
+        return str(vars(self).get("_time", ""))
+
+    @property
+    def scope(self) -> Scope:
+        """Whose work it tells of: what was known where it was emitted, and what its own fields say."""
+        around: Scope = vars(self).get("_scope") or Scope()
+        own = {name: value for name in vars(around) if isinstance(value := vars(self).get(name), str)}
+        return replace(around, **own) if own else around
 
     @classmethod
     def kind(cls) -> str:
@@ -48,6 +100,12 @@ def record_of(event: Event) -> dict[str, Any]:
         "component": event.component,
         **{name: redact(value) for name, value in dataclasses.asdict(event).items()},
     }
+
+
+def envelope_of(event: Event, id: str) -> dict[str, Any]:
+    """The form in streams and journals: number or name, time, kind, whose it is, and the fields. Secrets in them are hidden (C3)."""
+    data = {name: redact(value) for name, value in dataclasses.asdict(event).items()}
+    return {"v": 1, "id": id, "at": event.time, "kind": event.kind(), "scope": event.scope.as_dict(), "data": data}
 
 
 class _Values(dict[str, str]):
@@ -167,6 +225,8 @@ class Bus:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
+        """Tell every sink. The event knows from here on when and within what it was emitted."""
+        vars(event).update(_time=stamp(datetime.now(UTC)), _scope=_scope.get())
         for sink in self._sinks:
             try:
                 sink(event)
@@ -175,7 +235,11 @@ class Bus:
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody listens to such an event: who has to work out its values asks first."""
-        return any(not isinstance(sink, LogSink) or sink.wants(kind) for sink in self._sinks)
+        for sink in self._sinks:
+            wants: Callable[[type[Event]], bool] | None = getattr(sink, "wants", None)
+            if wants is None or wants(kind):
+                return True
+        return False
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
         """Add a sink; call what is returned to remove it again."""

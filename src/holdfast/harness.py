@@ -345,7 +345,8 @@ class Harness:
     def _run_parts(self, settings: dict[str, Any]) -> dict[str, Any]:
         if "agents" not in settings:
             settings = {**settings, "agents": self.stage_agents(settings.get("model"))}
-        own = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus, "remember": True}
+        own: dict[str, Any] = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus}
+        own |= {"remember": True, "journal": True}
         return {**own, **settings}
 
     # tokens

@@ -31,6 +31,7 @@ _FORMED = re.compile(r"[A-Za-z0-9_+/=-]{16}|-----BEGIN|(?i:pass|密码|パスワ
 _COUNT = re.compile(r"[\d.,]{1,7}")
 _VARIABLE = re.compile(r"\$\{?[A-Z][A-Z0-9_]*\}?(?!\w)")
 _PLAIN_WORD = re.compile(r"[a-z]+")
+_PATH = re.compile(r"(?<![\w.:/<])(?:~|\.{1,2})?/(?!mnt/)[^\s'\"`,;:()\[\]]+")
 
 
 def is_secret_key(name: object) -> bool:
@@ -77,6 +78,15 @@ def _hidden(text: str, spans: list[tuple[int, int]]) -> str:
             pieces += (text[at:start], HIDDEN)
         at = max(at, end)
     return "".join((*pieces, text[at:]))
+
+
+def without_paths(text: str) -> str:
+    """The text without paths of this machine; those inside of a sandbox, below /mnt, stay.
+
+    >>> without_paths("cannot read /home/ada/.holdfast/memory.json: no permission")
+    'cannot read ...: no permission'
+    """
+    return _PATH.sub("...", text)
 
 
 def redact(value: Any, key: object = "") -> Any:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.durable.replace import read_json, replace_json, set_aside
-from holdfast.errors import Damaged, HoldfastError, InputError, OutsideRoot, StorageError
+from holdfast.errors import Damaged, HoldfastError, InputError, NotThere, OutsideRoot, StorageError
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -273,7 +273,7 @@ class SkillLibrary:
         skills = {skill.name: skill for skill in self.all().skills}
         if name not in skills:
             known = ", ".join(skills) or "none"
-            raise InputError(f"there is no skill {name!r}.", hint=f"There are: {known}.")
+            raise NotThere(f"there is no skill {name!r}.", hint=f"There are: {known}.")
         return skills[name]
 
     def body(self, name: str) -> str:

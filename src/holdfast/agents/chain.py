@@ -19,6 +19,7 @@ from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, ThreadDataMiddleware
 from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
+from holdfast.context.call_log import CallLog
 from holdfast.context.compaction import FileOutputs
 from holdfast.models.abilities import abilities_of
 from holdfast.models.factory import model_middlewares
@@ -81,6 +82,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         ids=parts.ids,
         on_leave=[memory.leaving] if memory is not None and plan.lead else [],
         counted=_COUNTED,
+        calls=CallLog(config.base, disk=parts.disk, clock=parts.clock),
     )
     names = {id(plan.model): plan.model_name} if plan.model_name else {}
     lead, titled = plan.lead, plan.lead and config.title.enabled

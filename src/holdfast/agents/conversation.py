@@ -36,6 +36,7 @@ from holdfast.agents.threads import branch, transcript
 from holdfast.agents.turn import TurnReader, TurnRunner, Work
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
+from holdfast.events import within
 from holdfast.ids import check_thread, thread_folder
 from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
@@ -239,7 +240,12 @@ class Conversation:
         return lambda tell: self._turn(given, tell)
 
     async def _turn(self, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
-        reader, run = TurnReader(), self._parts.ids.new("run")
+        run = self._parts.ids.new("run")
+        with within(thread=self.thread, run=run, agent=self.agent_name):
+            await self._run(run, given, tell)
+
+    async def _run(self, run: str, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
+        reader = TurnReader()
         reason: Reason | None = None
         try:
             await asyncio.to_thread(self._prepare)

@@ -29,7 +29,7 @@ from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
 from holdfast.durable.folder import remove_tree
-from holdfast.errors import InputError, OutsideRoot
+from holdfast.errors import InputError, NotThere, OutsideRoot
 from holdfast.ids import check_thread, thread_folder
 from holdfast.talk import ThreadInfo
 
@@ -212,7 +212,7 @@ def _place(said: Sequence[MessageRecord], at: str) -> int:
     for index, record in enumerate(said):
         if record.id == at:
             return index
-    raise InputError(f"there is no message {at!r} in the thread.", hint="Use an id, or a number such as #12, from its history.")
+    raise NotThere(f"there is no message {at!r} in the thread.", hint="Use an id, or a number such as #12, from its history.")
 
 
 def _plain(record: MessageRecord) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import queue
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -69,18 +70,20 @@ class TurnRunner:
             with suppress(RuntimeError):  # the caller's loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        await asyncio.to_thread(self._begin, work, put)
+        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin, work, put))
         ended = False
         try:
+            await asyncio.shield(beginning)
             while (event := await events.get()) is not _END:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
             ended = True
         finally:
-            if not ended:
-                self.cancel()
-                while await events.get() is not _END:
+            if not ended:  # also for a caller who left in the moment in which it began, and who may not be able to wait here
+                beginning.add_done_callback(lambda begun: self.cancel() if _came_to_run(begun) else None)
+                await asyncio.wait([beginning])
+                while _came_to_run(beginning) and await events.get() is not _END:
                     pass
 
     def cancel(self) -> None:
@@ -139,6 +142,11 @@ class TurnRunner:
     def _release(self, lock: Lock) -> None:
         lock.release()
         self._lock.release()
+
+
+def _came_to_run(beginning: asyncio.Future[None]) -> bool:
+    """Whether a turn whose beginning is over runs, or was refused."""
+    return not beginning.cancelled() and beginning.exception() is None
 
 
 @dataclass
@@ -233,8 +241,8 @@ class LoopThread:
             return self._loop
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run it on the loop, in an empty context. Cancelling what is returned cancels it."""
-        return contextvars.Context().run(asyncio.run_coroutine_threadsafe, work, self.loop)
+        """Run it on the loop, in a context that holds nothing but the trace. Cancelling what is returned cancels it."""
+        return bare_context().run(asyncio.run_coroutine_threadsafe, work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait. Not to be called from the loop itself."""
@@ -256,6 +264,15 @@ class LoopThread:
         pool.shutdown(wait=False, cancel_futures=True)
         if not thread.is_alive():
             loop.close()
+
+
+def bare_context() -> contextvars.Context:
+    """An empty context, but for the span of OpenTelemetry that is current here: what runs in it stands below that one in a trace."""
+    empty = contextvars.Context()
+    tracing = sys.modules.get("opentelemetry.context")  # who traces has imported it
+    if tracing is not None:
+        empty.run(tracing.attach, tracing.get_current())
+    return empty
 
 
 async def _cancel_all() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.clock import stamp
-from holdfast.errors import Damaged, InputError
+from holdfast.errors import Damaged, NotThere
 from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Change, Difference, Held
@@ -83,7 +83,7 @@ def forget_fact(store: MemoryStore, queue: MemoryQueue | None, id: str, agent: s
     document = store.own(agent) or Document()
     versions, held = [*_versions(store, agent), *document.facts], _held(store, agent)
     if id not in {fact.id for fact in versions} | {one.id for one in held}:
-        raise InputError(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
+        raise NotThere(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
     ids = _ancestry(id, versions)
     mine = [fact for fact in versions if fact.id in ids] + [one.fact for one in held if one.id in ids]
     texts = [text for fact in mine for text in (fact.content, fact.origin.quote or "") if normalise(text)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import stamp
 from holdfast.config.memory_sections import Memory
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
@@ -442,7 +442,7 @@ class MemoryService:
         view = next((view for view in self.blocks(agent) if view.name == name), None)
         if view is None:
             known = ", ".join(self.settings.blocks) or "none"
-            raise InputError(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
+            raise NotThere(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
         text, now, chosen = replace_secrets(text), self._now(), view
         count = self.counter.count_text
         self.store.change(agent, lambda held: Edit(edited(held, chosen, text, count=count, now=now), by, f"block {name} written"))
@@ -454,7 +454,7 @@ class MemoryService:
     def _held(self, id: str, agent: str | None) -> Held:
         held = next((one for one in self.review(agent) if one.id == id), None)
         if held is None:
-            raise InputError(f"nothing with the id {id!r} is in quarantine.", hint="`holdfast memory review` lists what is.")
+            raise NotThere(f"nothing with the id {id!r} is in quarantine.", hint="`holdfast memory review` lists what is.")
         return held
 
     def _new_id(self) -> str:
@@ -467,7 +467,7 @@ class MemoryService:
 def _fact(document: Document, id: str, agent: str | None) -> Fact:
     fact = document.fact(id)
     if fact is None:
-        raise InputError(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
+        raise NotThere(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
     return fact
 
 

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from holdfast.clock import stamp
 from holdfast.errors import HoldfastError
-from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted
+from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted, within
 from holdfast.ids import IdSource
 from holdfast.memory.document import Document
 from holdfast.memory.events import UpdateLeft
@@ -82,6 +82,10 @@ class Updater:
 
         When the process is `leaving`, a failure says nothing about the item, and it is not counted. The extractor works within `aside()`.
         """
+        with within(thread=item.thread, agent=item.agent):
+            return self._processed(item, leaving, aside)
+
+    def _processed(self, item: Item, leaving: bool, aside: Aside) -> Learned:
         self._emit(UpdateStarted(thread=item.thread))
         try:
             change = self._learn(item, aside)

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from holdfast.durable.folder import Folder, FolderEntry
-from holdfast.errors import InputError, OutsideRoot
+from holdfast.errors import InputError, NotThere, OutsideRoot
 from holdfast.sandbox.paths import OUTPUTS, Place, SecondNames, VirtualPaths
 
 SAMPLE = 65_536
@@ -412,7 +412,7 @@ def _absence(place: Place) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise InputError(f"there is no {place.path}.", hint="Look with ls what there is.") from error
+        raise NotThere(f"there is no {place.path}.", hint="Look with ls what there is.") from error
 
 
 def _tidy(path: str) -> str:

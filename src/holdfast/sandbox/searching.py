@@ -24,7 +24,7 @@ from typing import Protocol
 
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import matches
-from holdfast.errors import InputError, OutsideRoot, SandboxError, StorageError
+from holdfast.errors import InputError, NotThere, OutsideRoot, SandboxError, StorageError
 from holdfast.sandbox.files import SAMPLE, Listing, Seen, ThreadFiles, detect, listing, seen_at, to_text
 from holdfast.sandbox.paths import Place, Root, SecondNames
 
@@ -219,7 +219,7 @@ def _walk(files: ThreadFiles, path: str) -> Iterator[tuple[Place, tuple[str, ...
             for entry in place.folder.walk(place.relative):
                 yield place, (*prefix, *entry.path.split("/")[skip:]), seen_at(place, entry)
         except FileNotFoundError:
-            raise InputError(f"there is no {place.path}.", hint="Look with ls what there is.") from None
+            raise NotThere(f"there is no {place.path}.", hint="Look with ls what there is.") from None
 
 
 def grep(

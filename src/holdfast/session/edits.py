@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged, InputError, OutputInvalid, RevisionConflict
+from holdfast.errors import Damaged, NotThere, OutputInvalid, RevisionConflict
 from holdfast.session.output import StageOutput, addressed, output_json, parse_output
 from holdfast.session.parser import decode_session, parse_session
 from holdfast.session.renderer import render_session, session_json
@@ -151,7 +151,7 @@ def fixed(session: Session, stage: str, value: object, *, at: str) -> Session:
     """
     names = session.stage_names()
     if stage not in names:
-        raise InputError(f"the session {session.workflow_id!r} has no stage {stage!r}.", hint=near(stage, names))
+        raise NotThere(f"the session {session.workflow_id!r} has no stage {stage!r}.", hint=near(stage, names))
     output = parse_output(addressed(value, stage), stage=stage, schema=schema_of(session, stage))
     record = session.stages.get(stage, StageRecord())
     order = {name: number for number, name in enumerate(names)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.redaction import redact_text
 from holdfast.storage.backend import Append, Backend
 
@@ -64,7 +64,7 @@ class RawStore:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise InputError(f"there is no raw data {ref[:100]!r} in this session.", hint="It may have been forgotten or pruned.")
+            raise NotThere(f"there is no raw data {ref[:100]!r} in this session.", hint="It may have been forgotten or pruned.")
         raise InputError(f"{ref[:100]!r} begins {len(found)} references: {', '.join(found[:3])}.", hint="Give more digits.")
 
     def refs(self) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.session.output import StageOutput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
@@ -121,7 +121,7 @@ def near(name: str, others: Iterable[str]) -> str:
 
 def no_session(workflow_id: str, others: Iterable[str]) -> InputError:
     """That there is no such session, naming near ones."""
-    return InputError(f"there is no session {workflow_id!r}.", hint=near(workflow_id, others))
+    return NotThere(f"there is no session {workflow_id!r}.", hint=near(workflow_id, others))
 
 
 def _shown(value: object) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import HoldfastError, InputError, Locked, RevisionConflict, StorageError
+from holdfast.errors import HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
 from holdfast.session.edits import Edit
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
 from holdfast.session.parser import parse_session
@@ -268,7 +268,7 @@ class SessionStore:
         with self.current(workflow_id) as known:
             found = points_of(known.records())
         if name not in found:
-            raise InputError(f"there is no recovery point {name!r}.", hint=near(name, reversed(found)))
+            raise NotThere(f"there is no recovery point {name!r}.", hint=near(name, reversed(found)))
         return parse_session(found[name][1], f"the recovery point {name!r} of {workflow_id!r}")
 
     def prune_checkpoints(self, workflow_id: str, *, keep: int) -> int:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
@@ -27,7 +27,7 @@ from holdfast.errors import (
     WorkflowChanged,
     WorkflowError,
 )
-from holdfast.events import Bus
+from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.session.state import Session
@@ -37,6 +37,7 @@ from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
 from holdfast.workflow.agent import Agents, StageAgent, find_agents
 from holdfast.workflow.definition import Workflow
+from holdfast.workflow.journal import SessionJournal
 from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
 from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
 from holdfast.workflow.run_settings import (
@@ -82,6 +83,7 @@ class RunParts(TypedDict, total=False):
     stop: threading.Event
     owner: str | None
     started: Callable[[Session, Workflow, Path | None], None] | None
+    journal: bool
 
 
 def run_workflow(
@@ -146,6 +148,8 @@ class Launcher:
     owner: str | None = None
     started: Callable[[Session, Workflow, Path | None], None] | None = None
     """Is told the session and its file, once it is on disk and before a stage starts."""
+    journal: bool = False
+    """Whether what happens is written beside the session, for others to follow (`journal.py`)."""
 
     def run(
         self,
@@ -156,22 +160,47 @@ class Launcher:
         session_id: str | None = None,
     ) -> Session:
         """A new session, from its start."""
-        definition = _definition(workflow)
-        agents = find_agents(definition, self.agents)  # whatever is wrong is said before anything is written
-        configs = [self._config, workflow_config(definition), self._session_config]
-        settings = self._settings(definition, configs)
-        goal = (task if task is not None else definition.task) or ""
-        if not goal.strip():
-            raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
-        values = {**definition.parameters, **(parameters or {})}
+        definition, agents, configs, settings, goal, values = self._prepared(workflow, task, parameters)
         with self._stores(settings, configs) as (store, knowledge):
-            name = session_id or settings.session_id or store.new_session_id(definition.id, self.clock.now().date())
-            with store.hold(name, owner=self.owner):
+            name = self._name(session_id, settings, store, definition)
+            with store.hold(name, owner=self.owner), self._journal(store, name):
                 session = store.create(_new_session(name, definition, goal, settings, values))
                 store.clear_cancel(name)
                 self.bus.emit(events.SessionStarted(session=name, stages=len(definition.stages)))
                 ended = self._run(definition, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
+
+    def create(
+        self,
+        workflow: WorkflowSource,
+        *,
+        task: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """A new session that is on disk, `ready`, and does not run: `resume` runs it, here or elsewhere. Checked as `run` checks it."""
+        definition, _, configs, settings, goal, values = self._prepared(workflow, task, parameters)
+        with self._stores(settings, configs) as (store, _):
+            name = self._name(session_id, settings, store, definition)
+            return store.create(_new_session(name, definition, goal, settings, values))
+
+    def _prepared(self, workflow: WorkflowSource, task: str | None, parameters: Mapping[str, Any] | None) -> _Prepared:
+        """Whatever is wrong with a new session is said before anything is written."""
+        definition = _definition(workflow)
+        agents = find_agents(definition, self.agents)
+        configs = [self._config, workflow_config(definition), self._session_config]
+        goal = (task if task is not None else definition.task) or ""
+        if not goal.strip():
+            raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
+        return _Prepared(
+            definition, agents, configs, self._settings(definition, configs), goal, {**definition.parameters, **(parameters or {})}
+        )
+
+    def _name(self, wanted: str | None, settings: RunSettings, store: SessionStore, workflow: Workflow) -> str:
+        return wanted or settings.session_id or store.new_session_id(workflow.id, self.clock.now().date())
+
+    def _journal(self, store: SessionStore, session: str) -> AbstractContextManager[None]:
+        return SessionJournal(store, session).kept(self.bus) if self.journal else nullcontext()
 
     def resume(
         self, session_id: str, *, workflow: WorkflowSource | None = None, accept_changes: bool = False, as_started: bool = False
@@ -181,7 +210,7 @@ class Launcher:
         configs = [self._config, workflow_config(given) if given is not None else None, self._session_config]
         with self._stores(settings_of(configs), configs) as (store, knowledge):
             store.load(session_id)  # a name that nobody has is told before anything is made for it
-            with store.hold(session_id, owner=self.owner):
+            with store.hold(session_id, owner=self.owner), self._journal(store, session_id):
                 session = store.load(session_id)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
@@ -261,7 +290,8 @@ class Launcher:
             memory=memory,
             stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
         )
-        return runner.run()
+        with within(session=name, run=usage.run):
+            return runner.run()
 
     def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
         settings = settings_of(configs, kept)
@@ -307,6 +337,17 @@ class Launcher:
             return found
 
         return folder
+
+
+class _Prepared(NamedTuple):
+    """A new session, before anything of it is written."""
+
+    definition: Workflow
+    agents: dict[str, StageAgent]
+    configs: list[Config | None]
+    settings: RunSettings
+    goal: str
+    values: dict[str, Any]
 
 
 def _memory(

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from holdfast.clock import Clock
+from holdfast.events import current_scope, within
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.retry_policy import TimedOut
 
@@ -157,9 +158,15 @@ class TimedExecutor:
         attempt.deadline = None if timeout is None else self._clock.monotonic() + timeout
         self._attempts[attempt.stage] = attempt
 
+        scope = current_scope()  # of the run; an agent's context is otherwise its own
+
+        def asked() -> StageResult:
+            with within(**scope.as_dict(), stage=attempt.stage):
+                return agent.run(request)
+
         def work() -> AttemptOutcome:
             try:
-                return AttemptOutcome(attempt.stage, result=Context().run(agent.run, request))
+                return AttemptOutcome(attempt.stage, result=Context().run(asked))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
                 return AttemptOutcome(attempt.stage, error=error)
 

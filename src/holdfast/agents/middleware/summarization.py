@@ -45,7 +45,7 @@ from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError, SummaryError
-from holdfast.events import Bus
+from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
 from holdfast.models.abilities import abilities_of, model_name_of
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.sections import Config
     from holdfast.context.archive import Archive
+    from holdfast.context.call_log import CallLog
     from holdfast.context.compaction import Outputs
 
 _ENOUGH_REPORTS = 8
@@ -130,6 +131,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         ids: IdSource | None = None,
         tools: bool = True,
         counted: int = 10_000,
+        calls: CallLog | None = None,
         **deprecated: Any,
     ) -> None:
         super().__init__()
@@ -137,6 +139,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self._archive = archive
         self.outputs = outputs
         self.accounts = accounts
+        self.calls = calls
         self.calibration = Calibration(self.bus)
         self.recall = read_policy(recall)
         self._ids = ids or RandomIds()
@@ -217,6 +220,10 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
+        with within(thread=self._thread(request)):
+            return self._call(request, handler)
+
+    def _call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         thread, facts, whole, request, room = self._opening(request)
         if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
             try:
@@ -227,6 +234,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
                 room = self._narrower(room, self._counted(thread, request.messages, room), facts)
             else:
                 self._learn(thread, facts, request.messages, room, response)
+                self._note_call(thread, facts, response)
                 return response
 
         def do(want: Any) -> Any:
@@ -240,6 +248,10 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
         """As `wrap_model_call`, awaited; files are read and written in a thread, so the loop goes on."""
+        with within(thread=self._thread(request)):
+            return await self._acall(request, handler)
+
+    async def _acall(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]) -> Any:
         known = self._knows(request.model)  # else files may be read: the vocabulary, the weights of a local model
         thread, facts, whole, request, room = self._opening(request) if known else await asyncio.to_thread(self._opening, request)
         if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
@@ -251,6 +263,8 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
                 room = self._narrower(room, self._counted(thread, request.messages, room), facts)
             else:
                 self._learn(thread, facts, request.messages, room, response)
+                if self.calls is not None:
+                    await asyncio.to_thread(self._note_call, thread, facts, response)
                 return response
 
         async def do(want: Any) -> Any:
@@ -285,8 +299,24 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             return None
         request, messages, room, outcome = last
         return manifest_of(
-            messages, system=request.system_message, tools=request.tools, room=room, counter=self.context_window.counter, outcome=outcome
+            messages,
+            system=request.system_message,
+            tools=request.tools,
+            room=room,
+            counter=self.context_window.counter,
+            outcome=outcome,
+            count=self.context_window.counts.count,
         )
+
+    def _note_call(self, thread: str, facts: _Facts, response: ModelResponse[Any]) -> None:
+        """The call is in the log of its thread, for somebody who wants to see what any request held (O4)."""
+        if self.calls is None or (sent := self.manifest(thread)) is None:
+            return
+        answer = next((message for message in reversed(response.result) if isinstance(message, AIMessage)), None)
+        system = self._sent[thread][0].system_message
+        usage = Usage.read(answer) if answer is not None else None
+        answered = str(answer.id) if answer is not None and answer.id else None
+        self.calls.note(thread, sent, model=facts.name, usage=usage, system=system.text if system is not None else "", answer=answered)
 
     def _in_view(self, thread: str) -> Sequence[Any] | None:
         last = self._sent.get(thread)
@@ -314,6 +344,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
                 request, self._looked[thread] = whole, -1
             response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
         self._learn(thread, facts, prepared.messages, room, response, always=True)
+        self._note_call(thread, facts, response)
         if recalled is not None:
             response = replace(response, result=[recalled, *response.result])
         if not prepared.changed:

@@ -22,10 +22,11 @@ from langgraph.errors import GraphRecursionError
 from holdfast.agents.middleware.thread_data import RunContext, files_thread, merge_artifacts, thread_of
 from holdfast.agents.subagents.task_types import GENERAL, NO_RESPONSE, Emit, Registry, Status, SubagentResult, TaskReporter
 from holdfast.agents.threads import SUBAGENT
+from holdfast.agents.turn import bare_context
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.records import records_of
 from holdfast.context.view import marks_of
-from holdfast.events import Bus
+from holdfast.events import Bus, within
 from holdfast.ids import IdSource, RandomIds
 from holdfast.secret_forms import replace_secrets
 
@@ -117,7 +118,7 @@ class Executor:
         reporter = TaskReporter(self._bus, emit, {**head, "subagent_type": task.type.name})
         future: Future[SubagentResult] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can cancel it; that is what `cancel` is for
-        loop = self._loop.loop
+        loop, context = self._loop.loop, bare_context()
 
         def ended(done: asyncio.Task[SubagentResult]) -> None:
             self._running.pop(id, None)
@@ -131,7 +132,7 @@ class Executor:
                 future.set_result(done.result())
 
         def begin() -> None:
-            work = loop.create_task(self._run(task, id, thread, reporter), context=contextvars.Context())
+            work = loop.create_task(self._run(task, id, thread, reporter), context=context)
             self._running[id] = (task.parent, work)
             work.add_done_callback(ended)
 
@@ -157,6 +158,10 @@ class Executor:
         return list(self._running)
 
     async def _run(self, task: Task, id: str, thread: str, reporter: TaskReporter) -> SubagentResult:
+        with within(thread=thread, run=task.run, session=task.session, subagent=id, agent=task.type.name):
+            return await self._result(task, id, thread, reporter)
+
+    async def _result(self, task: Task, id: str, thread: str, reporter: TaskReporter) -> SubagentResult:
         progress, began = _Progress(), self._clock.monotonic()
         status: Status
         reason = ""

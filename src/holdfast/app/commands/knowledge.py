@@ -16,7 +16,7 @@ from rich.text import Text
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show
 from holdfast.app.progress import progress_of_records
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
 from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.import_export import ImportReport, import_path
@@ -119,7 +119,7 @@ def show_record(
     with _store(config, store) as opened:
         record = opened.get(id)
     if record is None:
-        raise InputError(f"there is no record {id!r}.", hint="`holdfast knowledge search` shows the ids.")
+        raise NotThere(f"there is no record {id!r}.", hint="`holdfast knowledge search` shows the ids.")
     show(to_json(record), lambda console: _draw_record(console, record), as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from holdfast.app.commands import memory_tables as tables
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.forgetting import Forgotten, forget_text
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.facts import SLOTS
@@ -60,7 +60,7 @@ def show_memory(
             found = memory.document(agent).fact(fact)
             changes = memory.history(agent, fact=fact)
             if found is None and not changes:
-                raise InputError(f"there is no fact {fact!r}.", hint="`holdfast memory show` lists the ids.")
+                raise NotThere(f"there is no fact {fact!r}.", hint="`holdfast memory show` lists the ids.")
             value: Any = {"fact": fact_to_json(found) if found else None, "history": [to_record(change) for change in changes]}
             show(value, lambda console: tables.draw_fact(console, fact, found, changes), as_json=as_json)
         else:

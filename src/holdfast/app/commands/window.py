@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
-from holdfast.errors import InputError
+from holdfast.errors import NotThere
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +97,7 @@ def compact(
     with open_harness(config) as harness, harness.lead_agent(agent, model=model) as made:
         known = [info.id for info in harness.threads.all(subagents=True)]
         if thread not in known:
-            raise InputError(f"there is no conversation {thread!r}.", hint=f"There are: {', '.join(known[:10]) or 'none yet'}.")
+            raise NotThere(f"there is no conversation {thread!r}.", hint=f"There are: {', '.join(known[:10]) or 'none yet'}.")
         done = made.conversation(thread).compact(force=force, keep=("messages", keep) if keep else None)
     plan = done.outcome.plan if done.outcome is not None else None
     value: dict[str, Any] = {"thread": thread, "compacted": plan is not None, "messages": len(done.messages)}

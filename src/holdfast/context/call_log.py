@@ -1,0 +1,134 @@
+"""Every model call of a thread, one line each: what it was sent by origin and size, and what the provider reported (O4).
+
+    threads/NAME/calls.ndjson
+
+No text is in it. A part names the message that it is, and who wants to read it finds the words in the archive or in the window; the parts
+of the system message are named by a digest of it and the place in it. So what is forgotten elsewhere is not kept here. It goes with its
+thread, and of a long thread the oldest calls go first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.context.manifest import Manifest, Part
+from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.line_log import LineLog
+from holdfast.errors import NotThere, StorageError
+from holdfast.events import current_scope
+from holdfast.ids import thread_folder
+from holdfast.tokens.usage import Usage
+
+NAME = "calls.ndjson"
+_SCHEMA = 1
+_MOST_BYTES = 16_000_000
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as it was sent. `usage` is what the provider reported, empty where it said nothing; `answer` the id of the answer."""
+
+    number: int
+    at: str
+    model: str
+    window: int
+    cap: int
+    parts: tuple[Part, ...]
+    run: str | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    system: str = ""
+    answer: str | None = None
+    left: tuple[str, ...] = ()
+    """Ids of the messages that left the window for this request."""
+    cleared: tuple[str, ...] = ()
+    how: str | None = None
+    """How the summary was made, where one was made for this request."""
+
+    @property
+    def tokens(self) -> int:
+        """All parts, in the model's own tokens as far as we know them."""
+        return sum(part.tokens for part in self.parts)
+
+    @classmethod
+    def read(cls, line: Mapping[str, Any]) -> Call:
+        """From a line of the log."""
+        parts = tuple(Part(origin, role, tokens, id, "", offset) for origin, role, tokens, id, offset in line["parts"])
+        values: dict[str, Any] = {name: line[name] for name in ("number", "at", "model", "window", "cap")}
+        values |= {name: line.get(name) for name in ("run", "answer", "how")}
+        values |= {name: tuple(line.get(name) or ()) for name in ("left", "cleared")}
+        return cls(parts=parts, usage=line.get("usage") or {}, system=line.get("system", ""), **values)
+
+
+class CallLog:
+    """The calls of all threads below a base directory. Safe for many threads; a thread has one turn at a time, by the turn's own lock."""
+
+    def __init__(self, base: str | PathLike[str], *, disk: Disk = REAL, clock: Clock | None = None) -> None:
+        self._base, self._disk, self._clock = Path(base), disk, clock or SystemClock()
+        self._lock = threading.Lock()
+        self._ends: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """By thread: how large its log was after the newest call, and the number of that one."""
+
+    def note(
+        self, thread: str, sent: Manifest, *, model: str, usage: Usage | None = None, system: str = "", answer: str | None = None
+    ) -> None:
+        """Add a call. What cannot be written is said in the log and otherwise let be: the conversation matters more."""
+        line: dict[str, Any] = {
+            "schema": _SCHEMA,
+            "at": stamp(self._clock.now()),
+            "run": current_scope().run,
+            "model": model,
+            "window": sent.window,
+            "cap": sent.cap,
+            "usage": {name: value for name, value in asdict(usage).items() if value} if usage is not None else {},
+            "system": digest(system) if system else "",
+            "answer": answer,
+            "left": sent.left,
+            "cleared": sent.cleared,
+            "how": sent.how,
+            "parts": [(part.origin, part.role, part.tokens, part.id, part.offset) for part in sent.parts],
+        }
+        log = self._log(thread)
+        try:
+            with self._lock:
+                line["number"] = self._newest(thread, log) + 1
+                self._ends[thread] = (log.append(line), line["number"])
+                while len(self._ends) > _THREADS:
+                    self._ends.popitem(last=False)
+        except StorageError as error:
+            logging.getLogger("holdfast.context").warning("a model call could not be noted: %s", error.public)
+
+    def calls(self, thread: str) -> list[Call]:
+        """All calls that are kept, the oldest first."""
+        return [Call.read(line) for line in self._log(thread).read()[0] if line.get("schema") == _SCHEMA]
+
+    def call(self, thread: str, number: int) -> Call:
+        """One of them. NotThere for a number that is not kept."""
+        found = next((call for call in self.calls(thread) if call.number == number), None)
+        if found is None:
+            raise NotThere(f"there is no call {number} in this thread.")
+        return found
+
+    def _newest(self, thread: str, log: LineLog) -> int:
+        known = self._ends.pop(thread, None)
+        if known is not None and known[0] == log.size:
+            return known[1]
+        last = log.last()
+        return int(last["number"]) if last is not None else 0
+
+    def _log(self, thread: str) -> LineLog:
+        return LineLog(self._base / "threads" / thread_folder(thread) / NAME, disk=self._disk, most_bytes=_MOST_BYTES)
+
+
+def digest(text: str) -> str:
+    """Tells one text of a system message from another."""
+    return blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
