@@ -230,6 +230,7 @@ class Harness:
                 archive=self.archive,
                 memory=self.memory,
                 accounts=self.accounts,
+                knowledge=lambda: self.knowledge,
             )
         )
 

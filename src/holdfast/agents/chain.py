@@ -80,6 +80,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         accounts=parts.accounts,
         bus=parts.bus,
         ids=parts.ids,
+        long_term=parts.long_term,
         on_leave=[memory.leaving] if memory is not None and plan.lead else [],
         counted=_COUNTED,
         calls=CallLog(config.base, disk=parts.disk, clock=parts.clock),

@@ -14,7 +14,7 @@ from langchain.tools import ToolRuntime
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from holdfast.agents.middleware.thread_data import RequestSettings, thread_of
 from holdfast.config.loading import load_config
@@ -139,11 +139,20 @@ def _charge(accounts: Accounts | None, message: Any, model: str) -> None:
         accounts.charge(usage, model=model, purpose="memory")
 
 
-def memory_tools(service: MemoryService, agent: str | None = None, *, write: bool = True) -> list[BaseTool]:
+def memory_tools(
+    service: Callable[[], MemoryService], agent: str | None = None, *, write: bool = True, blocks: bool = False
+) -> list[BaseTool]:
     """Search, add, update and remove, and reading and writing of blocks where there are any; without `write` what only reads.
 
-    What the user typed in the thread is the source. Whose memory it is, the request says, or it is `agent` (M3).
+    `service` says the memory when a tool is called; one that is not in the mode `tool` answers just that. What the user typed in the thread
+    is the source. Whose memory it is, the request says, or it is `agent` (M3).
     """
+
+    def memory() -> MemoryService:
+        found = service()
+        if not found.settings.enabled or found.settings.mode != "tool":
+            raise ToolException("Memory has no tools here: it is learned from the conversation.")
+        return found
 
     def whose(runtime: ToolRuntime[Any, Any]) -> str | None:
         return RequestSettings.read(runtime.config, runtime.context).agent_name or agent
@@ -153,30 +162,29 @@ def memory_tools(service: MemoryService, agent: str | None = None, *, write: boo
 
     def memory_search(query: str, runtime: ToolRuntime[Any, Any], top_k: int = 8) -> str:
         """Search what is known about the user."""
-        return tools.memory_search(service, query, agent=whose(runtime), top_k=top_k)
+        return tools.memory_search(memory(), query, agent=whose(runtime), top_k=top_k)
 
     def memory_add(content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remember a fact about the user that the user stated. Write it as a description, for example: User prefers short answers."""
-        return tools.memory_add(service, content, **said(runtime))
+        return tools.memory_add(memory(), content, **said(runtime))
 
     def memory_update(id: str, content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Put a corrected fact in place of the one with this id."""
-        return tools.memory_update(service, id, content, **said(runtime))
+        return tools.memory_update(memory(), id, content, **said(runtime))
 
     def memory_remove(id: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remove a fact that is no longer true, by its id."""
-        return tools.memory_remove(service, id, agent=whose(runtime))
+        return tools.memory_remove(memory(), id, agent=whose(runtime))
 
     def memory_read_block(name: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Read one of your memory blocks as it is now, in full."""
-        return tools.memory_read_block(service, name, agent=whose(runtime))
+        return tools.memory_read_block(memory(), name, agent=whose(runtime))
 
     def memory_write_block(name: str, text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Replace the text of one of your memory blocks."""
-        return tools.memory_write_block(service, name, text, agent=whose(runtime))
+        return tools.memory_write_block(memory(), name, text, agent=whose(runtime))
 
-    blocks = bool(service.settings.blocks)
     functions: list[Any] = [memory_search, *([memory_read_block] if blocks else [])]
     if write:
         functions += [memory_add, memory_update, memory_remove, *([memory_write_block] if blocks else [])]
-    return [StructuredTool.from_function(function) for function in functions]
+    return [StructuredTool.from_function(function, handle_tool_error=True) for function in functions]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -15,7 +15,7 @@ from holdfast.agents.checkpoints import Checkpoints, open_checkpoints
 from holdfast.agents.memory_service import open_memory
 from holdfast.agents.middleware.accounting import RunAccounts
 from holdfast.agents.middleware.lead_features import Titles
-from holdfast.agents.threads import Threads
+from holdfast.agents.threads import Threads, known_in
 from holdfast.agents.tools.mcp_tools import McpServers, open_mcp
 from holdfast.agents.turn import LoopThread
 from holdfast.clock import Clock, SystemClock
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from holdfast.config.sections import Config
+    from holdfast.context.recall import LongTerm
+    from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.service import MemoryService
 
 
@@ -46,6 +48,7 @@ class Given(TypedDict, total=False):
     archive: FileArchive | None
     memory: MemoryService | None
     accounts: RunAccounts | None
+    knowledge: Callable[[], KnowledgeStore] | None
     models: Mapping[str, BaseChatModel] | None
     """Chat models that were made already, by their names in the configuration."""
 
@@ -66,6 +69,8 @@ class Parts:
     titles: Titles
     mcp: McpServers
     """The MCP servers of the configuration; their sessions are held once in a process, whoever asks."""
+    long_term: LongTerm | None
+    """What the knowledge store has about a message, where `summarization.recall.knowledge` is on."""
     models: Mapping[str, BaseChatModel]
     clock: Clock
     ids: IdSource
@@ -111,6 +116,7 @@ def open_parts(config: Config, **given: Unpack[Given]) -> Parts:
             asyncio.Semaphore(config.subagents.max_concurrent),
             Titles.of(config, _title_model(config, models), accounts),
             opened.enter_context(closing(open_mcp(config, clock=clock, bus=bus))),
+            _long_term(config, given.get("knowledge"), opened, bus),
             models,
             clock,
             ids,
@@ -119,6 +125,17 @@ def open_parts(config: Config, **given: Unpack[Given]) -> Parts:
             opened.pop_all(),
         )
     raise AssertionError  # for the type checker: nothing above is swallowed
+
+
+def _long_term(config: Config, given: Callable[[], KnowledgeStore] | None, opened: ExitStack, bus: Bus) -> LongTerm | None:
+    if not config.summarization.recall.knowledge:
+        return None
+    if given is None:
+        from holdfast.knowledge.adapters import open_knowledge
+
+        store = opened.enter_context(closing(open_knowledge(config)))
+        given = lambda: store  # noqa: E731 - a name for what is one already
+    return known_in(given, config.memory.long_term_memory.min_trust, bus)
 
 
 def _title_model(config: Config, models: Mapping[str, BaseChatModel]) -> BaseChatModel | None:

@@ -8,11 +8,12 @@ The whole of a conversation is read here, searched by the agent (S9), and a new 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
@@ -29,18 +30,25 @@ from holdfast.context.records import MessageRecord, message_of, records_of
 from holdfast.context.rules import repair
 from holdfast.context.view import marks_of
 from holdfast.durable.folder import remove_tree
-from holdfast.errors import InputError, NotThere, OutsideRoot
+from holdfast.errors import HoldfastError, InputError, NotThere, OutsideRoot
+from holdfast.events import Bus, Event
 from holdfast.ids import check_thread, thread_folder
+from holdfast.search.questions import certainty
 from holdfast.talk import ThreadInfo
+from holdfast.workflow.long_term_memory import TrustedKnowledge
 
 if TYPE_CHECKING:
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.agents.lead import LeadAgent
     from holdfast.context.archive import FileArchive
+    from holdfast.knowledge.records import Trust
+    from holdfast.knowledge.store import KnowledgeStore
 
 
 SUBAGENT = "subagent-"
 """How the threads of sub-agents begin (A3)."""
+_KNOWN = 5
+"""Records of a knowledge store that one message is compared with."""
 
 
 def is_subagent(thread: str) -> bool:
@@ -220,6 +228,41 @@ def _plain(record: MessageRecord) -> dict[str, Any]:
     said = message_of(record)
     said["role"] = {"human": "user", "ai": "assistant"}.get(record.role, record.role)
     return {name: said[name] for name in ("role", "content", "id", "tool_calls", "tool_call_id", "name") if said.get(name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeNotReached(Event):
+    """The knowledge store could not be looked up for a message; the conversation goes on without it."""
+
+    component: ClassVar[str] = "SummarizationMiddleware"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "The knowledge store was not looked up: {reason}"
+    reason: str
+
+
+def known_in(store: Callable[[], KnowledgeStore], least: Trust, bus: Bus) -> recall.LongTerm:
+    """What a knowledge store has about a question, as far as it is trusted: for `SummarizationMiddleware(long_term=...)`.
+
+    A store that compares no meaning says of nothing that it is sure. One that cannot be read is told once and ends no turn.
+    """
+    told: set[str] = set()
+
+    def look(question: str) -> list[recall.Known]:
+        try:
+            found = TrustedKnowledge(store(), least).search(question, top_k=_KNOWN)
+        except HoldfastError as error:
+            if str(error) not in told:
+                told.add(str(error))
+                bus.emit(KnowledgeNotReached(reason=str(error)))
+            return []
+        return [
+            recall.Known(
+                f"knowledge:{hit.record.id}", str(hit.record.source or hit.record.id), hit.text, certainty(hit.why.token, hit.why.sentence)
+            )
+            for hit in found
+        ]
+
+    return look
 
 
 def recall_tools(

@@ -154,6 +154,7 @@ class RecallSettings(Section):
     enabled: bool = True
     share: Share = 0.05
     floor: Share = 0.5
+    knowledge: bool = False
 
 
 class Summarization(Section):

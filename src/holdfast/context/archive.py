@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property, partial
 from os import PathLike
 from typing import Protocol
 
@@ -208,18 +209,28 @@ def moment_text(moment: Moment) -> str | None:
 class StoredArchive:
     """The archive in a storage backend, and its full-text indexes as files in `indexes` (in memory without it).
 
+    Either may be a function, which is called when it is first needed: making an archive touches no file.
     Closing is not needed for anything to be safe; it frees the open indexes.
     """
 
     def __init__(
-        self, backend: Backend, *, indexes: str | PathLike[str] | None = None, clock: Clock | None = None, lock_timeout: float | None = 10.0
+        self,
+        backend: Backend | Callable[[], Backend],
+        *,
+        indexes: str | PathLike[str] | Callable[[], str] | None = None,
+        clock: Clock | None = None,
+        lock_timeout: float | None = 10.0,
     ) -> None:
-        self.backend = backend
-        self._indexes = None if indexes is None else os.fspath(indexes)
+        self._given = backend
+        self._indexes = indexes
         self._clock = clock or SystemClock()
         self._timeout = lock_timeout
         self._lock = threading.Lock()
         self._open: OrderedDict[str, ThreadLog] = OrderedDict()
+
+    @cached_property
+    def backend(self) -> Backend:
+        return self._given() if callable(self._given) else self._given
 
     def add(self, thread: str, records: Iterable[Record]) -> int:
         given = list(records)
@@ -322,7 +333,8 @@ class StoredArchive:
             return log
 
     def _index_path(self, folder: str) -> str | None:
-        return None if self._indexes is None else os.path.join(self._indexes, folder, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
+        indexes = self._indexes() if callable(self._indexes) else self._indexes
+        return None if indexes is None else os.path.join(indexes, folder, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
 
     def _note(self, folder: str) -> bytes | None:
         stored = self.backend.get(_note_key(folder)) if folder.startswith("~") else None
@@ -342,10 +354,13 @@ class FileArchive(StoredArchive):
     ) -> None:
         self.base = os.fspath(base)
         self._disk = disk
-        self._root = os.path.join(disk.resolve(self.base), "threads")  # noqa: PTH118
-        backend = FileBackend(self.base, disk=disk, clock=clock, timeout=lock_timeout)
-        indexes = self._root if isinstance(disk, RealDisk) else None  # SQLite has no other
+        indexes = (lambda: self._root) if isinstance(disk, RealDisk) else None  # SQLite has no other
+        backend = partial(FileBackend, self.base, disk=disk, clock=clock, timeout=lock_timeout)
         super().__init__(backend, indexes=indexes, clock=clock, lock_timeout=lock_timeout)
+
+    @cached_property
+    def _root(self) -> str:
+        return os.path.join(self._disk.resolve(self.base), "threads")  # noqa: PTH118
 
     def _thread(self, thread: str) -> ThreadLog:
         """OutsideRoot if a link in the thread's folder leads anywhere else."""

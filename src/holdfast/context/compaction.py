@@ -70,24 +70,24 @@ class FileOutputs:
 Count = Callable[[str], int]
 
 
-def cleared(id: str, tokens: int, place: str | None = None) -> str:
-    """The reference that a cleared tool result leaves behind."""
-    return f"[This result of {tokens} tokens was cleared to save room. {_where(id, place)}]"
+def cleared(id: str, tokens: int, place: str | None = None, *, tools: bool = True) -> str:
+    """The reference that a cleared tool result leaves behind. Without `tools` the model has none to read it with."""
+    return f"[This result of {tokens} tokens was cleared to save room.{_where(id, place, tools=tools)}]"
 
 
-def left(count: int) -> str:
+def left(count: int, *, tools: bool = True) -> str:
     """The reference that stands for the oldest messages when no summary is made of them."""
-    where = "Use search_history to find them and read_history to read them."
-    return f"[The {count} oldest messages of this conversation are in its archive. {where}]"
+    where = " Use search_history to find them and read_history to read them." if tools else ""
+    return f"[The {count} oldest messages of this conversation are in its archive.{where}]"
 
 
-def clipped(text: str, allowed: int, *, id: str, count: Count, place: str | None = None) -> str:
+def clipped(text: str, allowed: int, *, id: str, count: Count, place: str | None = None, tools: bool = True) -> str:
     """Head, tail and reference within `allowed` tokens; only the reference when there is no room for more. Text that fits stays
     as it is."""
     total = count(text)
     if total <= allowed:
         return text
-    middle = f"\n[... about {total} tokens in all; the middle was moved out. {_where(id, place)} ...]\n"
+    middle = f"\n[... about {total} tokens in all; the middle was moved out.{_where(id, place, tools=tools)} ...]\n"
     low, high = 0, len(text)
     while low < high:  # the most characters that fit: counts grow with length, so halving finds them
         size = (low + high + 1) // 2
@@ -104,9 +104,9 @@ def _ends(text: str, size: int, middle: str) -> str:
     return text[:head] + middle + (text[-tail:] if tail else "")
 
 
-def _where(id: str, place: str | None) -> str:
+def _where(id: str, place: str | None, *, tools: bool) -> str:
     file = f" It is in the file {place}." if place else ""
-    return f'Read it with read_history("{id}").{file}'
+    return f' Read it with read_history("{id}").{file}' if tools else file
 
 
 SLOT = "{messages}"
@@ -317,6 +317,8 @@ class Settings:
     """The most tokens of one summarizer call, as it is known now."""
     prompt: str | None = None
     role: Literal["human", "system"] = "human"
+    tools: bool = True
+    """False: the agent has no `read_history`, and no reference speaks of it."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +350,7 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
         return Outcome(tuple(shown), plan)
     previous = "\n\n".join(_notes_in(messages[index]) for index in plan.previous)
     if not settings.enabled:
-        written: _Written = left(len(leaving)), "reference", None, frozenset(), 0
+        written: _Written = left(len(leaving), tools=settings.tools), "reference", None, frozenset(), 0
     else:
         entries = yield from _entries(leaving, settings.forge)
         written = yield from _written(plan, entries, previous, settings)
@@ -429,9 +431,10 @@ def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings, place
         message = messages[index]
         id = str(message.id)
         if index in clear:
-            text = cleared(id, settings.count(text_of(message)))
+            text = cleared(id, settings.count(text_of(message)), tools=settings.tools)
         elif index in clip:
-            text = clipped(text_of(message), _text_room(message, clip[index], settings), id=id, count=settings.count, place=places.get(id))
+            room = _text_room(message, clip[index], settings)
+            text = clipped(text_of(message), room, id=id, count=settings.count, place=places.get(id), tools=settings.tools)
         else:
             shown.append(message)
             continue

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
-from math import exp, log
+from math import log
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StorageError
@@ -23,7 +23,7 @@ from holdfast.search.embedding import load_embedder
 from holdfast.search.fulltext import Found, FullTextIndex, Indexed
 from holdfast.search.pieces import cut_for_meaning
 from holdfast.search.plain_ranking import Entry
-from holdfast.search.questions import Asked, Ranked, weigh
+from holdfast.search.questions import Asked, certainty, logistic, weigh
 
 if TYPE_CHECKING:
     from holdfast.search.vectors import Compact
@@ -48,12 +48,14 @@ def vectors() -> Compact | None:
     return Compact(embedder)
 
 
-_threads: dict[int, ThreadPoolExecutor] = {}
-
-
 def one_thread() -> ThreadPoolExecutor:
     """The thread in which all archives of this process are compared by meaning; a forked child gets one of its own."""
-    return _threads.setdefault(os.getpid(), ThreadPoolExecutor(1, "history")) if os.getpid() not in _threads else _threads[os.getpid()]
+    return _thread_of(os.getpid())
+
+
+@cache
+def _thread_of(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "history")
 
 
 def by_words(question: str, found: Sequence[Found], index: FullTextIndex) -> list[Found]:
@@ -62,7 +64,7 @@ def by_words(question: str, found: Sequence[Found], index: FullTextIndex) -> lis
     rated = []
     for hit in found:
         shared = sum(rarity.get(term, 0.0) * index.met(gain, rarity.get(term, 0.0)) for term, gain in hit.matched.items())
-        rated.append(replace(hit, score=_logistic(_WORDS[0] * shared / all_of_it + _WORDS[1])))
+        rated.append(replace(hit, score=logistic(_WORDS[0] * shared / all_of_it + _WORDS[1])))
     return rated
 
 
@@ -97,27 +99,12 @@ def by_meaning(
     for one in result:
         hit = candidates[one.members[0]]
         if hit.id not in best:
-            best[hit.id] = replace(hit, score=_certainty(one, information))
+            best[hit.id] = replace(hit, score=certainty(one.token, one.sentence, information))
     return list(best.values())[:top_k]
 
 
-_MEANING = (5.0, 20.0, 4.0, -10.0)
 _WORDS = (9.7, -5.3)
-"""How sure a hit is, by logistic regression over what was asked for and found against small talk and questions about other conversations.
-
-What counts is `information`, how much of the question's rare words the message meets, as a share of what would single out one message among
-all of them (the logarithm of their number); the likeness in meaning of its best sentence; and how much of the question it meets at all.
-"""
-
-
-def _certainty(one: Ranked, information: float) -> float:
-    """How sure it is that this is asked for, 0 to 1."""
-    met, meaning = one.token or 0.0, one.sentence or 0.0
-    return _logistic(_MEANING[0] * met * information + _MEANING[1] * meaning + _MEANING[2] * met + _MEANING[3])
-
-
-def _logistic(value: float) -> float:
-    return 1 / (1 + exp(-max(min(value, 50.0), -50.0)))
+"""How sure a hit is by its words alone, see `search/questions.py: certainty`."""
 
 
 def _asked(question: str, compact: Compact) -> Asked:

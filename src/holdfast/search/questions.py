@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.text.language import guess_language
@@ -80,6 +80,25 @@ class Ranked:
     token: float | None
     time: float | None
     speaker: float | None
+
+
+_CERTAINTY = (5.0, 20.0, 4.0, -10.0)
+"""By logistic regression over what was asked for and found against small talk and questions about other conversations."""
+
+
+def certainty(token: float | None, sentence: float | None, information: float = 0.5) -> float:
+    """How sure it is that something was asked for, 0 to 1: by its likeness word by word and that of its best sentence in meaning.
+
+    `information` is how much the question's rare words tell, as a share of what would single out one text among all of them (the logarithm
+    of their number).
+    """
+    met, meaning = token or 0.0, sentence or 0.0
+    return logistic(_CERTAINTY[0] * met * information + _CERTAINTY[1] * meaning + _CERTAINTY[2] * met + _CERTAINTY[3])
+
+
+def logistic(value: float) -> float:
+    """Any number as one between 0 and 1."""
+    return 1 / (1 + exp(-max(min(value, 50.0), -50.0)))
 
 
 class Statistics(Protocol):

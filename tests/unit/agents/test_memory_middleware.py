@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
@@ -417,3 +418,32 @@ async def test_what_leaves_is_queued_for_the_agent_of_the_request_and_not_on_the
         assert "I bought lamp 2." in [turn.text for item in service.queue.items() for turn in item.turns]
     assert threads
     assert threading.main_thread().name not in threads
+
+
+def offered(request: Any) -> list[str]:
+    return sorted(request.tool_names)
+
+
+async def test_making_and_using_it_without_a_service_blocks_no_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S16, M3: not even its constructor looks at a file; outside the mode `tool` its tools are neither offered nor obeyed."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    with blockbuster_ctx():
+        memory = MemoryMiddleware()
+        asked = ScriptedModel([[call("memory_add", {"content": "User keeps bees"})], "Done."], profile={"max_input_tokens": 8000})
+        agent: Any = create_agent(asked, [look], middleware=[memory], checkpointer=InMemorySaver())
+        state = await agent.ainvoke({"messages": [HumanMessage("Hello there.")]}, config("t"))
+    assert [offered(request) for request in asked.requests] == [["look"], ["look"]]
+    assert "Memory has no tools here" in str(state["messages"][-2].content)
+    assert not memory.service.document().facts
+
+
+def test_without_a_service_the_configuration_says_whether_it_has_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M3, M15: in the mode `tool` they are offered, those of blocks only where there are blocks."""
+    (tmp_path / "config.yaml").write_text("memory: {mode: tool}\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "config.yaml"))
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    asked = ScriptedModel([[call("memory_add", {"content": "User keeps bees"})], "Done."], profile={"max_input_tokens": 8000})
+    agent: Any = create_agent(asked, [], middleware=[memory := MemoryMiddleware()], checkpointer=InMemorySaver())
+    agent.invoke({"messages": [HumanMessage("I keep bees.")]}, config("t"))
+    assert offered(asked.requests[0]) == ["memory_add", "memory_remove", "memory_search", "memory_update"]
+    assert ["bees" in fact.content for fact in memory.service.document().facts] == [True]

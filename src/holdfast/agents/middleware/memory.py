@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
@@ -99,16 +100,33 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         ids: IdSource | None = None,
     ) -> None:
         super().__init__()
-        self.service = service or process_memory()
-        settings = self.service.settings
+        self._given, self._learns = service, learn
         self.agent, self._date = agent, date
-        self._learn = learn and settings.enabled and settings.mode != "tool"
         self._clock = clock or SystemClock()
         self._unnamed = (ids or RandomIds()).new("thread")
         self._window = window
-        tool_mode = settings.enabled and settings.mode == "tool"
-        self.tools: Sequence[BaseTool] = memory_tools(self.service, agent, write=learn) if tool_mode else []
-        self._writes = tool_mode and learn
+        self.tools: Sequence[BaseTool] = []
+        if service is None:  # whether they are offered is known when the configuration is read
+            self.tools = memory_tools(lambda: self.service, agent, write=learn, blocks=True)
+        elif self._tool_mode:
+            self.tools = memory_tools(lambda: service, agent, write=learn, blocks=bool(service.settings.blocks))
+
+    @cached_property
+    def service(self) -> MemoryService:
+        """The memory. One that was not given is opened when it is first used: making a middleware touches no file."""
+        return self._given or process_memory()
+
+    @property
+    def _tool_mode(self) -> bool:
+        return self.service.settings.enabled and self.service.settings.mode == "tool"
+
+    @property
+    def _learn(self) -> bool:
+        return self._learns and self.service.settings.enabled and self.service.settings.mode != "tool"
+
+    @property
+    def _writes(self) -> bool:
+        return self._learns and self._tool_mode
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Inject, call the model, and after the final answer queue the turn."""
@@ -133,6 +151,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     # what goes into the prompt
 
     def _injected(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Any]]:
+        request = self._with_tools(request)
         if self._learn:
             self.service.start(signals=False)  # from the first call on, what waits is learned from: also what an earlier process left
         state: Mapping[str, Any] = request.state  # with the keys of the other middlewares
@@ -152,6 +171,13 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         if system is request.system_message and not changed:
             return request, update
         return request.override(system_message=system, messages=messages), update
+
+    def _with_tools(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Without those tools of memory that the settings do not have."""
+        blocks = {"memory_read_block", "memory_write_block"} if not self.service.settings.blocks else set()
+        out = blocks if self._tool_mode else {tool.name for tool in self.tools}
+        kept = [tool for tool in request.tools if getattr(tool, "name", None) not in out] if self.tools else request.tools
+        return request if len(kept) == len(request.tools) else request.override(tools=kept)
 
     def _agent(self, runtime: Any = None) -> str | None:
         """Whose memory it is: the request says so, or it is the one of this middleware."""
@@ -176,7 +202,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     def _blocks(self, views: Sequence[BlockView], model: Any) -> str:
         if not views:
             return ""
-        hint = "(shortened: memory_read_block reads all of it)" if self.tools else ""
+        hint = "(shortened: memory_read_block reads all of it)" if self._tool_mode else ""
         return render_blocks(views, self.service.counter.count_text, self._share(model), hint=hint)
 
     def _today(self) -> str:

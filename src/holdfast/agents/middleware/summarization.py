@@ -39,7 +39,7 @@ from holdfast.agents.threads import recall_tools
 from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
-from holdfast.context.recall import LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
+from holdfast.context.recall import LongTerm, LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
 from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
@@ -103,7 +103,8 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     model, or a function or Runnable that is given the messages. `trigger` and `keep` take
     LangChain's tuples, the configuration's mappings, or policies of `holdfast.context`. Everything that leaves the window is in the
     `archive` first; without one given it is kept below the base directory (`HOLDFAST_HOME`, else `.holdfast`). `search_history` and
-    `read_history` are offered once something has left, to a model that takes tools; `tools=False` leaves them out.
+    `read_history` are offered once something has left, to a model that takes tools; `tools=False` leaves them out. With
+    `recall={"knowledge": True}` what comes back by itself may come from `long_term` as well, see `agents/threads.py: known_in`.
     """
 
     state_schema = WindowState
@@ -124,6 +125,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         archive: Archive | None = None,
         outputs: Outputs | None = None,
         recall: bool | RecallPolicy | Mapping[str, Any] = True,
+        long_term: LongTerm | None = None,
         timeout: float | None = 120.0,
         on_leave: Sequence[Callable[[str, tuple[Any, ...]], None]] = (),
         accounts: Accounts | None = None,
@@ -142,6 +144,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self.calls = calls
         self.calibration = Calibration(self.bus)
         self.recall = read_policy(recall)
+        self._long_term = long_term
         self._ids = ids or RandomIds()
         self._window = window
         self._unnamed = self._ids.new("thread")
@@ -160,6 +163,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             limit=partial(self._limit, trim_tokens_to_summarize),
             prompt=summary_prompt,
             role=summary_role,
+            tools=tools,
         )
         self._policy = partial(ContextWindow, Policy(trigger=made, keep=kept), settings, bus=self.bus, on_leave=on_leave, counted=counted)
         self.token_counter = token_counter
@@ -185,7 +189,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             trim_tokens_to_summarize=wanted.trim_tokens_to_summarize,
             enabled=wanted.enabled,
             summary_role=wanted.summary_role,
-            recall=RecallPolicy(wanted.recall.enabled, wanted.recall.share, wanted.recall.floor),
+            recall=RecallPolicy(wanted.recall.enabled, wanted.recall.share, wanted.recall.floor, wanted.recall.knowledge),
             **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
         )
 
@@ -527,7 +531,10 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
                 return {}
             return {str(message.id): self.outputs.keep(thread, str(message.id), text_of(message)) for message in want.messages}
         if isinstance(want, LookUp):
-            return look_up(self.archive, thread, want, count=self.context_window.counter.count_text, policy=self.recall)
+            long_term = self._long_term if self.recall.knowledge else None
+            return look_up(
+                self.archive, thread, want, count=self.context_window.counter.count_text, policy=self.recall, long_term=long_term
+            )
         if isinstance(want, Recall):
             return {id: record.text for id, record in self.archive.originals(thread, want.ids).items()}
         if isinstance(want, Leave):
