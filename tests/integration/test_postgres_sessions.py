@@ -211,8 +211,8 @@ def test_a_dead_owner_is_taken_over_at_once(store: SessionStore) -> None:
 def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path: Path) -> None:
     """The server forgets all locks; another machine, which cannot see the process, has to wait until the owner had time to come back."""
     with own_server(tmp_path / "server") as server:
-        owner = postgres_sessions(server.dsn, beat=1.0)
-        other = postgres_sessions(server.dsn, beat=1.0)
+        owner = postgres_sessions(server.dsn, beat=10.0)
+        other = postgres_sessions(server.dsn, beat=10.0)
         made = owner.create(session())
         with owner.hold(ID, owner="patient"):
             assert isinstance(owner.backend, SessionBackend)
