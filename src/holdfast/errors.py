@@ -36,7 +36,8 @@
     │   ├── WorkflowChanged      the definition is not the one that the session was started with
     │   └── Cancelled            somebody asked it to stop; it can be resumed
     ├── SandboxError             a command or a file tool could not be run as asked
-    │   └── SandboxUnavailable   there is no safe way to run commands here
+    │   ├── SandboxUnavailable   there is no safe way to run commands here
+    │   └── QuotaExceeded        the files of a thread would take more room than they may (also an InputError)
     └── WebError                 a page or a search could not be had
         └── AddressRefused       the address is not one that may be asked
 
@@ -389,6 +390,12 @@ class SandboxError(HoldfastError):
 
 class SandboxUnavailable(SandboxError):
     """There is no safe way to run commands on this machine. Says what to install or allow."""
+
+
+class QuotaExceeded(SandboxError, InputError):
+    """The files of a thread would take more room than `sandbox.max_bytes` allows."""
+
+    exit_code = 2
 
 
 class WebError(HoldfastError):

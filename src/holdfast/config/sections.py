@@ -103,6 +103,7 @@ class Sandbox(Section):
     environment: dict[str, Value] = Field(default_factory=dict)
     timeout_seconds: Seconds = 600.0
     memory_mb: Count | None = 2048
+    max_bytes: Count | None = 10 * 1024**3
     bash_output_max_chars: Amount = 20_000
     read_file_output_max_chars: Amount = 50_000
     ls_output_max_chars: Amount = 20_000

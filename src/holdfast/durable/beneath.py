@@ -26,10 +26,11 @@ NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 
 
-def check_path(path: str) -> tuple[str, ...]:
+def check_path(path: str, *, existing: bool = False) -> tuple[str, ...]:
     """The parts of a relative path; none for the folder itself (`.`).
 
-    OutsideRoot for what would lead out, InputError for what no file should be called.
+    OutsideRoot for what would lead out, InputError for what no file should be called. With `existing` it names something that may be there
+    already, under whatever name it was given by somebody else: then control characters and bytes that are no text are names like others.
     """
     if not isinstance(path, str) or not path:
         raise InputError("a path is needed.", hint="Give one relative to the folder, or `.` for the folder itself.")
@@ -39,21 +40,25 @@ def check_path(path: str) -> tuple[str, ...]:
     if ".." in parts:
         raise OutsideRoot(f"{path!r} goes up with `..`.", path=path, operation="open", hint="Give a path that only goes down.")
     for part in parts:
-        _check_part(part, path)
-    if len(path.encode()) > _MAX_PATH:
-        raise InputError(f"a path of {len(path.encode())} bytes is too long.", hint=f"Keep it under {_MAX_PATH} bytes.")
+        _check_part(part, path, existing=existing)
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise InputError(f"a path of {len(os.fsencode(path))} bytes is too long.", hint=f"Keep it under {_MAX_PATH} bytes.")
     return parts
 
 
-def _check_part(part: str, path: str) -> None:
+def _check_part(part: str, path: str, *, existing: bool) -> None:
     try:
-        length = len(part.encode("utf-8"))
+        length = len(os.fsencode(part) if existing else part.encode("utf-8"))
     except UnicodeEncodeError:
         raise InputError(f"{path!r} is not valid text.", hint="Use names that can be written as UTF-8.") from None
     if length > _MAX_NAME:
         raise InputError(f"the name {part[:40]!r}... has {length} bytes.", hint=f"Keep names within {_MAX_NAME} bytes.")
-    if not part.strip() or any(ord(sign) < 32 or ord(sign) == 127 for sign in part):
+    if "\0" in part or (not existing and _is_unseen(part)):
         raise InputError(f"{path!r} holds a blank name or a control character.", hint="Use names that can be seen.")
+
+
+def _is_unseen(part: str) -> bool:
+    return not part.strip() or any(ord(sign) < 32 or ord(sign) == 127 for sign in part)
 
 
 def open_beneath(root: int, parts: Sequence[str], flags: int, mode: int, mechanism: Mechanism) -> int:

@@ -27,6 +27,7 @@ from typing import BinaryIO, Literal
 from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, Mechanism, check_path, drop, open_beneath, openat2_works
 from holdfast.durable.disk import REAL, faults, flush, make_folders
 from holdfast.durable.replace import is_temp, temp_name
+from holdfast.durable.tree import Tree
 from holdfast.errors import InputError, OutsideRoot, StorageError
 
 
@@ -36,6 +37,8 @@ def matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
     >>> matches(["**", "*.md"], ["notes", "today.md"]), matches(["*.md"], ["notes", "today.md"])
     (True, False)
     """
+    if pattern and path and pattern[-1] != "**" and not fnmatch.fnmatchcase(path[-1], pattern[-1]):
+        return False  # most paths end otherwise, and deep ones have many parts
     reachable = {0}  # how many parts of the pattern may be used up so far
     reachable = _skip(pattern, reachable)
     for part in path:
@@ -84,7 +87,8 @@ class Folder:
     """The folder at `root`, held open. Paths are relative to it, with `/` between parts, and `.` is the folder itself.
 
     OutsideRoot for a path that would lead out, InputError for a name that no file should have, FileNotFoundError for what is not
-    there, StorageError for the rest. Safe for many threads. With `make` a missing root is made.
+    there, StorageError for the rest. Safe for many threads. With `make` a missing root is made. What is there can be read, listed and
+    removed under any name that somebody gave it; new names must be ones that can be seen.
     """
 
     def __init__(
@@ -103,6 +107,11 @@ class Folder:
         self._handle = handle
         self._close = weakref.finalize(self, drop, handle)
 
+    @property
+    def descriptor(self) -> int:
+        """The open descriptor of the folder, valid until it is closed."""
+        return self._handle
+
     def close(self) -> None:
         """Let go of the folder. Everything after this fails."""
         self._close()
@@ -118,7 +127,7 @@ class Folder:
         """A handle on a folder below, which in turn is never left."""
         if make:
             self.make_folder(path)
-        parts = check_path(path)
+        parts = check_path(path, existing=True)
         with faults(path, "open"):
             handle = open_beneath(self._handle, parts, _FOLDER, 0, self.mechanism)
         below = Folder.__new__(Folder)
@@ -130,7 +139,7 @@ class Folder:
 
     def open(self, path: str) -> BinaryIO:
         """The file, open for reading. InputError if it is not a regular file: a pipe or a device could make the reader wait for ever."""
-        parts = check_path(path)
+        parts = check_path(path, existing=True)
         with faults(path, "open"):
             handle = open_beneath(self._handle, parts, _FILE, 0, self.mechanism)
         try:
@@ -165,7 +174,7 @@ class Folder:
 
     def stat(self, path: str) -> FolderEntry:
         """What is at this path; for a link, what it points to."""
-        parts = check_path(path)
+        parts = check_path(path, existing=True)
         with faults(path, "look at"):
             handle = open_beneath(self._handle, parts, getattr(os, "O_PATH", _FILE), 0, self.mechanism)
         try:
@@ -175,7 +184,7 @@ class Folder:
 
     def list(self, path: str = ".") -> tuple[FolderEntry, ...]:
         """What is in a folder, by name. Links are listed as links. Files that are only being written are left out."""
-        parts = check_path(path)
+        parts = check_path(path, existing=True)
         with faults(path, "list"):
             handle = open_beneath(self._handle, parts, _FOLDER, 0, self.mechanism)
             try:
@@ -188,18 +197,27 @@ class Folder:
                 drop(handle)
         return tuple(entries)
 
-    def walk(self, path: str = ".") -> Iterator[FolderEntry]:
-        """Everything below a folder, each folder before its content, by name. No link is followed."""
-        pending = list(reversed(self.list(path)))
-        while pending:
-            entry = pending.pop()
-            yield entry
-            if entry.kind == "folder":
-                try:
-                    pending.extend(reversed(self.list(entry.path)))
-                except (FileNotFoundError, StorageError) as error:
-                    if not _was_swapped(error):
-                        raise
+    def walk(self, path: str = ".", *, unread: dict[str, str] | None = None) -> Iterator[FolderEntry]:
+        """Everything below a folder, each folder before its content, by name, however deep and whatever it is called.
+
+        No link is followed. A folder that may not be entered goes to `unread` with the reason; without that it is a StorageError.
+        """
+        parts = check_path(path, existing=True)
+        with faults(path, "list"):
+            handle = open_beneath(self._handle, parts, _FOLDER, 0, self.mechanism)
+        try:
+            with Tree.at(handle) as tree:
+                noted: dict[str, str] = {} if unread is None else unread
+                for entry in tree.walk(noted, skip=lambda _, inner: is_temp(inner.rpartition("/")[2])):
+                    if unread is None and noted:
+                        break
+                    if entry.facts is not None and not is_temp(entry.path.rpartition("/")[2]):
+                        yield _entry("/".join((*parts, entry.path)), entry.facts)
+                if unread is None and noted:
+                    folder, reason = next(iter(noted.items()))
+                    raise StorageError(f"the folder {folder!r} cannot be read: {reason}.", path=folder, operation="list")
+        finally:
+            drop(handle)
 
     def glob(self, pattern: str) -> Iterator[FolderEntry]:
         """Everything whose path fits: `*` and `?` within a name, `[abc]`, and `**` for any number of folders."""
@@ -273,7 +291,7 @@ class Folder:
 
     def remove(self, path: str, *, tree: bool = False) -> None:
         """Remove a file, a link (not what it points to) or an empty folder; with `tree` a folder with all that is in it."""
-        with self._parent(path) as (parent, name):
+        with self._parent(path, existing=True) as (parent, name):
             with faults(path, "remove"):
                 try:
                     os.unlink(name, dir_fd=parent)
@@ -286,16 +304,16 @@ class Folder:
 
     def rename(self, old: str, new: str) -> None:
         """Move within the folder; a file that has the new name already is replaced. On return it survives a power cut."""
-        with self._parent(old) as (source, name), self._parent(new, make=True) as (target, new_name):
+        with self._parent(old, existing=True) as (source, name), self._parent(new, make=True) as (target, new_name):
             with faults(new, "put in place"):
                 os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
             _sync(target, new)
             _sync(source, old)
 
     @contextmanager
-    def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def _parent(self, path: str, *, make: bool = False, existing: bool = False) -> Iterator[tuple[int, str]]:
         """An open descriptor of the folder that holds `path`, and the last part of it."""
-        parts = check_path(path)
+        parts = check_path(path, existing=existing)
         if not parts:
             raise InputError("the folder itself cannot be written, moved or removed.", hint="Give the path of something in it.")
         handle = self._descend(parts[:-1], path, make=make)
@@ -333,11 +351,6 @@ def _check_file(facts: os.stat_result, path: str, single_links: bool) -> None:
         raise InputError(f"{path!r} is not a regular file.", hint="Give the path of a file.")
     if single_links and facts.st_nlink > 1:
         raise OutsideRoot(f"{path!r} has a second name, which may be outside of the folder.", path=path, hint="Copy the file.")
-
-
-def _was_swapped(error: FileNotFoundError | StorageError) -> bool:
-    """Whether a folder that was listed is no longer there, or is a link or a file by now: nothing to enter, and no fault."""
-    return isinstance(error, (FileNotFoundError, OutsideRoot)) or isinstance(error.__cause__, NotADirectoryError)
 
 
 def _mode_of(parent: int, name: str) -> int | None:

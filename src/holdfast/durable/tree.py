@@ -8,7 +8,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
 from typing import BinaryIO, Literal
@@ -28,15 +28,25 @@ class TreeEntry:
 
     path: str
     kind: str
+    facts: os.stat_result | None = field(default=None, compare=False, repr=False)
 
 
 class Tree:
-    """The tree below a folder. Keeps the last folders open, so that a deep path is not walked again for each name in it. For one thread."""
+    """The tree below a folder. Keeps the last folders open, so that a deep path is not walked again for each name in it. For one thread.
 
-    def __init__(self, root: str | PathLike[str]) -> None:
+    A link at the top stands for what it leads to. `Tree.at` takes the folder from an open descriptor, and there no link is followed.
+    """
+
+    def __init__(self, root: str | PathLike[str], *, handle: int | None = None) -> None:
         self.path = os.fspath(root)
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._root = os.open(self.path, _FOLDER)
+        self._follows_top = handle is None
+        self._root = os.open(self.path, _FOLDER) if handle is None else os.open(".", _FOLDER, dir_fd=handle)
+
+    @classmethod
+    def at(cls, handle: int, path: str = ".") -> Tree:
+        """The tree below the folder that a descriptor is open on. The descriptor stays the caller's; `path` is what the folder is called."""
+        return cls(path, handle=handle)
 
     def __enter__(self) -> Tree:
         return self
@@ -80,7 +90,7 @@ class Tree:
     def open(self, path: str) -> io.BufferedReader:
         """A file for reading. FileNotFoundError if it is gone; OSError for a link or a pipe."""
         folder, _, name = path.rpartition("/")
-        flags = _FILE if folder else _FILE & ~NOFOLLOW  # at the top a link stands for its file
+        flags = _FILE if folder or not self._follows_top else _FILE & ~NOFOLLOW  # at the top a link stands for its file
         handle = os.open(name, flags, dir_fd=self.folder(folder or "."))
         if stat.S_ISREG(os.fstat(handle).st_mode):
             return os.fdopen(handle, "rb")
@@ -128,7 +138,7 @@ class Tree:
         return here
 
     def _step(self, here: int, name: str, *, top: bool, make: bool) -> int:
-        flags = _FOLDER if top else _FOLDER | NOFOLLOW
+        flags = _FOLDER if top and self._follows_top else _FOLDER | NOFOLLOW
         try:
             return os.open(name, flags, dir_fd=here)
         except FileNotFoundError:
@@ -141,8 +151,10 @@ class Tree:
         here = self.folder(path)
         found = []
         for name in sorted(os.listdir(here)):
+            facts = None
             try:
-                mode = os.lstat(name, dir_fd=here).st_mode
+                facts = os.lstat(name, dir_fd=here)
+                mode = facts.st_mode
                 if top_links and stat.S_ISLNK(mode):
                     with_target = os.stat(name, dir_fd=here).st_mode
                     mode = with_target if stat.S_ISDIR(with_target) or stat.S_ISREG(with_target) else mode
@@ -150,7 +162,7 @@ class Tree:
                 if not (top_links and _is_link(here, name)):
                     continue
                 mode = stat.S_IFLNK
-            found.append(TreeEntry(name if path == "." else f"{path}/{name}", _kind(mode)))
+            found.append(TreeEntry(name if path == "." else f"{path}/{name}", _kind(mode), facts))
         return found
 
 

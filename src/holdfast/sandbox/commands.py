@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Literal, Protocol
 
 from holdfast.errors import SandboxError
 from holdfast.sandbox.files import ThreadFiles
+from holdfast.sandbox.quota import QuotaWatch
 
-Ending = Literal["exited", "timed_out", "killed_memory", "killed_processes", "cancelled"]
+Ending = Literal["exited", "timed_out", "killed_memory", "killed_processes", "killed_disk", "cancelled"]
 Boundary = Literal["bubblewrap", "none"]
 _MIB = 1024 * 1024
 
@@ -51,7 +52,7 @@ class CommandResult:
 
     `output` has both streams in the order they were written, and at most the characters that may be shown; `truncated_bytes` says how many
     bytes are missing from it. `saved` is the virtual path of a file with more of it, where there is one. With the boundary
-    `none` the command ran on the host, with nothing between it and the files of the user.
+    `none` the command ran on the host, with nothing between it and the files of the user. `note` says what held for it beforehand.
     """
 
     exit_code: int | None
@@ -61,6 +62,7 @@ class CommandResult:
     ending: Ending
     boundary: Boundary
     saved: str | None = None
+    note: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -77,6 +79,8 @@ class CommandResult:
             notes.append(f"[{_ENDINGS[self.ending]} after {self.seconds:.1f} s.]")
         elif self.exit_code:
             notes.append(f"[Exit code {self.exit_code}.]")
+        if self.note:
+            notes.append(f"[{self.note}]")
         return "\n".join(part for part in (self.output.rstrip("\n"), *notes) if part) or "(no output)"
 
 
@@ -85,6 +89,7 @@ _ENDINGS: dict[Ending, str] = {
     "timed_out": "Stopped because its time was up",
     "killed_memory": "Stopped because it used too much memory",
     "killed_processes": "Stopped because it started too many processes",
+    "killed_disk": "Stopped because the files of this thread took more room than they may: remove what is not needed; stopped",
     "cancelled": "Cancelled",
 }
 
@@ -212,17 +217,25 @@ class Usage:
 
 def usage(top: int) -> Usage:
     """Of the process `top` and everything below it. In a process namespace orphans go to the topmost process, so that none is missed."""
-    pending, seen, held = [top], 0, 0
+    seen = held = 0
+    for process in process_tree(top):
+        with suppress(OSError):  # ended meanwhile
+            held += sum(int(size) for size in _HELD.findall((_PROC / str(process) / "status").read_bytes())) * 1024
+            seen += 1
+    return Usage(seen, held)
+
+
+def process_tree(top: int) -> Iterator[int]:
+    """The process `top` and everything below it."""
+    pending, seen = [top], 0
     while pending and seen < _MOST:
         process = pending.pop()
-        folder = _PROC / str(process)
+        seen += 1
+        yield process
         with suppress(OSError):  # ended meanwhile
-            held += sum(int(size) for size in _HELD.findall((folder / "status").read_bytes())) * 1024
-            seen += 1
-            for task in (folder / "task").iterdir():
+            for task in (_PROC / str(process) / "task").iterdir():
                 with suppress(OSError):
                     pending.extend(int(child) for child in (task / "children").read_bytes().split())
-    return Usage(seen, held)
 
 
 def gone(process: int, *, within: float = 2.0) -> bool:
@@ -281,8 +294,8 @@ class Finished:
     started: bool
 
 
-def run_program(program: Program, limits: CommandLimits, cancel: Cancel | None = None) -> Finished:
-    """Run to the end or to a limit. On return no process of it is left."""
+def run_program(program: Program, limits: CommandLimits, cancel: Cancel | None = None, quota: QuotaWatch | None = None) -> Finished:
+    """Run to the end or to a limit, that of the disk (`quota`) included. On return no process of it is left."""
     begun = time.monotonic()
     try:
         process = subprocess.Popen(  # noqa: S603 - running what was asked for is the task; what it may do is bounded by the caller
@@ -302,14 +315,16 @@ def run_program(program: Program, limits: CommandLimits, cancel: Cancel | None =
     finally:
         for handle in program.handles:
             os.close(handle)
-    return _Run(process, program, limits, begun).to_the_end(cancel)
+    return _Run(process, program, limits, begun, quota).to_the_end(cancel)
 
 
 class _Run:
     """One program under way."""
 
-    def __init__(self, process: subprocess.Popen[bytes], program: Program, limits: CommandLimits, begun: float) -> None:
-        self._process, self._program, self._limits, self._begun = process, program, limits, begun
+    def __init__(
+        self, process: subprocess.Popen[bytes], program: Program, limits: CommandLimits, begun: float, quota: QuotaWatch | None
+    ) -> None:
+        self._process, self._program, self._limits, self._begun, self._quota = process, program, limits, begun, quota
         self._capture = Capture(limits.kept_bytes)
         self._ending: Ending = "exited"
         self._status = b""
@@ -366,11 +381,14 @@ class _Run:
             self._stop("timed_out")
         elif now >= self._next_look:
             self._next_look = now + _TICK
-            used = usage(self._top() or self._process.pid)
+            top = self._top() or self._process.pid
+            used = usage(top)
             if self._limits.memory_bytes is not None and used.bytes > self._limits.memory_bytes:
                 self._stop("killed_memory")
             elif used.processes > self._limits.processes + 8:  # the kernel's own limit comes first, except for the superuser
                 self._stop("killed_processes")
+            elif self._quota is not None and self._quota.is_over(process_tree(top)):
+                self._stop("killed_disk")
 
     def _cancel(self) -> None:
         self._stop("cancelled")

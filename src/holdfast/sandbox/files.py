@@ -18,8 +18,9 @@ from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from holdfast.durable.folder import Folder, FolderEntry
-from holdfast.errors import InputError, NotThere, OutsideRoot
-from holdfast.sandbox.paths import OUTPUTS, Place, SecondNames, VirtualPaths
+from holdfast.errors import InputError, NotThere, OutsideRoot, StorageError
+from holdfast.sandbox.paths import OUTPUTS, USER_DATA, Place, SecondNames, VirtualPaths, quoted
+from holdfast.sandbox.quota import DiskQuota
 
 SAMPLE = 65_536
 _MARKS = (
@@ -99,6 +100,8 @@ class FileLimits:
     list_chars: int = 20_000
     edit_bytes: int = 10 * 1024 * 1024
     write_bytes: int = 64 * 1024 * 1024
+    total_bytes: int | None = None
+    """What all files of the thread may take on the disk together, those that commands write included; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +162,14 @@ def _lock_for(folder: Folder) -> threading.Lock:
 class ThreadFiles:
     """The files of one thread by their virtual paths.
 
-    OutsideRoot for a path that leads out, InputError for what cannot be done with it, NotWritable where files can only be read,
-    StorageError for the rest. Safe for many threads.
+    OutsideRoot for a path that leads out, InputError for what cannot be done with it, QuotaExceeded for what there is no room for,
+    NotWritable where files can only be read, StorageError for the rest. Safe for many threads.
     """
 
-    def __init__(self, paths: VirtualPaths, limits: FileLimits | None = None) -> None:
+    def __init__(self, paths: VirtualPaths, limits: FileLimits | None = None, quota: DiskQuota | None = None) -> None:
         self.paths = paths
         self.limits = limits or FileLimits()
+        self.quota = quota
 
     # Looking
 
@@ -221,8 +225,8 @@ class ThreadFiles:
             if entry.kind == "folder" and depth > 1:
                 try:
                     yield from self._inside(Place(place.root, entry.path), depth - 1)
-                except (FileNotFoundError, OutsideRoot):
-                    continue  # removed, or swapped for a link, since it was listed
+                except (FileNotFoundError, StorageError):
+                    continue  # removed, or swapped for a link, since it was listed; or not ours to enter
 
     # Reading
 
@@ -306,10 +310,20 @@ class ThreadFiles:
         return self.stat(path)
 
     def _write(self, place: Place, data: bytes) -> None:
+        if self.quota is not None and place.root.virtual.startswith(f"{USER_DATA}/"):
+            self.quota.check(_on_disk(len(data)) - self._replaced(place))
         try:
             place.folder.write(place.relative, data)
         except FileNotFoundError:
             raise InputError(f"{place.path} cannot be written: a folder on the way was removed.", hint="Try again.") from None
+
+    def _replaced(self, place: Place) -> int:
+        """The room that the write gives back."""
+        try:
+            entry = place.folder.stat(place.relative)
+        except (FileNotFoundError, StorageError):
+            return 0
+        return _on_disk(entry.size) if entry.kind == "file" and entry.links == 1 else 0
 
     def append(self, path: str, content: str | bytes) -> Seen:
         """Add to the end of a file, which is made if need be, in the encoding that the file has."""
@@ -365,7 +379,7 @@ class ThreadFiles:
 
     def delete(self, path: str, *, tree: bool = False) -> None:
         """Remove a file, a link (not what it points to) or an empty folder; with `tree` a folder with all that is in it."""
-        place = self.paths.resolve(path, writing=True)
+        place = self.paths.resolve(path, writing=True, existing=True)
         with _absence(place):
             place.folder.remove(place.relative, tree=tree)
 
@@ -376,7 +390,7 @@ class ThreadFiles:
 
     def move(self, source: str, target: str) -> Seen:
         """Move a file or a folder; a file of that name is replaced. Between two roots, files only."""
-        here, there = self.paths.resolve(source, writing=True), self.paths.resolve(target, writing=True)
+        here, there = self.paths.resolve(source, writing=True, existing=True), self.paths.resolve(target, writing=True)
         if here.root == there.root:
             with _absence(here):
                 here.folder.rename(here.relative, there.relative)
@@ -386,11 +400,11 @@ class ThreadFiles:
         return self.stat(target)
 
 
-def listing(found: list[Seen], room: int, left_out: int | None = 0) -> Listing:
-    """What was found as text, one path a line, within `room` characters; a last line says what is left out."""
+def listing(found: list[Seen], room: int, left_out: int | None = 0, note: str | None = None) -> Listing:
+    """What was found as text, one path a line, within `room` characters; the last lines say what is left out."""
     lines: list[str] = []
     for seen in found:
-        line = seen.path + {"folder": "/", "link": "@"}.get(seen.kind, "")
+        line = quoted(f"{seen.path}/") if seen.kind == "folder" else quoted(seen.path) + ("@" if seen.kind == "link" else "")
         room -= len(line) + 1
         if room < 0:
             break
@@ -398,7 +412,7 @@ def listing(found: list[Seen], room: int, left_out: int | None = 0) -> Listing:
     hidden = len(found) - len(lines)
     if left_out is None or left_out + hidden:
         lines.append("... and more" if left_out is None else f"... and {left_out + hidden} more")
-    return Listing(tuple(found), "\n".join(lines), None if left_out is None else left_out + hidden)
+    return Listing(tuple(found), "\n".join([*lines, *([note] if note else [])]), None if left_out is None else left_out + hidden)
 
 
 def seen_at(place: Place, entry: FolderEntry) -> Seen:
@@ -412,7 +426,12 @@ def _absence(place: Place) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotThere(f"there is no {place.path}.", hint="Look with ls what there is.") from error
+        raise NotThere(f"there is no {quoted(place.path)}.", hint="Look with ls what there is.") from error
+
+
+def _on_disk(size: int) -> int:
+    """The room that so many bytes take, in whole blocks."""
+    return -(-size // 4096) * 4096
 
 
 def _tidy(path: str) -> str:

@@ -40,6 +40,7 @@ from holdfast.sandbox.commands import (
 )
 from holdfast.sandbox.files import FileLimits, ThreadFiles
 from holdfast.sandbox.paths import USER_DATA, WORKSPACE, Root, ThreadFolders, VirtualPaths, check_virtual
+from holdfast.sandbox.quota import QuotaWatch
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -99,7 +100,8 @@ class LocalSandbox:
     ) -> None:
         self._folder = ThreadFolders(base).open(thread)
         self._roots = (*self._folder.roots, *mounts)
-        self._files = ThreadFiles(VirtualPaths(self._roots), file_limits)
+        self._quota = self._folder.quota(file_limits.total_bytes if file_limits else None)
+        self._files = ThreadFiles(VirtualPaths(self._roots), file_limits, self._quota)
         self.limits = limits or CommandLimits()
         self._environment, self._network, self._allow_host = dict(environment or {}), network, allow_host_bash
         self._outputs, self._ids = outputs or FileOutputs(base), ids or RandomIds()
@@ -126,9 +128,12 @@ class LocalSandbox:
     def run(self, command: str, *, timeout: float | None = None, cancel: Cancel | None = None) -> CommandResult:
         """Run a bash command to its end. See `Sandbox.run` for what is promised."""
         _check_command(command)
-        limits = self._limits(timeout)
+        limits, watch, note = self._limits(timeout), self._quota.watch(), None
+        if watch is not None and watch.is_full:  # the kernel keeps every file from growing; removing works
+            limits = replace(limits, file_bytes=0)
+            note = f"The files of this thread take all the room that they may ({self._quota.limit:,} bytes): remove some to write again."
         program, boundary = self._prepare(["bash", "--noprofile", "--norc", "-c", command], limits)
-        return self._result(self._run(program, limits, cancel), boundary)
+        return self._result(self._run(program, limits, cancel, watch), boundary, note)
 
     async def arun(self, command: str, *, timeout: float | None = None, cancel: Cancel | None = None) -> CommandResult:
         """`run` without blocking the event loop. Cancelling the task stops the command, and the task ends when it is stopped."""
@@ -150,6 +155,7 @@ class LocalSandbox:
             cancel.set()
         for root in self._roots:
             root.folder.close()
+        self._quota.close()
         self._folder.close()
 
     def __enter__(self) -> LocalSandbox:
@@ -176,7 +182,7 @@ class LocalSandbox:
         around = base_environment(self._environment)
         return wrap.program_for(command, binds=binds, environment=around, limits=limits, network=self._network), "bubblewrap"
 
-    def _run(self, program: Program, limits: CommandLimits, cancel: Cancel | None) -> Finished:
+    def _run(self, program: Program, limits: CommandLimits, cancel: Cancel | None, watch: QuotaWatch | None) -> Finished:
         mine = Cancel()
         forget = cancel.watch(mine.set) if cancel is not None else lambda: None
         with self._guard:
@@ -184,16 +190,18 @@ class LocalSandbox:
             if self._closed:
                 mine.set()
         try:
-            ended = run_program(program, limits, mine)
+            ended = run_program(program, limits, mine, watch)
         finally:
             forget()
+            if watch is not None:
+                watch.close()
             with self._guard:
                 self._running.discard(mine)
         if not ended.started and ended.ending == "exited":
             raise SandboxError(f"bubblewrap could not start the command: {ended.capture.text().strip()[-400:]}")
         return ended
 
-    def _result(self, ended: Finished, boundary: Boundary) -> CommandResult:
+    def _result(self, ended: Finished, boundary: Boundary, note: str | None) -> CommandResult:
         kept = ended.capture.text()
         shown, cut = shortened(kept, self.limits.shown_chars)
         missing = cut + ended.capture.dropped
@@ -201,7 +209,7 @@ class LocalSandbox:
         if missing:
             with suppress(StorageError):  # a full disk costs the file, not the result
                 saved = self._outputs.keep(self.thread, self._ids.new("command"), kept)
-        return CommandResult(ended.exit_code, shown, missing, ended.seconds, ended.ending, boundary, saved)
+        return CommandResult(ended.exit_code, shown, missing, ended.seconds, ended.ending, boundary, saved, note)
 
 
 def _check_command(command: str) -> None:
@@ -309,6 +317,7 @@ def sandbox_arguments(config: Config) -> dict[str, Any]:
         "file_limits": FileLimits(
             read_chars=settings.read_file_output_max_chars or FileLimits().edit_bytes,
             list_chars=settings.ls_output_max_chars or FileLimits().edit_bytes,
+            total_bytes=settings.max_bytes,
         ),
     }
 

@@ -4,6 +4,9 @@ A virtual path is compared part by part, never as text: `/mnt/user-data-x` does 
 to a `Folder`, which the kernel keeps from being left by links. Percent signs, backslashes and letters that look like dots are plain
 names.
 
+Names that cannot be shown as they are (line breaks, invisible signs, bytes that are no text) are written in the quotes of a shell,
+`$'a\\nb.txt'`, and understood in them: so every file can be seen, read and removed, and no name forges a line of a result.
+
 Hard links are told apart by counting: a file whose other names are not all found in the same root is refused, because a link to somebody
 else's file would be read as our own. Files that a tool such as git linked among themselves are read as usual.
 
@@ -14,7 +17,7 @@ so that it can neither rename them nor put a link in their place.
 from __future__ import annotations
 
 import os
-import stat
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,8 +29,11 @@ from typing import BinaryIO
 from holdfast.durable.beneath import check_path
 from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.folder import Folder
+from holdfast.durable.tree import Tree
 from holdfast.errors import InputError, NotWritable, OutsideRoot
 from holdfast.ids import THREAD_NOTE, thread_folder, thread_in, thread_note
+from holdfast.sandbox.quota import DiskQuota
+from holdfast.text.normalise import find_invisible
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
@@ -73,10 +79,10 @@ class VirtualPaths:
         self._by_depth = sorted(self.roots, key=lambda root: -len(root.parts))  # a root inside of another one is tried first
         self._home = home
 
-    def resolve(self, path: str, *, writing: bool = False) -> Place:
+    def resolve(self, path: str, *, writing: bool = False, existing: bool | None = None) -> Place:
         """Where the path leads. OutsideRoot if it leads nowhere that this thread may see, InputError if it is no path, and
-        NotWritable for writing to what is only there to be read."""
-        parts = self._absolute(path)
+        NotWritable for writing to what is only there to be read. What is `existing`, and not made anew, may have any name."""
+        parts = self._absolute(path, existing=not writing if existing is None else existing)
         for root in self._by_depth:
             if parts[: len(root.parts)] == root.parts:
                 if writing and root.read_only:
@@ -91,17 +97,71 @@ class VirtualPaths:
         parts = self._absolute(path)
         return tuple(root for root in self.roots if len(root.parts) > len(parts) and root.parts[: len(parts)] == parts)
 
-    def _absolute(self, path: str) -> tuple[str, ...]:
+    def _absolute(self, path: str, *, existing: bool = True) -> tuple[str, ...]:
         if not isinstance(path, str) or not path:
             raise InputError("a path is needed.", hint=f"Give one such as {WORKSPACE}/notes.md.")
+        path = unquoted(path)
         if path.startswith("~"):
             raise InputError(f"{path!r}: there is no home folder here.", hint=f"Give a path below {WORKSPACE}.")
-        relative = check_path(path.lstrip("/") or ".")
+        relative = check_path(path.lstrip("/") or ".", existing=existing)
         return relative if path.startswith("/") else (*_parts(self._home), *relative)
 
     def _outside(self, path: str) -> OutsideRoot:
         seen = ", ".join(root.virtual for root in self.roots)
         return OutsideRoot(f"{path!r} is not in a folder that can be used.", path=path, operation="open", hint=f"There are {seen}.")
+
+
+_LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\x1b": "e", "\a": "a", "\b": "b", "\f": "f", "\v": "v", "\\": "\\", "'": "'"}
+_MEANT = {letter: sign for sign, letter in _LETTERS.items()} | {"E": "\x1b", '"': '"', "?": "?"}
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
+
+
+def quoted(path: str) -> str:
+    """The path as it is, or in the quotes of a shell where it could not be seen or would be taken for something else.
+
+    >>> quoted("/mnt/a b.txt"), quoted("a\\nb"), quoted("zero\\u200bwidth")
+    ('/mnt/a b.txt', "$'a\\\\nb'", "$'zero\\\\u200bwidth'")
+    """
+    hidden = {one.position for one in find_invisible(path)}
+    if not hidden and path.isprintable() and path == path.strip() and not path.startswith("$'") and "/ " not in path and " /" not in path:
+        return path
+    return f"$'{''.join(_seen(sign, position in hidden) for position, sign in enumerate(path))}'"
+
+
+def _seen(sign: str, hidden: bool) -> str:
+    code = ord(sign)
+    if sign in _LETTERS:
+        return "\\" + _LETTERS[sign]
+    if not hidden and sign.isprintable():
+        return sign
+    if code < 0x80 or 0xDC80 <= code <= 0xDCFF:  # the second are bytes that are no text
+        return f"\\x{code & 0xFF:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def unquoted(path: str) -> str:
+    """The path behind the quotes of a shell; every other path as it is.
+
+    >>> unquoted("$'a\\\\nb'"), unquoted("plain.txt")
+    ('a\\nb', 'plain.txt')
+    """
+    if not (path.startswith("$'") and path.endswith("'") and len(path) > 3):
+        return path
+
+    def meant(found: re.Match[str]) -> str:
+        byte, short, long, octal, letter = found.groups()
+        if byte or octal:
+            return os.fsdecode(bytes([int(byte, 16) if byte else int(octal, 8) & 0xFF]))
+        if letter:
+            return _MEANT.get(letter, "\\" + letter)
+        code = int(short or long, 16)
+        return chr(code) if code <= 0x10FFFF else found.group()
+
+    text = _ESCAPE.sub(meant, path[2:-1])
+    try:
+        return os.fsdecode(os.fsencode(text))  # bytes that together are a letter become it
+    except UnicodeEncodeError:
+        return text
 
 
 def _parts(virtual: str) -> tuple[str, ...]:
@@ -142,7 +202,7 @@ class SecondNames:
     def _count(self, identity: tuple[int, int]) -> int:
         if self._names is None:
             self._names = {}
-            for number, entry in enumerate(self._folder.walk()):
+            for number, entry in enumerate(self._folder.walk(unread={})):  # what cannot be looked at counts as outside
                 if number >= _MOST_ENTRIES:
                     break  # what was not found counts as outside
                 if entry.kind == "file" and entry.links > 1:
@@ -170,6 +230,10 @@ class ThreadFolder:
         self._data = data
         self.roots = tuple(Root(virtual, data.folder(name, make=True)) for name, virtual in _VIRTUAL.items())
 
+    def quota(self, limit: int | None) -> DiskQuota:
+        """The room that all of it may take. The caller's to close."""
+        return DiskQuota(self._data, limit)
+
     @property
     def path(self) -> Path:
         """The folder `user-data` on this machine."""
@@ -183,8 +247,9 @@ class ThreadFolder:
         for root in self.roots:
             with faults(root.folder.path, "hand over"):
                 if Path(root.folder.path).lstat().st_uid != user:
-                    for name, at in _everything(root.folder.path):
-                        os.chown(name, user, group, dir_fd=at, follow_symlinks=False)
+                    for name, at in _everything(root.folder):
+                        with suppress(FileNotFoundError):
+                            os.chown(name, user, group, dir_fd=at, follow_symlinks=False)
 
     def close(self) -> None:
         for root in self.roots:
@@ -198,19 +263,15 @@ class ThreadFolder:
         self.close()
 
 
-def _everything(top: str) -> Iterator[tuple[str, int]]:
+def _everything(top: Folder) -> Iterator[tuple[str, int]]:
     """The names below a folder with the descriptor of the folder each is in; the folder itself comes last. No link is followed."""
-    for _, folders, files, at in os.fwalk(top, follow_symlinks=False):
-        for name in (*folders, *files):
-            with suppress(FileNotFoundError):
-                facts = os.stat(name, dir_fd=at, follow_symlinks=False)
-                if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
-                    yield name, at
-    handle = os.open(top, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        yield ".", handle
-    finally:
-        os.close(handle)
+    with Tree.at(top.descriptor) as tree:
+        for entry in tree.walk({}):
+            folder, _, name = entry.path.rpartition("/")
+            if entry.facts is not None and (entry.kind == "folder" or entry.facts.st_nlink == 1):
+                with suppress(FileNotFoundError):
+                    yield name, tree.folder(folder or ".")
+    yield ".", top.descriptor
 
 
 class ThreadFolders:
@@ -247,7 +308,7 @@ class ThreadFolders:
             return ThreadSize(0, 0)
         seen = {}
         with Folder(self._threads / thread_folder(thread) / _DATA) as data:
-            for entry in data.walk():
+            for entry in data.walk(unread={}):
                 if entry.kind == "file":
                     seen[entry.identity] = entry.size
         return ThreadSize(len(seen), sum(seen.values()))

@@ -26,7 +26,7 @@ from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import matches
 from holdfast.errors import InputError, NotThere, OutsideRoot, SandboxError, StorageError
 from holdfast.sandbox.files import SAMPLE, Listing, Seen, ThreadFiles, detect, listing, seen_at, to_text
-from holdfast.sandbox.paths import Place, Root, SecondNames
+from holdfast.sandbox.paths import Place, Root, SecondNames, quoted
 
 _WORKER = Path(__file__).with_name("matching_worker.py")
 _MOST_ANSWERED = 8 * 1024 * 1024
@@ -139,6 +139,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 _LINE_SHOWN = 400
+_LONGEST = 2000
 
 
 @dataclass(frozen=True)
@@ -163,50 +164,65 @@ class Line:
 
 @dataclass(frozen=True)
 class Found:
-    """The lines that fit. `stopped` says why the search ended before its end, `skipped` how many files were not text or too large."""
+    """The lines that fit. `stopped` says why the search ended before its end, `skipped` how many files were not text or too large, `unread`
+    how many folders could not be entered."""
 
     lines: tuple[Line, ...]
     files: int
     skipped: int = 0
     stopped: str | None = None
+    unread: int = 0
 
     @property
     def text(self) -> str:
         """One line for each, and a last one for what was not looked at."""
-        rows = [f"{line.path}:{line.number}: {line.text}" for line in self.lines] or ["Nothing fits."]
+        rows = [f"{quoted(line.path)}:{line.number}: {line.text}" for line in self.lines] or ["Nothing fits."]
         if self.stopped:
             rows.append(f"[The search stopped: {self.stopped}.]")
         if self.skipped:
             rows.append(f"[{self.skipped} files were left out: not text, or too large.]")
+        if self.unread:
+            rows.append(_unread(self.unread))
         return "\n".join(rows)
 
 
 def glob(files: ThreadFiles, pattern: str, *, path: str = ".", limits: SearchLimits | None = None) -> Listing:
     """The files and folders below `path` whose path relative to it fits: `*`, `?`, `[abc]`, and `**` for any number of folders.
 
-    An absolute pattern is one whose fixed beginning is the folder. No link is followed.
+    An absolute pattern is one whose fixed beginning is the folder. No link is followed. When the time is up, the text says so.
     """
     bounds = limits or SearchLimits()
+    if isinstance(pattern, str) and len(pattern) > _LONGEST:
+        raise InputError(f"a pattern has at most {_LONGEST} characters.", hint="Give a shorter one.")
     folder, parts = _pattern(pattern, path)
     found: list[Seen] = []
-    for number, (_, relative, seen) in enumerate(_walk(files, folder)):
+    unread: dict[str, str] = {}
+    deadline = time.monotonic() + bounds.seconds
+    for number, (_, relative, seen) in enumerate(_walk(files, folder, unread)):
+        if time.monotonic() > deadline:
+            note = f"[The search stopped: time is up after {bounds.seconds:g} s. Look in a folder further down.]"
+            return listing(found, files.limits.list_chars, None, note)
         if number >= bounds.entries:
             return listing(found, files.limits.list_chars, None)
         if matches(parts, relative):
             found.append(seen)
-    return listing(found, files.limits.list_chars)
+    return listing(found, files.limits.list_chars, note=_unread(len(unread)) if unread else None)
+
+
+def _unread(count: int) -> str:
+    return f"[{count} folders could not be entered.]"
 
 
 def _pattern(pattern: str, path: str) -> tuple[str, tuple[str, ...]]:
     """The folder to begin in and the parts of the pattern."""
     if not isinstance(pattern, str) or not pattern.startswith("/"):
-        return path, check_path(pattern)
-    parts = check_path(pattern.lstrip("/") or ".")
+        return path, check_path(pattern, existing=True)
+    parts = check_path(pattern.lstrip("/") or ".", existing=True)
     fixed = next((number for number, part in enumerate(parts[:-1]) if re.search(r"[*?\[]", part)), len(parts) - 1)
     return "/" + "/".join(parts[: max(fixed, 0)]), parts[max(fixed, 0) :]
 
 
-def _walk(files: ThreadFiles, path: str) -> Iterator[tuple[Place, tuple[str, ...], Seen]]:
+def _walk(files: ThreadFiles, path: str, unread: dict[str, str]) -> Iterator[tuple[Place, tuple[str, ...], Seen]]:
     """Everything below a folder: the place it is below, its path relative to the folder, and what it is."""
     virtual = files.paths.below(path)
     above = tuple(part for part in path.split("/") if part not in ("", "."))
@@ -216,10 +232,10 @@ def _walk(files: ThreadFiles, path: str) -> Iterator[tuple[Place, tuple[str, ...
         try:
             if place.folder.stat(place.relative).kind != "folder":
                 raise InputError(f"{place.path} is not a folder.", hint="Give the folder it is in.")
-            for entry in place.folder.walk(place.relative):
+            for entry in place.folder.walk(place.relative, unread=unread):
                 yield place, (*prefix, *entry.path.split("/")[skip:]), seen_at(place, entry)
         except FileNotFoundError:
-            raise NotThere(f"there is no {place.path}.", hint="Look with ls what there is.") from None
+            raise NotThere(f"there is no {quoted(place.path)}.", hint="Look with ls what there is.") from None
 
 
 def grep(
@@ -237,10 +253,10 @@ def grep(
     The pattern is a regular expression, or plain text with `literal`. InputError if it is none, or if it takes too long.
     """
     bounds = limits or SearchLimits()
-    if not pattern or len(pattern) > 2000:
-        raise InputError("a pattern has 1 to 2000 characters.", hint="Give what to look for.")
+    if not pattern or len(pattern) > _LONGEST:
+        raise InputError(f"a pattern has 1 to {_LONGEST} characters.", hint="Give what to look for.")
     with _matcher(pattern, literal=literal, ignore_case=ignore_case, seconds=bounds.seconds) as matcher:
-        return _Search(files, matcher, bounds).run(_candidates(files, path, include))
+        return _Search(files, matcher, bounds).run(path, include)
 
 
 def _matcher(pattern: str, *, literal: bool, ignore_case: bool, seconds: float) -> Matcher:
@@ -249,17 +265,18 @@ def _matcher(pattern: str, *, literal: bool, ignore_case: bool, seconds: float) 
     return PatternProcess(pattern, ignore_case=ignore_case, seconds=seconds)
 
 
-def _candidates(files: ThreadFiles, path: str, include: str | None) -> Iterator[tuple[Root, str]]:
-    wanted = check_path(include) if include else None
+def _candidates(files: ThreadFiles, path: str, include: str | None, unread: dict[str, str]) -> Iterator[tuple[Root, str] | None]:
+    """The files to be searched; None for what is passed over, so that the time is looked at there too."""
+    wanted = check_path(include, existing=True) if include else None
     if wanted is not None and len(wanted) == 1:
         wanted = ("**", *wanted)  # a bare name fits in every folder, as with other tools
     if not files.paths.below(path) and files.stat(path).kind == "file":
         place = files.paths.resolve(path)
         yield place.root, place.relative
         return
-    for place, relative, seen in _walk(files, path):
-        if seen.kind == "file" and (wanted is None or matches(wanted, relative)):
-            yield place.root, seen.path[len(place.root.virtual) + 1 :]
+    for place, relative, seen in _walk(files, path, unread):
+        fits = seen.kind == "file" and (wanted is None or matches(wanted, relative))
+        yield (place.root, seen.path[len(place.root.virtual) + 1 :]) if fits else None
 
 
 class _Search:
@@ -271,18 +288,22 @@ class _Search:
         self._lines: list[Line] = []
         self._read = self._seen = self._skipped = 0
 
-    def run(self, candidates: Iterator[tuple[Root, str]]) -> Found:
+    def run(self, path: str, include: str | None) -> Found:
         deadline = time.monotonic() + self._limits.seconds
-        for root, relative in candidates:
+        unread: dict[str, str] = {}
+        stopped = None
+        for candidate in _candidates(self._files, path, include, unread):
             stopped = self._stop(deadline)
             if stopped:
-                return Found(tuple(self._lines), self._seen, self._skipped, stopped)
-            text = self._text(root, relative)
-            if text is not None:
-                self._match(f"{root.virtual}/{relative}", text)
-        full = len(self._lines) >= self._limits.lines
-        stopped = f"there are {self._limits.lines} lines or more" if full else None
-        return Found(tuple(self._lines), self._seen, self._skipped, stopped)
+                break
+            if candidate is not None:
+                root, relative = candidate
+                text = self._text(root, relative)
+                if text is not None:
+                    self._match(f"{root.virtual}/{relative}", text)
+        if stopped is None and len(self._lines) >= self._limits.lines:
+            stopped = f"there are {self._limits.lines} lines or more"
+        return Found(tuple(self._lines), self._seen, self._skipped, stopped, len(unread))
 
     def _stop(self, deadline: float) -> str | None:
         if len(self._lines) >= self._limits.lines:

@@ -31,13 +31,14 @@ from typing import IO, BinaryIO, Protocol
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError, InputError, QuotaExceeded
 from holdfast.ids import thread_folder
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS
 from holdfast.text.html import read_html
+from holdfast.text.normalise import strip_invisible
 
 _BEGINNINGS = {  # what is really inside: a converter that does not know it takes it for plain text
     ".docx": b"PK\x03\x04",
@@ -256,7 +257,7 @@ def _zip_refusal(info: zipfile.ZipInfo) -> str | None:
 
 _MOST_BYTES = 52_428_800
 _LONGEST = 180
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\/\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]')
+_FORBIDDEN = re.compile(r'[<>:"|?*\\/]')
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
 
 
@@ -272,13 +273,15 @@ class Upload:
 
 
 def clean_name(name: str) -> str:
-    """A name that is a name and nothing more: no folders, no leading dot, nothing invisible, and not too long.
+    """A name that is a name and nothing more: no folders, no leading dot or dash, nothing invisible, and not too long.
 
     >>> clean_name("../../etc/passwd"), clean_name("C:\\\\docs\\\\a report.pdf"), clean_name("..")
     ('passwd', 'a report.pdf', 'upload')
     """
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
-    plain = _FORBIDDEN.sub("", last).encode("utf-8", "ignore").decode().strip(" .")
+    kept = strip_invisible(_FORBIDDEN.sub("", last))
+    seen = "".join(sign if sign.isprintable() else " " if unicodedata.category(sign) == "Zs" else "" for sign in kept)
+    plain = seen.encode("utf-8", "ignore").decode().strip(" .").lstrip("-. ")
     if not plain or _RESERVED.fullmatch(plain):
         plain = f"upload{Path(plain).suffix}" if plain else "upload"
     stem, suffix = _split(plain)
@@ -337,8 +340,11 @@ class Uploads:
         with self._alone():
             target = self._free(_split(clean_name(name))[0])
             self._files.make_folder(f"{UPLOADS}/{target}")
+        limits = self._archive_limits or ArchiveLimits()
+        if self._files.quota is not None and (room := self._files.quota.room()) is not None:
+            limits = replace(limits, bytes=min(limits.bytes, room))
         with self._files.open(place.path) as archive, place.folder.folder(target) as folder:
-            return f"{UPLOADS}/{target}", unpack(archive, folder, limits=self._archive_limits)
+            return f"{UPLOADS}/{target}", unpack(archive, folder, limits=limits)
 
     def list(self) -> tuple[Upload, ...]:
         """The files that are there, by name. Markdown made from another one is shown with it and not by itself."""
@@ -352,7 +358,7 @@ class Uploads:
 
     def remove(self, name: str) -> None:
         """Remove a file and the Markdown made from it."""
-        if name != clean_name(name):
+        if "/" in name or name in ("", ".", ".."):
             raise InputError(f"{name!r} is not the name of an upload.", hint="Give a name from the list of uploads.")
         self._files.delete(f"{UPLOADS}/{name}")
         if convertible(name) and self._files.exists(f"{UPLOADS}/{name}.md"):
@@ -373,7 +379,10 @@ class Uploads:
         text, problem = self._converter.markdown(self._files, f"{UPLOADS}/{name}")
         if text is None:
             return None, problem
-        return self._files.write(f"{UPLOADS}/{name}.md", text).path, None
+        try:
+            return self._files.write(f"{UPLOADS}/{name}.md", text).path, None
+        except QuotaExceeded as error:  # the file itself is kept
+            return None, str(error)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -32,6 +32,7 @@ from holdfast.errors import ConfigError, HoldfastError, InputError, MissingVaria
 from holdfast.imports import load_dotted
 from holdfast.sandbox import searching
 from holdfast.sandbox.commands import Sandbox
+from holdfast.sandbox.paths import quoted
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config, ToolConfig
@@ -174,7 +175,7 @@ def write_file(places: ThreadSandboxes, settings: Settings | None = None) -> Bas
         """Write a file, or with `append` add to its end. Missing folders are made."""
         with places.of(runtime) as sandbox:
             seen = sandbox.files.append(path, content) if append else sandbox.files.write(path, content)
-        return f"{seen.path} has {seen.size:,} bytes now."
+        return f"{quoted(seen.path)} has {seen.size:,} bytes now."
 
     return tool_of(write_file)
 
@@ -237,7 +238,9 @@ def present_files(places: ThreadSandboxes, settings: Settings | None = None) -> 
                 shown.append(found.path)
         if not shown:
             raise InputError("there is nothing to show.", hint="Give at least one path.")
-        said = ToolMessage(f"Shown to the user: {', '.join(shown)}.", tool_call_id=str(runtime.tool_call_id), name="present_files")
+        said = ToolMessage(
+            f"Shown to the user: {', '.join(map(quoted, shown))}.", tool_call_id=str(runtime.tool_call_id), name="present_files"
+        )
         return Command(update={"artifacts": shown, "messages": [said]})
 
     return tool_of(present_files)
@@ -254,7 +257,7 @@ def view_image(places: ThreadSandboxes, settings: Settings | None = None) -> Bas
         if kind is None:
             raise InputError(f"{seen.path} is no picture in a form that can be shown.", hint="Convert it to PNG first.")
         call = str(runtime.tool_call_id)
-        said = ToolMessage(f"{seen.path} ({kind}, {seen.size:,} bytes) is shown below.", tool_call_id=call, name="view_image")
+        said = ToolMessage(f"{quoted(seen.path)} ({kind}, {seen.size:,} bytes) is shown below.", tool_call_id=call, name="view_image")
         return Command(update={"viewed_images": {seen.path: {"media_type": kind, "call": call}}, "messages": [said]})
 
     return tool_of(view_image)
