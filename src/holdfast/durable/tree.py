@@ -45,7 +45,7 @@ class Tree:
 
     @classmethod
     def at(cls, handle: int, path: str = ".") -> Tree:
-        """The tree below the folder that a descriptor is open on. The descriptor stays the caller's; `path` is what the folder is called."""
+        """The tree below the folder that a descriptor is open on, which stays the caller's. `path` is what the folder is called."""
         return cls(path, handle=handle)
 
     def __enter__(self) -> Tree:

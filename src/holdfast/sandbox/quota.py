@@ -46,9 +46,7 @@ class DiskQuota:
     def used(self) -> int:
         """What the files take now, counted."""
         free = self.free()
-        total = 0
-        for total in self.counting():
-            pass
+        total = max(self.counting())
         self.note(total, free)
         return total
 
@@ -110,10 +108,10 @@ class DiskQuota:
             with suppress(OSError):  # ended meanwhile, or not ours to look at
                 for one in (_PROC / str(process) / "fd").iterdir():
                     with suppress(OSError):
-                        name = os.readlink(one)
-                        if name.endswith(" (deleted)") and stat.S_ISREG((facts := one.stat()).st_mode):
-                            if facts.st_dev == device or name.startswith(places):
-                                found[facts.st_ino] = blocks(facts)
+                        name = str(one.readlink())
+                        facts = one.stat() if name.endswith(" (deleted)") else None
+                        if facts is not None and stat.S_ISREG(facts.st_mode) and (facts.st_dev == device or name.startswith(places)):
+                            found[facts.st_ino] = blocks(facts)
             with suppress(OSError):
                 for start, end, inode, path in _MAPPED.findall((_PROC / str(process) / "maps").read_bytes()):
                     if os.fsdecode(path).startswith(places):
@@ -147,7 +145,7 @@ class QuotaWatch:
         self._next, self._not_before = 0.0, 0.0
 
     def is_over(self, processes: Iterator[int]) -> bool:
-        """Whether it is too much now. `processes` are those of the command: what they hold open counts, also when it has no name any more."""
+        """Whether it is too much now. `processes` are those of the command: what they hold open counts, also without a name."""
         now = time.monotonic()
         if self._walk is None:
             grown = self._counted + max(self._free - self._quota.free(), 0) > self._limit

@@ -7,6 +7,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ LIMIT = 8 * MIB
 @pytest.fixture(params=["bubblewrap", "host"])
 def sandbox(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalSandbox]:
     """With a boundary and without: `/bin/false` is a bubblewrap that does not work."""
-    host = {"allow_host_bash": True, "bubblewrap": "/bin/false"} if request.param == "host" else {}
+    host: dict[str, Any] = {"allow_host_bash": True, "bubblewrap": "/bin/false"} if request.param == "host" else {}
     limits = CommandLimits(seconds=60.0)
     with LocalSandbox("t1", base=tmp_path, limits=limits, file_limits=FileLimits(total_bytes=LIMIT), **host) as opened:
         if opened.boundary is None:

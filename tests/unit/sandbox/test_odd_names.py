@@ -175,7 +175,7 @@ with LocalSandbox("t", base=base) as sandbox:
 
 def test_a_folder_that_may_not_be_entered_costs_only_itself() -> None:
     """A9: as somebody else where we are the superuser, who may enter everything."""
-    place = Path(tempfile.mkdtemp(dir="/tmp"))  # noqa: S108 - every folder above must be open to others
+    place = Path(tempfile.mkdtemp(dir="/tmp"))  # every folder above must be open to others
     try:
         place.chmod(0o755)
         ended = subprocess.run([sys.executable, "-c", SHUT, str(place / "base")], capture_output=True, text=True, check=False)

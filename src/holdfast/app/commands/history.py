@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, show
+from holdfast.app.transcripts import all_stats, whole_thread
 from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
-from holdfast.context.view import marks_of
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def history(
         if action not in _ACTIONS:
             raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
         said = " ".join(words or ()).strip()
-        archive = _whole(harness, thread)
+        archive = whole_thread(harness, thread)
         stats = _stats(harness, archive, thread)
         if action == "list":
             if said:
@@ -68,19 +67,10 @@ def history(
             _show_message(archive, stats, said, around, as_json=as_json)
 
 
-def _whole(harness: Harness, thread: str) -> Archive:
-    """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""
-    if not harness.has_checkpoints:
-        return harness.archive
-    from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
-
-    return with_window(harness.threads, harness.archive, thread)
-
-
 def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
     stats = archive.stats(thread)
     if not (stats.messages or stats.summaries or stats.damage):
-        names = [one.thread for one in _all_stats(harness)]
+        names = [one.thread for one in all_stats(harness)]
         near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " There are none yet."
         raise InputError(
             f"nothing of a thread {thread!r} is kept in {harness.base}.",
@@ -89,23 +79,8 @@ def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
     return stats
 
 
-def _all_stats(harness: Harness) -> list[Stats]:
-    """Every conversation, the one with the newest message first; messages in the window count as well."""
-    archive = harness.archive
-    found = {name: archive.stats(name) for name in archive.threads()}
-    for info in harness.threads.all(subagents=True) if harness.has_checkpoints else ():
-        window = harness.threads.window(info.id)
-        ids = [str(message.id) for message in window if marks_of(message).keys().isdisjoint(("summary", "repaired"))]
-        stats = found.get(info.id) or archive.stats(info.id)
-        inside = len(ids) - len(archive.has(info.id, ids))
-        if stats.messages + inside:
-            first, last = stats.first or info.created, max(stats.last, info.updated)
-            found[info.id] = replace(stats, messages=stats.messages + inside, first=first, last=last)
-    return sorted(found.values(), key=lambda stats: stats.last, reverse=True)
-
-
 def _list_threads(harness: Harness, *, as_json: bool) -> None:
-    found = _all_stats(harness)
+    found = all_stats(harness)
 
     def draw(console: Console) -> None:
         if not found:

@@ -1,0 +1,36 @@
+"""Whole conversations: what left the window, which is in the archive, and what is still in it, which is in the checkpoints (S9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.context.archive import Archive, Stats
+from holdfast.context.view import marks_of
+
+if TYPE_CHECKING:
+    from holdfast.harness import Harness
+
+
+def whole_thread(harness: Harness, thread: str) -> Archive:
+    """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""
+    if not harness.has_checkpoints:
+        return harness.archive
+    from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
+
+    return with_window(harness.threads, harness.archive, thread)
+
+
+def all_stats(harness: Harness) -> list[Stats]:
+    """Every conversation, the one with the newest message first; messages in the window count as well."""
+    archive = harness.archive
+    found = {name: archive.stats(name) for name in archive.threads()}
+    for info in harness.threads.all(subagents=True) if harness.has_checkpoints else ():
+        window = harness.threads.window(info.id)
+        ids = [str(message.id) for message in window if marks_of(message).keys().isdisjoint(("summary", "repaired"))]
+        stats = found.get(info.id) or archive.stats(info.id)
+        inside = len(ids) - len(archive.has(info.id, ids))
+        if stats.messages + inside:
+            first, last = stats.first or info.created, max(stats.last, info.updated)
+            found[info.id] = replace(stats, messages=stats.messages + inside, first=first, last=last)
+    return sorted(found.values(), key=lambda stats: stats.last, reverse=True)
