@@ -14,22 +14,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from holdfast import __version__
+from holdfast.app.mcp_answers import (
+    ChangeOut,
+    Changes,
+    Conversations,
+    FactOut,
+    Facts,
+    HeldOut,
+    MessageOut,
+    Messages,
+    Outcome,
+    Review,
+    SessionOut,
+    Sessions,
+    SessionTold,
+    ThreadOut,
+)
 from holdfast.app.transcripts import all_stats, whole_thread
-from holdfast.errors import HoldfastError, InputError, StorageError
+from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record, from_json, reading_order, to_json
 from holdfast.knowledge.store import hit_to_json, report_to_json, stats_to_json
 from holdfast.memory import tools as memory_tools
 from holdfast.memory.facts import Decision, Fact, Turn
-from holdfast.redaction import redact_text
+from holdfast.redaction import redact_text, without_paths
 from holdfast.secret_forms import replace_secrets
 from holdfast.session.renderer import session_json
 from holdfast.session.story import story_markdown, tell
@@ -58,117 +74,6 @@ Text = Annotated[str, Field(min_length=1, max_length=20_000)]
 Moment = Annotated[str | None, Field(description="A date such as 2026-05-08.")]
 
 
-class FactOut(BaseModel):
-    """A fact about the user."""
-
-    id: str
-    content: str
-    category: str
-    confidence: float
-    since: str
-
-
-class Facts(BaseModel):
-    """Facts, best first."""
-
-    facts: list[FactOut]
-
-
-class Outcome(BaseModel):
-    """What became of a change."""
-
-    status: Literal["stored", "confirmed", "held", "refused", "done"]
-    id: str | None = None
-    said: str
-
-
-class HeldOut(BaseModel):
-    """Something that waits for a person."""
-
-    id: str
-    content: str
-    why: str
-
-
-class Review(BaseModel):
-    """What waits for a person. `holdfast memory review` decides about it."""
-
-    held: list[HeldOut]
-
-
-class ChangeOut(BaseModel):
-    """One change of memory."""
-
-    id: str
-    time: str
-    by: str
-    why: str
-
-
-class Changes(BaseModel):
-    """Changes, newest first."""
-
-    changes: list[ChangeOut]
-
-
-class ThreadOut(BaseModel):
-    """A conversation."""
-
-    thread: str
-    messages: int
-    first: str
-    last: str
-
-
-class Conversations(BaseModel):
-    """Conversations, the one that was used last first."""
-
-    threads: list[ThreadOut]
-
-
-class MessageOut(BaseModel):
-    """A message of a conversation."""
-
-    thread: str
-    id: str
-    time: str
-    role: str
-    text: str
-
-
-class Messages(BaseModel):
-    """Messages; from a search best first, else in the order of the conversation."""
-
-    messages: list[MessageOut]
-
-
-class SessionOut(BaseModel):
-    """A workflow session in short."""
-
-    id: str
-    task: str
-    status: str | None
-    stage: str | None
-    completed: int
-    total: int | None
-    updated: str
-    error: str | None
-
-
-class Sessions(BaseModel):
-    """Sessions, the one that changed last first."""
-
-    sessions: list[SessionOut]
-
-
-class SessionTold(BaseModel):
-    """A session told as Markdown."""
-
-    id: str
-    status: str
-    markdown: str
-
-
 @dataclass(frozen=True)
 class ServerOptions:
     """What a client may do."""
@@ -182,83 +87,72 @@ def make_server(harness: Harness, options: ServerOptions | None = None) -> MCPSe
     """The server over the parts of a harness. Nothing of the harness is opened before a tool needs it."""
     chosen = options or ServerOptions()
     server: MCPServer[Any] = MCPServer("holdfast", title="Holdfast", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
-    told = _Telling(harness)
-    _memory(server, harness, told, chosen)
-    _knowledge(server, harness, told, chosen)
-    _history(server, harness, told)
-    _sessions(server, harness, told)
-    _resources(server, harness, told)
+    _memory(server, harness, chosen)
+    _knowledge(server, harness, chosen)
+    _history(server, harness)
+    _sessions(server, harness)
+    _resources(server, harness)
     _prompts(server, chosen)
     return server
 
 
-@dataclass(frozen=True)
-class _Telling:
-    """Errors for outside: typed and in words, without paths of this machine and without secrets. The log has them whole."""
+# Errors for outside: typed and in words, without paths of this machine and without secrets. The log has them whole
 
-    harness: Harness
 
-    def tool(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """The function as a tool."""
+def as_tool(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function as a tool: its errors are told to the client."""
 
-        @wraps(function)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            with self.telling(ToolError):
-                return function(*args, **kwargs)
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _telling(ToolError):
+            return function(*args, **kwargs)
 
-        return call
+    return call
 
-    def resource(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """The function as a resource."""
 
-        @wraps(function)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            with self.telling(ResourceError):
-                return function(*args, **kwargs)
+def as_resource(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function as a resource: its errors are told to the client."""
 
-        return call
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _telling(ResourceError):
+            return function(*args, **kwargs)
 
-    @contextmanager
-    def telling(self, kind: type[ToolError] | type[ResourceError]) -> Iterator[None]:
-        """Turn what is raised into an error that the client is told."""
-        try:
-            yield
-        except (ToolError, ResourceError):
-            raise
-        except HoldfastError as error:
-            _LOG.warning("%s: %s", type(error).__name__, error)
-            found = ResourceNotFoundError if kind is ResourceError and isinstance(error, InputError) else kind
-            raise found(self.words(error)) from None
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not show a client where our files are
-            _LOG.exception("a request of an MCP client failed")
-            raise kind(f"{type(error).__name__}: this should not happen. The log of the server says where.") from None
+    return call
 
-    def words(self, error: HoldfastError) -> str:
-        """What a client is told."""
-        if isinstance(error, StorageError):
-            return f"{type(error).__name__}: what is kept here could not be used. `holdfast doctor` on its machine says more."
-        said = redact_text(f"{error.message} {error.hint or ''}".strip()).replace(str(self.harness.base), "the base directory")
-        return f"{type(error).__name__}: {said}"
+
+@contextmanager
+def _telling(kind: type[ToolError] | type[ResourceError]) -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError as error:
+        _LOG.warning("%s: %s", type(error).__name__, error)
+        found = ResourceNotFoundError if kind is ResourceError and isinstance(error, NotThere) else kind
+        hint = without_paths(redact_text(error.hint)) if error.hint and not isinstance(error, StorageError) else ""
+        raise found(f"{type(error).__name__}: {error.public} {hint}".rstrip()) from None
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not show a client where our files are
+        _LOG.exception("a request of an MCP client failed")
+        raise kind(f"{type(error).__name__}: this should not happen. The log of the server says where.") from None
 
 
 # Memory
 
 
-def _memory(server: MCPServer[Any], harness: Harness, told: _Telling, options: ServerOptions) -> None:
+def _memory(server: MCPServer[Any], harness: Harness, options: ServerOptions) -> None:
     @server.tool(title="Search memory", annotations=READ)
-    @told.tool
+    @as_tool
     def memory_search(query: Query, limit: Limit = 10, agent: Agent = None) -> Facts:
         """Find facts that are known about the user."""
         return Facts(facts=[_fact(match.fact) for match in harness.memory.search(query, agent, limit)])
 
     @server.tool(title="What waits for review", annotations=READ)
-    @told.tool
+    @as_tool
     def memory_review(agent: Agent = None) -> Review:
         """What was proposed for memory and waits for a person to look at it."""
         return Review(held=[HeldOut(id=one.id, content=one.fact.content, why=one.why) for one in harness.memory.review(agent)])
 
     @server.tool(title="History of memory", annotations=READ)
-    @told.tool
+    @as_tool
     def memory_history(limit: Limit = 10, agent: Agent = None) -> Changes:
         """How memory changed, newest first. Each change can be undone by a person with `holdfast memory undo`."""
         found = reversed(harness.memory.history(agent, last=limit))
@@ -268,7 +162,7 @@ def _memory(server: MCPServer[Any], harness: Harness, told: _Telling, options: S
         return
 
     @server.tool(title="Remember", annotations=WRITE)
-    @told.tool
+    @as_tool
     def memory_add(
         content: Annotated[Text, Field(description="One fact about the user, in one sentence.")],
         user_said: Annotated[str | None, Field(max_length=20_000, description="The user's own words for it, word for word.")] = None,
@@ -279,7 +173,7 @@ def _memory(server: MCPServer[Any], harness: Harness, told: _Telling, options: S
         return _outcome(harness.memory.propose(content, agent, turns=turns))
 
     @server.tool(title="Correct a fact", annotations=WRITE)
-    @told.tool
+    @as_tool
     def memory_update(
         id: str,
         content: Annotated[Text, Field(description="The corrected fact.")],
@@ -292,7 +186,7 @@ def _memory(server: MCPServer[Any], harness: Harness, told: _Telling, options: S
         return Outcome(status="done" if said.startswith("Changed") else "refused", id=id, said=said)
 
     @server.tool(title="Take out a fact", annotations=REMOVE)
-    @told.tool
+    @as_tool
     def memory_remove(id: str, agent: Agent = None) -> Outcome:
         """Take out a fact that is wrong. It stays in the history, and a person can bring it back."""
         said = memory_tools.memory_remove(harness.memory, id, agent=agent)
@@ -318,9 +212,9 @@ def _outcome(decision: Decision) -> Outcome:
 # Knowledge: the tools that `knowledge/store.py` lists, so that another Holdfast can use this one as its store
 
 
-def _knowledge(server: MCPServer[Any], harness: Harness, told: _Telling, options: ServerOptions) -> None:
+def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions) -> None:
     @server.tool(title="Search knowledge", annotations=READ)
-    @told.tool
+    @as_tool
     def knowledge_search(
         query: Query,
         top_k: Limit = 10,
@@ -337,14 +231,14 @@ def _knowledge(server: MCPServer[Any], harness: Harness, told: _Telling, options
         return {"hits": [hit_to_json(hit) for hit in harness.knowledge.search(query, top_k=top_k, **given)]}
 
     @server.tool(title="Read a record", annotations=READ)
-    @told.tool
+    @as_tool
     def knowledge_get(id: str) -> dict[str, Any]:
         """One record with everything that is known about it; null if there is none."""
         found = harness.knowledge.get(id)
         return {"record": to_json(found) if found is not None else None}
 
     @server.tool(title="List records", annotations=READ)
-    @told.tool
+    @as_tool
     def knowledge_records(
         tags: list[str] | None = None,
         after: Moment = None,
@@ -362,7 +256,7 @@ def _knowledge(server: MCPServer[Any], harness: Harness, told: _Telling, options
         }
 
     @server.tool(title="What knowledge holds", annotations=READ)
-    @told.tool
+    @as_tool
     def knowledge_stats() -> dict[str, Any]:
         """How many records there are, their tags and kinds, and what is wrong with the store."""
         return {**stats_to_json(harness.knowledge.stats()), "where": "holdfast"}
@@ -371,7 +265,7 @@ def _knowledge(server: MCPServer[Any], harness: Harness, told: _Telling, options
         return
 
     @server.tool(title="Keep records", annotations=WRITE)
-    @told.tool
+    @as_tool
     def knowledge_add(
         records: Annotated[
             list[dict[str, Any]],
@@ -382,7 +276,7 @@ def _knowledge(server: MCPServer[Any], harness: Harness, told: _Telling, options
         return report_to_json(harness.knowledge.add([_rated(from_json(one)) for one in records]))
 
     @server.tool(title="Forget records", annotations=REMOVE)
-    @told.tool
+    @as_tool
     def knowledge_forget(ids: list[str] | None = None, text: str | None = None) -> dict[str, Any]:
         """Forget records for good, by their ids or by words that they hold. This cannot be undone."""
         if not ids and not text:
@@ -409,16 +303,16 @@ def _moment(written: str | None) -> datetime | None:
 # History and sessions
 
 
-def _history(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
+def _history(server: MCPServer[Any], harness: Harness) -> None:
     @server.tool(title="List conversations", annotations=READ)
-    @told.tool
+    @as_tool
     def history_threads(limit: Limit = 20) -> Conversations:
         """The conversations that are kept, the one that was used last first."""
         found = all_stats(harness)[:limit]
         return Conversations(threads=[ThreadOut(thread=one.thread, messages=one.messages, first=one.first, last=one.last) for one in found])
 
     @server.tool(title="Search conversations", annotations=READ)
-    @told.tool
+    @as_tool
     def history_search(
         query: Query, thread: Annotated[str | None, Field(description="One conversation; else the newest.")] = None, limit: Limit = 5
     ) -> Messages:
@@ -429,12 +323,12 @@ def _history(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
         return Messages(messages=[_message(name, hit.record, hit.snippet) for hit, name in best])
 
     @server.tool(title="Read a conversation", annotations=READ)
-    @told.tool
+    @as_tool
     def history_read(thread: str, id: str, around: Annotated[int, Field(ge=0, le=50)] = 0) -> Messages:
         """A message word for word, with messages before and after it. `#12` is message number 12."""
         found = whole_thread(harness, thread).read(thread, id, around)
         if found is None:
-            raise InputError(f"the thread {thread!r} has no message {id!r}.", hint="history_search gives ids.")
+            raise NotThere(f"the thread {thread!r} has no message {id!r}.", hint="history_search gives ids.")
         return Messages(messages=[_message(thread, record) for record in found.all])
 
 
@@ -443,9 +337,9 @@ def _message(thread: str, record: Any, text: str | None = None) -> MessageOut:
     return MessageOut(thread=thread, id=record.id, time=record.time, role=record.role, text=said)
 
 
-def _sessions(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
+def _sessions(server: MCPServer[Any], harness: Harness) -> None:
     @server.tool(title="List sessions", annotations=READ)
-    @told.tool
+    @as_tool
     def session_list(
         status: Annotated[str | None, Field(description="Only these: ready, running, paused, halted, completed, cancelled.")] = None,
         limit: Limit = 20,
@@ -470,7 +364,7 @@ def _sessions(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
         )
 
     @server.tool(title="Read a session", annotations=READ)
-    @told.tool
+    @as_tool
     def session_show(id: str) -> SessionTold:
         """A session told as Markdown: its task, every stage with its findings and sources, and what keeps it."""
         session = harness.sessions.load(id)
@@ -481,41 +375,41 @@ def _sessions(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
 # Resources and prompts
 
 
-def _resources(server: MCPServer[Any], harness: Harness, told: _Telling) -> None:
+def _resources(server: MCPServer[Any], harness: Harness) -> None:
     @server.resource("holdfast://memory", title="Memory", mime_type="text/markdown")
-    @told.resource
+    @as_resource
     def memory_text() -> str:
         """What is known about the user, as our agents see it."""
         return harness.memory.render_for(None)
 
     @server.resource("holdfast://memory/{agent}", title="Memory of an agent", mime_type="text/markdown")
-    @told.resource
+    @as_resource
     def memory_of(agent: str) -> str:
         """What one agent knows about the user."""
         return harness.memory.render_for(agent)
 
     @server.resource("holdfast://knowledge/{id}", title="A record", mime_type="application/json")
-    @told.resource
+    @as_resource
     def record(id: str) -> str:
         """A record of knowledge."""
         found = harness.knowledge.get(id)
         if found is None:
-            raise InputError(f"there is no record {id!r}.", hint="knowledge_search gives ids.")
+            raise NotThere(f"there is no record {id!r}.", hint="knowledge_search gives ids.")
         return json.dumps(to_json(found), ensure_ascii=False)
 
     @server.resource("holdfast://sessions/{id}", title="A session", mime_type="application/json")
-    @told.resource
+    @as_resource
     def session(id: str) -> str:
         """A workflow session, whole."""
         return json.dumps(session_json(harness.sessions.load(id)), ensure_ascii=False)
 
     @server.resource("holdfast://threads/{thread}", title="A conversation", mime_type="text/markdown")
-    @told.resource
+    @as_resource
     def thread_text(thread: str) -> str:
         """A conversation, word for word."""
         found = whole_thread(harness, thread).messages(thread)
         if not found:
-            raise InputError(f"nothing of a thread {thread!r} is kept.", hint="history_threads lists them.")
+            raise NotThere(f"nothing of a thread {thread!r} is kept.", hint="history_threads lists them.")
         return "\n\n".join(f"[{one.id}] {one.time} {one.role}\n{_indented(replace_secrets(one.text))}" for one in found)
 
 
