@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,23 +242,26 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_change_loses_nothing_a
     base.mkdir()
     acknowledged: list[str] = []
     for round in range(3):
-        pids = running(base)
-        with pytest.raises((MCPError, Exception)):
+        with suppress(Exception):  # closing the session with a server that is dead
             async with over_stdio(base, "--speaks-for-user") as client:
-                (process,) = [pid for pid in running(base) if pid not in pids]
-                killing = asyncio.get_running_loop().call_later(0.4 + 0.3 * round, os.kill, process, signal.SIGKILL)
-                try:
-                    for number in range(10_000):
-                        name = f"town-{round}-{number}"
-                        words = {"content": f"User once lived in {name}", "user_said": f"I once lived in {name}."}
+                (process,) = running(base)
+                few, enough = asyncio.Semaphore(4), len(acknowledged) + 6
+
+                async def add(name: str, client: Client = client, few: asyncio.Semaphore = few) -> None:
+                    words = {"content": f"User once lived in {name}", "user_said": f"I once lived in {name}."}
+                    async with few:
                         if (await structured(client, "memory_add", words))["status"] == "stored":
                             acknowledged.append(name)
-                finally:
-                    killing.cancel()
+
+                adding = [asyncio.create_task(add(f"town-{round}-{number}")) for number in range(60)]
+                while len(acknowledged) < enough and not all(task.done() for task in adding):
+                    await asyncio.sleep(0)
+                os.kill(process, signal.SIGKILL)  # others are on their way
+                await asyncio.gather(*adding, return_exceptions=True)
+    assert 18 <= len(acknowledged) < 180
     with MemoryService.at(base) as memory:
         changes = " ".join(str(one) for one in memory.history())
-        assert acknowledged
-        assert [name for name in acknowledged if f"{name}'" not in changes and f'{name}"' not in changes] == []
+        assert [name for name in acknowledged if f"{name}'" not in changes] == []
         assert memory.document().facts
 
 
