@@ -53,6 +53,8 @@ _WINDOW = 8_000
 _PART = 20  # messages that come in at a time
 _FITTED = frozenset({"planted", "conv-26", "conv-41"})  # where the formula was fitted; of `planted` and of the small talk on one half
 
+_REPORTS = False
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -77,8 +79,8 @@ class Side:
 
     def __init__(self, base: Path | None, *, recall: bool = True) -> None:
         profile: Any = {"max_input_tokens": _WINDOW}
-        self.model = ScriptedModel([repeat("Noted.")], profile=profile, usage=False)  # it would report a quarter of the letters
-        notes = ScriptedModel([repeat(echo)], profile=profile, usage=False)
+        self.model = ScriptedModel([repeat("Noted.")], profile=profile, usage=_REPORTS)
+        notes = ScriptedModel([repeat(echo)], profile=profile, usage=_REPORTS)
         self.clock, self.added = FakeClock(datetime(2000, 1, 1, tzinfo=UTC)), 0
         bus = Bus()
         bus.subscribe(self._note)
@@ -247,7 +249,10 @@ def main() -> None:
     reader.add_argument("--apart", action="store_true", help="also each conversation of the file by itself")
     reader.add_argument("--first-search", action="store_true", help="only how long the first search of a long archive takes")
     reader.add_argument("--quick", action="store_true", help="smaller and faster")
+    reader.add_argument("--usage", action="store_true", help="the model reports its usage: a quarter of the letters, more than we count")
     given = reader.parse_args()
+    global _REPORTS
+    _REPORTS = given.usage
     warnings.simplefilter("ignore")  # what LangChain says about its own future is no part of the figures
     if given.first_search:
         with tempfile.TemporaryDirectory() as folder:

@@ -83,7 +83,7 @@ def test_each_configuration_starts_within_one_message_and_keeps_what_it_says(nam
     check_start(name, words, plain_agent(CONFIGURATIONS[name], watch), watch, fixed=3)
 
 
-@pytest.mark.parametrize(("name", "words"), [(name, words) for name, words in CASES if words == 100])
+@pytest.mark.parametrize(("name", "words"), CASES)
 def test_the_same_in_the_lead_agent(name: str, words: int, tmp_path: Path) -> None:
     watch = Watch(window_of(CONFIGURATIONS[name]))
     check_start(name, words, lead_agent(CONFIGURATIONS[name], watch, tmp_path), watch, fixed=1300)
