@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -78,9 +79,16 @@ def need_program(program: str, package: str) -> str:
     return path
 
 
+_HOMES = itertools.count(1)
+
+
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the settings of whoever runs it; HOLDFAST_TEST_DSN is for the tests themselves."""
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the settings or the data of whoever runs it; HOLDFAST_TEST_DSN is for the tests themselves."""
+    home = tmp_path_factory.getbasetemp() / "homes" / str(next(_HOMES))
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     for name in os.environ:
         if name.startswith("HOLDFAST_") and name != "HOLDFAST_TEST_DSN":
             monkeypatch.delenv(name)

@@ -236,3 +236,24 @@ def test_make_config_upgrade(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert file.read_text() == "# mine\nconfig_version: 33\nholdfast_version: 1\n"
     assert file.with_name("my config.yaml.bak").exists()
+
+
+def test_what_is_known_of_a_user_is_the_same_in_every_folder(tmp_path: Path) -> None:
+    """C6, O1: without a configuration it is in the user's data directory; `memory show` and `doctor` say so, and why."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    home = {"HOME": str(tmp_path / "ann")}
+    assert holdfast("memory", "add", "The cat is called Pixel", cwd=one, **home).returncode == 0
+    shown = holdfast("memory", "show", cwd=other, **home).stdout
+    assert "The cat is called Pixel" in shown
+    base = tmp_path / "ann" / ".local" / "share" / "holdfast"
+    assert f"{base / 'memory.json'} (the user's data directory)" in shown
+    assert f"{base} (the user's data directory)" in holdfast("doctor", cwd=other, **home).stdout
+    assert not any(one.iterdir()), "nothing is left in the folder"
+    assert {oct(path.stat().st_mode & 0o777) for path in base.rglob("*") if path.is_file()} == {"0o600"}
+    assert {oct(path.stat().st_mode & 0o777) for path in [base, *base.rglob("*")] if path.is_dir()} == {"0o700"}
+    (other / ".holdfast").mkdir()
+    told = json.loads(holdfast("memory", "show", "--json", cwd=other, **home).stdout)
+    assert (told["base"], told["base_source"]) == (str(other / ".holdfast"), ".holdfast of the working directory")
+    assert told["memory"]["facts"] == []

@@ -22,8 +22,9 @@ def test_everything_works_without_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     """C1"""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     harness = holdfast.build()
-    assert harness.base == tmp_path / ".holdfast"
+    assert harness.base == tmp_path / "data" / "holdfast"
     assert harness.window() == 8192
     assert harness.budget().window == 8192
     assert harness.counter.count_text("hello world") == 2

@@ -1,13 +1,17 @@
-"""Values that come from the environment: `$NAME`, `${NAME}` and `${NAME:-otherwise}` inside any text, `$$` for a dollar sign.
+"""What comes from the environment: the folder for all state, and `$NAME`, `${NAME}` and `${NAME:-otherwise}` inside any text of the file.
 
-They are read when the setting is used for the first time, not when the file is loaded, so a key that is never needed may be missing.
+`$$` is a dollar sign. Values are read when the setting is used for the first time, not when the file is loaded, so a key that is never
+needed may be missing.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from holdfast.config.reading import KeyPath, Reading, dotted
@@ -105,3 +109,38 @@ def _replaced(value: Any, how: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_replaced(item, how) for item in value]
     return value
+
+
+BASE_VARIABLE = "HOLDFAST_HOME"
+_BASE_NAME = ".holdfast"
+
+
+def base_directory(file: Path | None, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None) -> tuple[Path, str]:
+    """The folder for all state, and in words why it is that one (C6). It is not made here.
+
+    `HOLDFAST_HOME`, else `.holdfast` beside the configuration that was found; without one the user's data directory, so that what is known
+    about a user does not depend on where he stands. A `.holdfast` that is in the working directory already is used before that.
+    """
+    environ = os.environ if environ is None else environ
+    here = (Path(cwd) if cwd is not None else Path.cwd()).absolute()
+    if home := environ.get(BASE_VARIABLE):
+        return here / Path(home).expanduser(), f"environment {BASE_VARIABLE}"
+    if file is not None:
+        return file.absolute().parent / _BASE_NAME, f"beside {file.name}"
+    there = here / _BASE_NAME
+    if os.path.isdir(there):  # noqa: PTH112 - a folder that may not be looked into is none, and raises nothing
+        return there, f"{_BASE_NAME} of the working directory"
+    data = _data_directory(environ)
+    return (data / "holdfast", "the user's data directory") if data is not None else (there, "there is no home directory")
+
+
+def _data_directory(environ: Mapping[str, str]) -> Path | None:
+    """Where programs keep what belongs to the user: `XDG_DATA_HOME` if it is absolute, as the specification says, else `~/.local/share`."""
+    said = Path(environ.get("XDG_DATA_HOME", ""))
+    if said.is_absolute():
+        return said
+    try:
+        home = Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # a user without an entry in the list of users, in a container
+        return None
+    return home / ".local" / "share" if home.is_absolute() else None

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from holdfast.config import checks, known_keys
-from holdfast.config.environment import mark
+from holdfast.config.environment import base_directory, mark
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
 from holdfast.config.migration import CLASS_KEYS, CURRENT, Copy, Migrated, migrate
 from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
@@ -137,8 +137,6 @@ class KeyCheck:
 
 FILE_NAME = "config.yaml"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
-BASE_VARIABLE = "HOLDFAST_HOME"
-_BASE_NAME = ".holdfast"
 
 
 def find_config(
@@ -169,17 +167,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a folder that may not be looked into, or a name that cannot be one
         return False
-
-
-def base_directory(file: Path | None, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None) -> tuple[Path, str]:
-    """The folder for all state and where it comes from: `HOLDFAST_HOME`, else `.holdfast` beside the file or here (C6)."""
-    environ = os.environ if environ is None else environ
-    here = Path(cwd) if cwd is not None else Path.cwd()
-    if home := environ.get(BASE_VARIABLE):
-        return (here / Path(home).expanduser()).absolute(), f"environment {BASE_VARIABLE}"
-    if file is not None:
-        return file.absolute().parent / _BASE_NAME, f"beside {file.name}"
-    return here.absolute() / _BASE_NAME, "default"
 
 
 def load_config(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from holdfast.config.environment import resolve
+from holdfast.config.environment import base_directory, resolve
 from holdfast.config.known_keys import IGNORED, MODEL_ARGUMENTS
 from holdfast.config.mcp_servers import Mcp
 from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, Summarization
@@ -285,8 +285,8 @@ class Config(Section):
     limits: Limits = Limits()
 
     _file: Path | None = PrivateAttr(default=None)
-    _base: Path = PrivateAttr(default_factory=lambda: Path.cwd() / ".holdfast")
-    _base_source: str = PrivateAttr(default="default")
+    _base: Path = PrivateAttr(default_factory=lambda: base_directory(None)[0])
+    _base_source: str = PrivateAttr(default_factory=lambda: base_directory(None)[1])
     _warnings: tuple[Notice, ...] = PrivateAttr(default=())
     _raw: Raw = PrivateAttr(default_factory=Raw)
     _reading: Reading = PrivateAttr(default_factory=lambda: Reading(None))
@@ -310,7 +310,7 @@ class Config(Section):
 
     @property
     def base_source(self) -> str:
-        """Where the base directory comes from: `environment HOLDFAST_HOME`, `beside FILE`, or `default`."""
+        """Why the base directory is there, in words: `environment HOLDFAST_HOME`, `beside config.yaml`, `the user's data directory`."""
         return self._base_source
 
     @property

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.loading import base_directory, config_from_values, find_config, load_config, read_config
+from holdfast.config.environment import base_directory
+from holdfast.config.loading import config_from_values, find_config, load_config, read_config
 from holdfast.config.memory_sections import Condition
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
@@ -130,9 +131,9 @@ def test_an_empty_section_means_its_defaults(field: str) -> None:
 
 
 def test_no_file_at_all_gives_working_defaults(tmp_path: Path) -> None:
-    config = load_config(environ={}, cwd=tmp_path)
+    config = load_config(environ={"HOME": "/home/ann"}, cwd=tmp_path)
     assert (config.file, config.models, config.warnings) == (None, (), ())
-    assert config.base == tmp_path / ".holdfast"
+    assert config.base == Path("/home/ann/.local/share/holdfast")
     assert config.memory.enabled
     assert config.lightweight_model() is None
     with pytest.raises(ModelNotConfigured, match="No model is configured"):
@@ -168,11 +169,37 @@ def test_a_file_that_cannot_be_read_says_so() -> None:
 
 
 def test_the_base_directory_is_where_it_is_promised(tmp_path: Path) -> None:
+    """C6: the variable, beside the configuration, the user's data directory."""
     file = tmp_path / "project" / "config.yaml"
     assert base_directory(file, {"HOLDFAST_HOME": "/srv/state"}, tmp_path)[0] == Path("/srv/state")
     assert base_directory(file, {"HOLDFAST_HOME": "state"}, tmp_path)[0] == tmp_path / "state"
     assert base_directory(file, {"HOLDFAST_HOME": ""}, tmp_path)[0] == tmp_path / "project" / ".holdfast"
-    assert base_directory(None, {}, tmp_path)[0] == tmp_path / ".holdfast"
+    user = {"HOME": "/home/ann"}
+    assert base_directory(None, user, tmp_path) == (Path("/home/ann/.local/share/holdfast"), "the user's data directory")
+    assert base_directory(None, {**user, "XDG_DATA_HOME": "/data"}, tmp_path)[0] == Path("/data/holdfast")
+    assert base_directory(None, {**user, "XDG_DATA_HOME": "data"}, tmp_path)[0] == Path("/home/ann/.local/share/holdfast"), "not absolute"
+
+
+def test_what_is_known_does_not_depend_on_the_folder_that_one_stands_in(tmp_path: Path) -> None:
+    """C6: two folders without a configuration have one base directory; a `.holdfast` that is in one of them already stays its own."""
+    user = {"HOME": str(tmp_path / "ann")}
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    assert base_directory(None, user, one) == base_directory(None, user, other)
+    (one / ".holdfast").mkdir()
+    assert base_directory(None, user, one) == (one / ".holdfast", ".holdfast of the working directory")
+    (other / ".holdfast").write_text("no folder")
+    assert base_directory(None, user, other)[0] == tmp_path / "ann" / ".local" / "share" / "holdfast"
+    (one / "config.yaml").write_text("")
+    assert base_directory(one / "config.yaml", user, one) == (one / ".holdfast", "beside config.yaml")
+
+
+def test_a_configuration_made_in_a_program_has_the_same_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """C6, P2"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert (Config().base, Config().base_source) == (tmp_path / "data" / "holdfast", "the user's data directory")
 
 
 def test_loading_writes_nothing(tmp_path: Path) -> None:

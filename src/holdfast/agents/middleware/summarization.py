@@ -102,7 +102,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     `model` writes the summaries (a chat model, a `provider:name` text, or None: then they are extracts), or `summarizer` does: a chat
     model, or a function or Runnable that is given the messages. `trigger` and `keep` take
     LangChain's tuples, the configuration's mappings, or policies of `holdfast.context`. Everything that leaves the window is in the
-    `archive` first; without one given it is kept below the base directory (`HOLDFAST_HOME`, else `.holdfast`). `search_history` and
+    `archive` first; without one given it is kept below the base directory (C6). `search_history` and
     `read_history` are offered once something has left, to a model that takes tools; `tools=False` leaves them out. With
     `recall={"knowledge": True}` what comes back by itself may come from `long_term` as well, see `agents/threads.py: known_in`.
     """
@@ -573,7 +573,8 @@ def _chat_model(model: str | BaseChatModel | None) -> BaseChatModel | None:
 
 def _default_archive() -> Archive:
     """Below the base directory that the command line would use here."""
-    from holdfast.config.loading import base_directory, find_config
+    from holdfast.config.environment import base_directory
+    from holdfast.config.loading import find_config
     from holdfast.context.archive import FileArchive
 
     return FileArchive(base_directory(find_config())[0])

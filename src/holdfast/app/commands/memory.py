@@ -52,7 +52,8 @@ def show_memory(
     as_json: JsonOption = False,
 ) -> None:
     """Show the summaries and facts, one fact with its origin and history, or the text that is injected."""
-    with _memory(config) as memory:
+    with open_harness(config) as harness:
+        memory = harness.memory
         if injected:
             rendering = memory.rendering_for(agent)
             show(rendering, lambda console: tables.draw_rendering(console, rendering), as_json=as_json)
@@ -67,8 +68,10 @@ def show_memory(
             status, document = memory.status(), memory.document(agent)
             inherited = agent is not None and memory.store.own(agent) is None and not document.empty
             where = memory.store.where(None if inherited else agent)
-            value = {"agent": agent, "path": where, "inherited": inherited, "memory": memory.export(agent), "status": status}
-            show(value, lambda console: tables.draw_document(console, document, where, inherited, status), as_json=as_json)
+            base = {"base": str(harness.base), "base_source": harness.config.base_source}
+            value = {"agent": agent, "path": where, **base, "inherited": inherited, "memory": memory.export(agent), "status": status}
+            place = f"{where} ({harness.config.base_source})" if where.startswith(str(harness.base)) else where
+            show(value, lambda console: tables.draw_document(console, document, place, inherited, status), as_json=as_json)
 
 
 @app.command("search", epilog="Example: holdfast memory search which database")

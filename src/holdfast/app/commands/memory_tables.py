@@ -34,7 +34,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 def draw_document(console: Console, document: Document, where: str, inherited: bool, status: Status) -> None:
     """The summaries, then the facts, best first, then what needs attention."""
     revision = f"revision {document.revision}" + (f", {moment(document.updated)}" if document.updated else "")
-    console.print(plain(f"{where} ({revision})", "dim"), soft_wrap=True)
+    console.print(plain(f"{where}, {revision}", "dim"), soft_wrap=True)
     if inherited:
         console.print("This agent has learned nothing itself yet and reads the global memory.", style="yellow")
     for name, label in _LABELS.items():
