@@ -220,6 +220,7 @@ def in_a_box(bwrap: str, desk: Desk, *, size: int, script: str) -> subprocess.Co
 
 
 STORY = """
+mkdir -m 700 .holdfast  # everything is kept in it
 printf '%s' '{workflow}' > w.yaml
 {program} run w.yaml --id s --no-remember >run.out 2>/dev/shm/err; echo "run $?"
 cat /dev/shm/err
