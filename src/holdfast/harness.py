@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from holdfast.errors import InputError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
+from holdfast.talk import Talk, ThreadInfo
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tokens.windows import Window, find_window
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from holdfast.session.store import SessionStore
     from holdfast.skills import SkillLibrary
     from holdfast.storage.files import FileBackend
-    from holdfast.talk import Talk
     from holdfast.workflow.agent import StageAgent, StageRequest
     from holdfast.workflow.launcher import Launcher, WorkflowSource
 
@@ -194,6 +194,35 @@ class Harness:
         from holdfast.agents.threads import Threads
 
         return Threads(self.base, self.checkpoints, self.archive, clock=self.clock)
+
+    def conversations(self, *, subagents: bool = False, last: int | None = None) -> list[ThreadInfo]:
+        """Every conversation that is kept, with a model and without, the one that was used last first; at most the `last` ones.
+
+        Of one that was never in the list of threads (held without a model, or by an agent of the user's own) the title is its first words.
+        """
+        archived = set(self.archive.threads())
+        known = {info.id: info for info in self.threads.all(subagents=True)} if self.has_checkpoints else {}
+        others = {name: self.archive.stats(name) for name in archived - known.keys()}
+        found = [*known.values(), *(ThreadInfo(name, created=s.first, updated=s.last, archived_only=True) for name, s in others.items())]
+        chosen = [info for info in found if subagents or not info.id.startswith("subagent-")]
+        chosen.sort(key=lambda info: (info.updated, info.id), reverse=True)
+        return [self._with_messages(info, info.id in archived) for info in chosen[:last]]
+
+    def thread_names(self) -> list[str]:
+        """The ids of all conversations."""
+        listed = [info.id for info in self.threads.all(subagents=True)] if self.has_checkpoints else []
+        return list(dict.fromkeys([*listed, *self.archive.threads()]))
+
+    def _with_messages(self, info: ThreadInfo, archived: bool) -> ThreadInfo:
+        """The conversation with its number of messages and a title."""
+        count = self.archive.stats(info.id).messages if archived else 0
+        if not info.archived_only:
+            count += len(self.threads.only_in_window(info.id))
+        first = self.archive.read(info.id, "#1") if archived and not info.title else None
+        said = " ".join(first.record.text.split()) if first is not None else ""
+        most = self.config.title.max_chars
+        short = said if len(said) <= most else f"{said[:most].rpartition(' ')[0] or said[:most]} …"
+        return replace(info, messages=count, title=info.title or short)
 
     @cached_property
     def skills(self) -> SkillLibrary:

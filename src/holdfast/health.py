@@ -159,8 +159,8 @@ def _memory(harness: Harness) -> list[Check]:
     status, where = harness.memory.status(), harness.memory.store.where()
     counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
     said = f"facts: {counts}" if counts else "no facts yet"
-    said += f"; {status.waiting} conversations wait to be learned from" if status.waiting else ""
-    said += f"; {status.held} facts wait for `holdfast memory review`" if status.held else ""
+    said += f"; conversations that wait to be learned from: {status.waiting}" if status.waiting else ""
+    said += f"; facts that wait for `holdfast memory review`: {status.held}" if status.held else ""
     said += f"; kept in {where}" if status.storage.kind == "postgres" else ""
     findings = [Check("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
     findings += [Check("memory", "note", f"set aside because it could not be read: {place}") for place in status.storage.set_aside]

@@ -133,6 +133,10 @@ class ThreadInfo:
     updated: str = ""
     title_by: str = ""
     """`extract`, `model` or `user`: who wrote the title."""
+    messages: int = 0
+    """How many messages it has, where they were counted: those that left the window too."""
+    archived_only: bool = False
+    """It has no window here: it was held without a model, or by an agent of the user's own."""
 
 
 class Talk(Protocol):
@@ -144,6 +148,8 @@ class Talk(Protocol):
     thread: str
     agent_name: str | None
     """Whose memory and settings are used; None for the default agent."""
+    verbatim: bool
+    """Whether answers are quotes, to be shown letter for letter, and not the Markdown of a model."""
     title: str
     """Empty before the first exchange; the first words, what a light model made of them, or what the user set."""
 

@@ -65,7 +65,7 @@ class Conversation:
 
     def __init__(self, agent: LeadAgent, thread: str | None = None, *, owns_agent: bool = False) -> None:
         self.agent, self._owns_agent = agent, owns_agent
-        self.agent_name = agent.name
+        self.agent_name, self.verbatim = agent.name, False
         parts = self._parts = agent.parts
         self.thread = check_thread(thread) if thread is not None else parts.ids.new("thread")
         self._graph, self._base = agent.graph, parts.config.base

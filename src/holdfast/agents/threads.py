@@ -82,6 +82,12 @@ class Threads:
         values = graph.get_state({"configurable": {"thread_id": check_thread(thread)}}).values
         return list(values.get("messages", ()))
 
+    def only_in_window(self, thread: str) -> list[str]:
+        """The ids of the messages that were said in a thread and are not in its archive yet."""
+        ids = [str(message.id) for message in self.window(thread) if marks_of(message).keys().isdisjoint(_MADE)]
+        held = self._archive.has(thread, ids)
+        return [id for id in ids if id not in held]
+
     def note(self, thread: str, *, agent: str | None = None, parent: str | None = None) -> None:
         """The thread is used now; it is in the list from here on."""
         now = stamp(self._clock.now())

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents.agent_settings import agent_names, load_agent
 from holdfast.app.chat_screen import Screen, one_line
+from holdfast.app.commands.memory_tables import draw_change
+from holdfast.app.commands.threads import draw_threads
 from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
 from holdfast.talk import Talk
@@ -20,6 +22,7 @@ from holdfast.tokens.budget import Budget
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
+    from holdfast.harness import Harness
     from holdfast.sandbox.uploads import Upload
 
 
@@ -29,13 +32,18 @@ class Leave(Exception):
 
 @dataclass(frozen=True)
 class Slash:
-    """What a command works with: the configuration, the conversation, and where to say things."""
+    """What a command works with: the harness, the conversation, and where to say things."""
 
-    config: Config
+    harness: Harness
     talk: Talk
     screen: Screen
     pending: list[Upload] = field(default_factory=list)
     """What was uploaded since the last message."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.harness.config
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,10 @@ def run_command(line: str, slash: Slash) -> Talk:
 
 
 def _help(slash: Slash, words: list[str]) -> None:
-    width = max(len(command.usage) for command in COMMANDS.values())
-    for command in COMMANDS.values():
-        slash.screen.line(f"{command.usage:<{width}}  {command.help}")
+    commands = dict.fromkeys(COMMANDS.values())  # /exit is /quit
+    width = max(len(command.usage) for command in commands)
+    for command in commands:
+        slash.screen.line(command.help, mark=f"{command.usage:<{width}}  ")
     slash.screen.line("Ctrl-C stops the turn and keeps the conversation. A block between two lines of three quotes is one message.")
 
 
@@ -85,12 +94,13 @@ def _compact(slash: Slash, words: list[str]) -> None:
 def _memory(slash: Slash, words: list[str]) -> None:
     memory, agent = slash.talk.memory, slash.talk.agent_name
     if words and words[0] == "undo":
-        slash.screen.line(f"Undone: {one_line(memory.undo(agent=agent).why)}")
+        slash.screen.line("Undone:")
+        draw_change(slash.screen.console, memory.undo(agent=agent))
         return
     if words:
         hits = memory.search(" ".join(words), agent=agent)
         for hit in hits:
-            slash.screen.line(f"- {one_line(hit.fact.content)}")
+            slash.screen.line(hit.fact.content, mark="- ")
         if not hits:
             slash.screen.line("Nothing about that.")
         return
@@ -121,7 +131,7 @@ def _history(slash: Slash, words: list[str]) -> None:
     last = int(words[0]) if words and words[0].isdigit() else 20
     for record in records[-last:]:
         who = {"human": "you", "ai": "agent"}.get(record.role, record.role)
-        slash.screen.line(f"{record.seq or '·':>5} {who:>6}  {one_line(record.text or '(tool calls)', 110)}")
+        slash.screen.line(f"{record.seq or '·':>5} {who:>6}  {one_line(record.text or '(tool calls)', slash.screen.width - 14)}")
     if not records:
         slash.screen.line("Nothing yet.")
 
@@ -143,13 +153,15 @@ def _branch(slash: Slash, words: list[str]) -> Talk:
 
 
 def _threads(slash: Slash, words: list[str]) -> None:
-    for info in slash.talk.threads()[:20]:
-        mark = "*" if info.id == slash.talk.thread else " "
-        slash.screen.line(f"{mark} {info.id}  {info.updated[:16].replace('T', ' ')}  {one_line(info.title or '(no title)', 70)}")
+    found = slash.harness.conversations(last=_number(words[0], "conversations") if words else 20)
+    if found:
+        draw_threads(slash.screen.console, found, current=slash.talk.thread)
+    else:
+        slash.screen.line("There is none yet: say something.")
 
 
 def _open(slash: Slash, words: list[str]) -> Talk:
-    known = [info.id for info in slash.talk.threads()]
+    known = slash.harness.thread_names()
     if not words:
         raise InputError("which thread?", hint="/threads lists them.")
     fits = [thread for thread in known if thread == words[0]] or [thread for thread in known if thread.startswith(words[0])]
@@ -168,12 +180,12 @@ def _title(slash: Slash, words: list[str]) -> None:
 def _agents(slash: Slash, words: list[str]) -> None:
     slash.screen.line("Agents with settings of their own (`holdfast chat --agent NAME`):")
     for name in agent_names(slash.config):
-        slash.screen.line(f"  {name}  {one_line(load_agent(slash.config, name).description or '', 80)}")
+        slash.screen.line(load_agent(slash.config, name).description or "", mark=f"  {name}  ")
     kinds = slash.talk.subagents()
     if kinds:
         slash.screen.line("Sub-agents that it can start:")
     for name, description in kinds.items():
-        slash.screen.line(f"  {name}  {one_line(description, 80)}")
+        slash.screen.line(description, mark=f"  {name}  ")
 
 
 def _files(slash: Slash, words: list[str]) -> None:
@@ -206,7 +218,7 @@ COMMANDS: dict[str, _Command] = {
     "history": _Command(_history, "/history [N | WORDS]", "what was said, also what is no longer in the window"),
     "undo": _Command(_undo, "/undo", "go back before your last message; nothing is lost"),
     "branch": _Command(_branch, "/branch [MESSAGE]", "go on in a copy of this conversation, from a message on"),
-    "threads": _Command(_threads, "/threads", "your conversations"),
+    "threads": _Command(_threads, "/threads [N]", "your conversations, with a model and without"),
     "open": _Command(_open, "/open THREAD", "go on in another conversation"),
     "title": _Command(_title, "/title [WORDS]", "show or set the title"),
     "agents": _Command(_agents, "/agents", "agents and the sub-agents that they can start"),

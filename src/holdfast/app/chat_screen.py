@@ -1,7 +1,7 @@
 """A conversation on a terminal: what a person types, what a turn looks like, approvals, Ctrl-C (O1, A10, A13).
 
-On a terminal tools are dim and short; elsewhere the answer alone goes to standard output and all else to standard error, so that a pipe
-gets the answer.
+On a terminal tools are dim and short, and an answer's Markdown is drawn paragraph by paragraph; elsewhere the answer alone goes to
+standard output and all else to standard error, so that a pipe gets the answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.app.output import visible
+from holdfast.app.output import markdown, plain, prose, visible
 from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.text.normalise import reveal
 
-_DIM, _RED, _BOLD, _RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
 _WIDTH = 100
 _ENDINGS = {
     "loop": "stopped: the same call was repeated over and over",
@@ -33,6 +36,7 @@ def one_turn(talk: Talk, events: Iterator[TurnEvent], screen: Screen, *, ask: bo
     while True:
         ended = Ended("cancelled")
         waiting: tuple[Approval, ...] = ()
+        screen.waiting(talk.described)
         try:
             for event in events:
                 screen.show(event)
@@ -52,31 +56,48 @@ def one_turn(talk: Talk, events: Iterator[TurnEvent], screen: Screen, *, ask: bo
 
 
 class Screen:
-    """Shows the events of a turn. `quiet` leaves only the answer."""
+    """Shows the events of a turn. `quiet` leaves only the answer; `verbatim` says that answers are quotes and not Markdown."""
 
-    def __init__(self, *, out: IO[str] | None = None, notes: IO[str] | None = None, quiet: bool = False) -> None:
+    def __init__(self, *, out: IO[str] | None = None, notes: IO[str] | None = None, quiet: bool = False, verbatim: bool = False) -> None:
+        from rich.console import Console
+
         self._out = out or sys.stdout
-        self._colour = self._out.isatty()
-        self._notes = notes or (self._out if self._colour else sys.stderr)
-        self._quiet = quiet
+        self.console = Console(file=self._out, highlight=False, soft_wrap=False)
+        self._terminal = self._out.isatty()
+        self._notes = notes or (self._out if self._terminal else sys.stderr)
+        self._quiet, self._verbatim = quiet, verbatim
         self._inside = False  # whether the line that the answer is on has begun
+        self._unread = ""  # what of the answer is not a whole paragraph yet
+        self._live: Live | None = None  # shows that for the time being, or that somebody is at work
+
+    @property
+    def width(self) -> int:
+        """Columns for a line that is cut rather than wrapped."""
+        return self.console.width - 2 if self._terminal else _WIDTH
+
+    def waiting(self, who: str) -> None:
+        """Say who is at work, until the first thing is heard of it."""
+        if self._terminal and not self._quiet and not self._verbatim:
+            from rich.spinner import Spinner
+
+            self._show_for_now(Spinner("dots", text=plain(f"{who} ...", "dim"), style="dim"), refreshes=True)
 
     def show(self, event: TurnEvent) -> None:
         """Show what happened."""
         if isinstance(event, Token):
             self._write(event.text)
         elif isinstance(event, ToolCalled):
-            self.note(f"• {event.name} {_arguments(event.args)}".rstrip())
+            self.note(f"• {event.name} {_arguments(event.args, self.width - len(event.name) - 3)}".rstrip())
         elif isinstance(event, ToolFinished):
             if event.status == "error":
-                self.note(f"  {one_line(event.text)}", style=_RED)
-            elif self._colour:
-                self.note(f"  {one_line(event.text)}")
+                self.note(f"  {one_line(event.text, self.width - 2)}", style="red")
+            elif self._terminal:
+                self.note(f"  {one_line(event.text, self.width - 2)}")
         elif isinstance(event, Subagent):
             self.note(_progress(event.event))
         elif isinstance(event, ApprovalNeeded):
             for approval in event.approvals:
-                self.note(f"? {approval.tool} {_arguments(approval.args)} waits for your approval", style=_BOLD)
+                self.note(f"? {approval.tool} {_arguments(approval.args, self.width)} waits for your approval", style="bold")
         elif isinstance(event, Ended):
             self._end(event)
 
@@ -90,32 +111,91 @@ class Screen:
         for path in event.artifacts:
             self.note(f"→ {path}")
 
-    def note(self, text: str, *, style: str = _DIM) -> None:
+    def note(self, text: str, *, style: str = "dim") -> None:
         """A line beside the answer."""
         if self._quiet:
             return
         self.break_line()
-        said = visible(text)
-        self._notes.write(f"{style}{said}{_RESET}\n" if self._colour else f"{said}\n")
-        self._notes.flush()
+        if self._terminal and self._notes is self._out:
+            prose(self.console, text, style=style)
+        else:
+            self._notes.write(f"{visible(text)}\n")
+            self._notes.flush()
 
-    def line(self, text: str = "") -> None:
+    def line(self, text: str = "", *, mark: str = "") -> None:
         """A line of its own, such as a command gives."""
         self.break_line()
-        self._out.write(f"{visible(text)}\n")
-        self._out.flush()
+        prose(self.console, text, mark=mark)
 
     def _write(self, text: str) -> None:
-        self._out.write(visible(text))
-        self._out.flush()
-        self._inside = not text.endswith("\n")
+        if not self._terminal:
+            self._out.write(visible(text))
+            self._out.flush()
+            self._inside = not text.endswith("\n")
+            return
+        self._unread += text
+        whole, self._unread = _paragraphs(self._unread) if not self._verbatim else _lines(self._unread)
+        if whole:
+            self._print_answer(whole)
+        tail = "\n".join(self._unread.splitlines()[-self.console.height :])
+        self._show_for_now(plain(tail) if tail else None)
+
+    def _print_answer(self, text: str) -> None:
+        self._show_for_now(None)
+        if not self._verbatim:
+            if text.strip():
+                self.console.print(markdown(text))
+                self.console.print()
+            return
+        for line in text.removesuffix("\n").split("\n"):
+            prose(self.console, line.removeprefix("- "), mark="- " if line.startswith("- ") else "")
+
+    def _show_for_now(self, what: RenderableType | None, *, refreshes: bool = False) -> None:
+        """Show something that the next thing takes the place of; None takes it away."""
+        from rich.live import Live
+
+        if self._live is not None and (what is None or refreshes or self._live.auto_refresh):
+            self._live.stop()
+            self._live = None
+        if what is None:
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, transient=True, auto_refresh=refreshes, vertical_overflow="crop")
+            self._live.start()
+        self._live.update(what, refresh=True)
 
     def break_line(self) -> None:
         """End the line that the answer is on, if it has begun."""
-        if self._inside:
+        if self._terminal:
+            self._show_for_now(None)
+            rest, self._unread = self._unread, ""
+            if rest.strip():
+                self._print_answer(rest)
+        elif self._inside:
             self._out.write("\n")
             self._out.flush()
             self._inside = False
+
+
+def _lines(text: str) -> tuple[str, str]:
+    """The whole lines at the beginning of a text, and the rest."""
+    at = text.rfind("\n") + 1
+    return text[:at], text[at:]
+
+
+def _paragraphs(text: str) -> tuple[str, str]:
+    """The whole paragraphs at the beginning of a Markdown text, and the rest. A block of code is one, with its empty lines."""
+    ends, at, fence = 0, 0, ""
+    for line in text.splitlines(keepends=True):
+        at += len(line)
+        begins = line.strip()[:3]
+        if fence:
+            fence = "" if begins == fence else fence
+        elif begins in ("```", "~~~"):
+            fence = begins
+        elif not begins and line.endswith("\n"):
+            ends = at
+    return text[:ends], text[ends:]
 
 
 def one_line(text: str, width: int = _WIDTH) -> str:
@@ -124,11 +204,11 @@ def one_line(text: str, width: int = _WIDTH) -> str:
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
-def _arguments(args: Mapping[str, Any]) -> str:
+def _arguments(args: Mapping[str, Any], width: int) -> str:
     if len(args) == 1:
-        return one_line(str(next(iter(args.values()))))
+        return one_line(str(next(iter(args.values()))), width)
     said = {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in args.items()}
-    return one_line(", ".join(f"{name}={value}" for name, value in said.items()))
+    return one_line(", ".join(f"{name}={value}" for name, value in said.items()), width)
 
 
 def _progress(event: Mapping[str, Any]) -> str:

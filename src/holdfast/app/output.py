@@ -10,10 +10,11 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,8 @@ from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.redaction import redact_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
+    from rich.markdown import Markdown
     from rich.table import Table
     from rich.text import Text
 
@@ -34,6 +36,11 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="The config.yaml to use. Default: HOLDFAST_CONFIG, then here and upwards."),
 ]
+_WIDEST = 110
+"""Columns after which lines of prose are wrapped however wide the terminal is: longer ones are hard to read."""
+_WORD = re.compile(r"\s*(?:[\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]|[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]+)\s*")
+_NARROWEST, _READABLE = 20, 36
+"""Columns that prose has at least, and that the text of a table has if it is one."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -77,7 +84,71 @@ def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:
 
 def say(value: Any, line: str, *, as_json: bool) -> None:
     """Print the value as JSON, or a line for a person."""
-    show(value, lambda console: console.print(plain(line), soft_wrap=True), as_json=as_json)
+    show(value, lambda console: prose(console, line), as_json=as_json)
+
+
+def prose(console: Console, text: str | Text, *, mark: str | Text = "", style: str = "") -> None:
+    """Print a text, on a terminal wrapped at words with its further lines below the first.
+
+    `mark` stands before the first line, which may be a bullet or an indentation. A word that is too long for a line, such as a path, stays
+    whole, so that it can be copied. Into a pipe no line is broken.
+    """
+    shown = text if not isinstance(text, str) else plain(text, style)
+    begins = mark if not isinstance(mark, str) else plain(mark)
+    if not console.is_terminal:
+        console.print(begins + shown, soft_wrap=True)
+        return
+    width = max(_NARROWEST, min(console.width, _WIDEST) - begins.cell_len)
+    lines = [part for line in shown.split("\n", allow_blank=True) for part in line.divide(_breaks(line.plain, width))]
+    for number, line in enumerate(lines):
+        head = begins if number == 0 else plain(" " * begins.cell_len)
+        line.rstrip()
+        console.print(head + line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _breaks(line: str, width: int) -> list[int]:
+    """Where a line is broken so that it fits: before words, and between the characters of scripts that are written without spaces."""
+    from rich.cells import cell_len
+
+    found, begun = [], 0
+    for word in _WORD.finditer(line):
+        if word.start() > begun and cell_len(line[begun : word.end()].rstrip()) > width:
+            begun = word.start()
+            found.append(begun)
+    return found
+
+
+def to_paste(console: Console, command: str) -> None:
+    """Print a command on a line of its own, never broken: a terminal copies it as one."""
+    console.print(plain(f"  {command}"), soft_wrap=True)
+
+
+def markdown(text: str) -> Markdown:
+    """A Markdown text as it is meant to be read: headings, lists, tables and code. Addresses of links stay visible."""
+    from rich.markdown import Heading, ListItem, Markdown
+    from rich.segment import Segment
+    from rich.text import Text
+
+    class LeftHeading(Heading):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+            if self.tag != "h1":
+                yield Text("")
+            self.text.justify = "left"
+            self.text.stylize("underline" if self.tag == "h1" else "")
+            yield self.text
+
+    class DottedItem(ListItem):
+        def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> Iterator[Segment]:
+            wide = len(str(last_number)) + 2
+            for place, line in enumerate(console.render_lines(self.elements, options.update(width=options.max_width - wide - 1))):
+                yield Segment(f" {f'{number}. ':<{wide}}" if place == 0 else " " * (wide + 1))
+                yield from line
+                yield Segment("\n")
+
+    class Left(Markdown):
+        elements = {**Markdown.elements, "heading_open": LeftHeading, "list_item_open": DottedItem}  # noqa: RUF012 - as the class above
+
+    return Left(visible(text), hyperlinks=False, code_theme="ansi_dark")
 
 
 def plain(value: str, style: str = "") -> Text:
@@ -112,6 +183,59 @@ def _program() -> str:
     return called if shutil.which("holdfast") is None and Path(called).name == "holdfast" and Path(called).is_file() else "holdfast"
 
 
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a listing. One that is `right` holds figures; one that is `text` may take several lines. Where a row is a paragraph,
+    the name of a column that is `right` or `named` is said with its value."""
+
+    name: str
+    right: bool = False
+    text: bool = False
+    named: bool = False
+    style: str = ""
+
+    def said(self, cell: Text) -> Text:
+        """The value in a paragraph."""
+        label = self.name if self.name == "#" else f"{self.name} "
+        return plain(label, "dim") + cell if self.right or self.named else cell
+
+
+def listing(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, text_first: bool = True) -> None:
+    """Print rows as a table where the terminal is wide enough for all of it, else each as a paragraph: its text, and the rest below it.
+
+    Nothing is cut, and no column is shown in which nothing stands. With `text_first=False` a paragraph begins with the other columns, for
+    rows that are looked for by their name.
+    """
+    cells = [[cell if not isinstance(cell, str) else plain(cell) for cell in row] for row in rows]
+    used = [index for index, column in enumerate(columns) if column.text or any(row[index].plain for row in cells)]
+    columns, cells = [columns[index] for index in used], [[row[index] for index in used] for row in cells]
+    for row in cells:
+        for column, cell in zip(columns, row, strict=True):
+            cell.stylize_before(column.style)
+    wide = [max([len(column.name), *(row[place].cell_len for row in cells)]) for place, column in enumerate(columns)]
+    others = sum(size + 2 for size, column in zip(wide, columns, strict=True) if not column.text)
+    longest = [size for size, column in zip(wide, columns, strict=True) if column.text]
+    if console.width - others >= sum(min(size, _READABLE // len(longest)) + 2 for size in longest) - 2:
+        drawn = table(
+            *(column.name for column in columns), right=[c.name for c in columns if c.right], wraps=[c.name for c in columns if c.text]
+        )
+        for row in cells:
+            drawn.add_row(*row)
+        console.print(drawn)
+        return
+    for row in cells:
+        _paragraph(console, columns, row, text_first=text_first)
+
+
+def _paragraph(console: Console, columns: Sequence[Column], row: Sequence[Text], *, text_first: bool) -> None:
+    cells = [(column, column.said(cell)) for column, cell in zip(columns, row, strict=True) if cell.plain]
+    text, rest = (plain("  ").join(cell for column, cell in cells if column.text is wanted) for wanted in (True, False))
+    first, second = (text, rest) if text_first else (rest, text)
+    prose(console, first)
+    if second.plain:
+        prose(console, second, mark="  ")
+
+
 def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
     """A table without lines. Columns in `right` are flush right; only those in `wraps` may take several lines."""
     from rich.table import Table
@@ -120,6 +244,15 @@ def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wraps, overflow="fold")
     return made
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """So many things, in words.
+
+    >>> counted(1, "file"), counted(2, "file"), counted(0, "memory", "memories")
+    ('1 file', '2 files', '0 memories')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def moment(time: str) -> str:
@@ -151,8 +284,18 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
     if as_json:
         typer.echo(json.dumps({"error": [_error_record(one) for one in errors]}, ensure_ascii=False, indent=2, default=str))
     for one in errors:
-        sys.stderr.write(f"holdfast: {visible(str(one))}\n")
+        complain(str(one))
     return error.exit_code
+
+
+def complain(text: str) -> None:
+    """Say on standard error what is wrong: on a terminal wrapped at words, elsewhere one line."""
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"holdfast: {visible(text)}\n")
+        return
+    from rich.console import Console
+
+    prose(Console(file=sys.stderr, highlight=False), text, mark=plain("holdfast: ", "red"))
 
 
 def _error_record(error: HoldfastError) -> dict[str, Any]:

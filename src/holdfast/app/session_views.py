@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.app.output import plain
+from holdfast.app.output import counted, plain, prose, to_paste
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError
 from holdfast.session.story import Chapter, Story, raw_text, stages, visible
@@ -28,58 +28,63 @@ _COLOURS = {
 }
 _SIGNS = {"completed": "✓", "running": "▶", "failed": "✗", "skipped": "–", "waiting": "?", "rejected": "✗", "pending": "·"}
 _RAW_LINES = 40
+_FINDINGS = 8
+"""Findings of a stage that are told; the report and the file have all of them."""
 
 
 def draw_story(console: Console, story: Story) -> None:
     """Tell it on a terminal."""
-    from rich.text import Text
-
-    def line(*parts: Any, indent: int = 0) -> None:
-        text = Text(" " * indent)
-        for part in parts:
-            text.append_text(part if isinstance(part, Text) else plain(str(part).replace("\n", "\n" + " " * indent)))
-        console.print(text, soft_wrap=True)
-
-    line(plain(story.session.workflow_id, "bold"), "  ", plain(story.headline, _COLOURS.get(story.status, "")))
+    prose(console, plain(story.session.workflow_id, "bold") + plain(f"  {story.headline}", _COLOURS.get(story.status, "")))
     if story.session.task:
-        line(story.session.task)
+        prose(console, story.session.task)
     for name, value in story.facts:
-        line(plain(f"{name}: ", "dim"), value)
+        prose(console, plain(f"{name}: ", "dim") + plain(value))
+    told: set[str] = set()
     for chapter in story.chapters:
         console.print()
         head = f"{_SIGNS.get(chapter.status, '·')} {chapter.number}. {chapter.name}"
         aside = ", ".join([chapter.status if chapter.status != "completed" else "", *chapter.facts]).strip(", ")
-        line(plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()), plain(f"  {aside}" if aside else "", "dim"))
-        for mark, text in _chapter_lines(chapter):
-            line(plain(mark, "dim"), text, indent=3)
+        prose(console, plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()) + plain(f"  {aside}" if aside else "", "dim"))
+        for mark, text in _chapter_lines(chapter, told):
+            prose(console, text, mark=plain(f"   {mark}", "dim"))
     if story.error is not None:
         console.print()
-        line(plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red"), story.error.message)
+        stopped = plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red")
+        prose(console, stopped + plain(story.error.message))
         for text in _error_lines(story.error):
-            line(text, indent=3)
+            prose(console, text, mark="   ")
     if story.checkpoints:
         console.print()
         names = ", ".join(f"{point.name} ({stages(point.completed)})" for point in story.checkpoints[-8:])
-        line(plain("Recovery points: ", "dim"), names)
+        prose(console, plain("Recovery points: ", "dim") + plain(names))
     if story.next_steps:
         console.print()
-        line(plain("Next: ", "bold"), "   or   ".join(story.next_steps))
+        prose(console, "Next:", style="bold")
+        for step in story.next_steps:
+            to_paste(console, step)
 
 
-def _chapter_lines(chapter: Chapter) -> list[tuple[str, str]]:
-    """What is said of a stage, line by line, each with its mark."""
+def _chapter_lines(chapter: Chapter, told: set[str]) -> list[tuple[str, str]]:
+    """What is said of a stage, line by line, each with its mark. What was `told` of an earlier stage is not told again."""
     lines: list[tuple[str, str]] = []
     output = chapter.output
     if output is not None:
         lines.append(("", output.summary))
-        for finding in output.key_findings:
+        found = [finding for finding in output.key_findings if finding.fact not in told]
+        for finding in found[:_FINDINGS]:
             doubt = {True: "", False: "  NOT FOUND IN ITS SOURCE", None: ""}[finding.grounded]
-            lines.append(("• ", f"{finding.fact}  [{finding.source}]{doubt}"))
-        lines += [("→ ", text) for text in output.next_stage_recommendations]
-        if output.data is not None:
-            lines.append(("data ", _clipped(json.dumps(output.data, ensure_ascii=False, default=str), 600)))
-        if output.raw_data_refs:
-            lines.append(("raw ", ", ".join(output.raw_data_refs)))
+            lines.append(("• ", f"{' '.join(finding.fact.split())}  [{finding.source}]{doubt}"))
+        advice = [text for text in output.next_stage_recommendations if text not in told]
+        lines += [("→ ", text) for text in advice[:_FINDINGS]]
+        told.update([*(finding.fact for finding in found), *advice])
+        more = [
+            (len(found) - _FINDINGS, "more finding", "more findings"),
+            (len(advice) - _FINDINGS, "more recommendation", "more recommendations"),
+            (len(output.raw_data_refs), "raw text", "raw texts"),
+            (int(output.data is not None), "set of values", ""),
+        ]
+        kept = ", ".join(counted(number, one, many) for number, one, many in more if number > 0)
+        lines += [("+ ", f"{kept}: --json and the files of the session have them")] if kept else []
     lines += [("left out ", text) for text in chapter.evicted]
     lines += [("failed ", text) for text in chapter.failures]
     return lines
@@ -92,10 +97,6 @@ def _error_lines(error: SessionError) -> list[str]:
         lines += ["What it wrote:", *(f"| {text}" for text in raw[:_RAW_LINES])]
         lines += [f"| ... {len(raw) - _RAW_LINES} more lines"] if len(raw) > _RAW_LINES else []
     return [*lines, *([error.hint] if error.hint else [])]
-
-
-def _clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 # As a page

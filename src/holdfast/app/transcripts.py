@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.context.archive import Archive, Stats
-from holdfast.context.view import marks_of
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
@@ -26,10 +25,8 @@ def all_stats(harness: Harness) -> list[Stats]:
     archive = harness.archive
     found = {name: archive.stats(name) for name in archive.threads()}
     for info in harness.threads.all(subagents=True) if harness.has_checkpoints else ():
-        window = harness.threads.window(info.id)
-        ids = [str(message.id) for message in window if marks_of(message).keys().isdisjoint(("summary", "repaired"))]
         stats = found.get(info.id) or archive.stats(info.id)
-        inside = len(ids) - len(archive.has(info.id, ids))
+        inside = len(harness.threads.only_in_window(info.id))
         if stats.messages + inside:
             first, last = stats.first or info.created, max(stats.last, info.updated)
             found[info.id] = replace(stats, messages=stats.messages + inside, first=first, last=last)

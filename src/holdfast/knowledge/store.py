@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from holdfast.clock import stamp
 from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Record, Why, from_json, not_fitting, to_json
+from holdfast.search.pieces import Snippet, snippet_of
 from holdfast.text.needle import Needle
 
 Progress = Callable[[int, int | None], None]
@@ -237,10 +238,43 @@ def _in_utc(moment: datetime | None, name: str) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)
 
 
+def snippet_and_why(hit: Hit) -> tuple[Snippet, str]:
+    """The part of a hit that answers best, with the stretches that match, and why it was found in words that a person understands."""
+    text = hit.text[:_LONGEST_SHOWN]
+    weights = {word: 1 / place for place, word in enumerate(hit.why.words, 1)}
+    shown = snippet_of(text, weights, within=(0, len(text)), length=_SNIPPET)
+    said = list(dict.fromkeys(shown.said[word] for word in hit.why.words if word in shown.said))
+    why = hit.why
+    close = max(why.sentence or 0.0, why.token or 0.0)
+    reasons = [
+        f"it says {_joined(said)}" if said else "",
+        "its context has the words" if why.words and not said else "",
+        "close in meaning" if close >= _CLOSE else "related in meaning" if close >= _RELATED else "",
+        "from the time that is asked for" if (why.time or 0.0) >= 0.5 else "",
+        "said by the one who is asked about" if why.speaker else "",
+        *why.notes,
+    ]
+    return shown, "; ".join(reason for reason in reasons if reason) or NO_REASON
+
+
+NO_REASON = "nothing better was found"
+"""Said of a hit that neither has a word of the question nor is like it in meaning."""
+_LONGEST_SHOWN = 200_000
+_SNIPPET = 300
+_CLOSE, _RELATED = 0.5, 0.3
+"""Likeness in meaning from which on it is worth saying. Sentences about one thing are above the first, about the same field the second."""
+
+
+def _joined(words: list[str]) -> str:
+    quoted = [f"\u201c{word}\u201d" for word in words[:6]]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
 def hit_to_json(hit: Hit) -> dict[str, Any]:
-    """A hit with its record, its score, and why it was found, in parts and as one line."""
-    why = {name: value for name, value in asdict(hit.why).items() if value not in (None, ())}
-    found = {"score": round(hit.score, 6), "why": str(hit.why), "reasons": why, "record": to_json(hit.record)}
+    """A hit with its record, its score, the part that answers best, and why it was found, in parts and as one line."""
+    parts = {name: value for name, value in asdict(hit.why).items() if value not in (None, ())}
+    shown, why = snippet_and_why(hit)
+    found = {"score": round(hit.score, 6), "why": why, "snippet": shown.text, "reasons": parts, "record": to_json(hit.record)}
     return found | ({"unit": [to_json(record) for record in hit.unit]} if hit.unit else {})
 
 

@@ -72,7 +72,7 @@ class ExtractiveConversation:
         """`knowledge` opens the records when they are first asked for. What is given stays the caller's to close."""
         self._clock, self._ids, self._bus = clock or SystemClock(), ids or RandomIds(), bus or process_bus
         self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
-        self.agent_name = agent
+        self.agent_name, self.verbatim = agent, True
         self._config, self._opened = config, ExitStack()
         self._not_asked = ""
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
@@ -169,8 +169,9 @@ class ExtractiveConversation:
         raise _needs_model()
 
     def other(self, thread: str | None = None) -> Talk:
-        """Needs a model."""
-        raise _needs_model()
+        """Another conversation over the same memory and records. It lives as long as this one."""
+        shared: dict[str, Any] = {"memory": self.memory, "archive": self.archive, "knowledge": self._knowledge, "bus": self._bus}
+        return ExtractiveConversation(self._config, thread, agent=self.agent_name, clock=self._clock, ids=self._ids, **shared)
 
     def threads(self) -> list[ThreadInfo]:
         """Needs a model."""

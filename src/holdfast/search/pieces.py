@@ -138,6 +138,10 @@ def _around(text: str, start: int, end: int, spans: list[tuple[int, int]], lengt
     if end - start > length:
         begin = max(start, min(spans[0][0] - length // 4, end - length))
         stop = min(end, begin + length)
+        if begin > start:  # from a whole word on, and to one
+            begin += max(0, text[begin : spans[0][0]].find(" ") + 1)
+        if stop < end and (last := text.rfind(" ", spans[0][1], stop)) > stop - length // 4:
+            stop = last
         head, tail = "… " if begin > start else "", " …" if stop < end else ""
         start, end = begin, stop
     shown = "".join(" " if character.isspace() else character for character in text[start:end])
@@ -146,4 +150,8 @@ def _around(text: str, start: int, end: int, spans: list[tuple[int, int]], lengt
 
 
 def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 2].rstrip() + " …"
+    """The beginning of a text, cut between words where there are any."""
+    if len(text) <= length:
+        return text
+    whole, _, rest = text[: length - 1].rpartition(" ")
+    return f"{whole if len(rest) < length // 4 else text[: length - 2]} …"

@@ -14,6 +14,9 @@ from holdfast.session.output import StageOutput
 from holdfast.session.state import CheckpointBrief, Session, SessionError, StageRecord
 from holdfast.storage.backend import Holder
 
+_LONGEST_DATA = 4_000
+"""Characters of a stage's own values up to which they are part of a document for people."""
+
 
 @dataclass(frozen=True)
 class Chapter:
@@ -106,7 +109,7 @@ def _next_steps(session: Session, status: str) -> list[str]:
         "cancelled": [f"holdfast resume {name}"],
         "running": [f"holdfast cancel {name}"],
         "paused": [f"holdfast approve {name}", f'holdfast reject {name} --why "..."'],
-        "completed": [f"holdfast session export {name} --markdown"],
+        "completed": [f"holdfast session report {name}"],
         "halted": [f"holdfast resume {name}", f"holdfast session edit {name}"],
     }
     if status == "halted" and session.error is not None and session.error.kind == "malformed_output":
@@ -171,8 +174,13 @@ def _output_markdown(output: StageOutput) -> list[str]:
         parts.append("\n".join(f"- {_one_line(finding.fact)} [{_one_line(finding.source)}]" for finding in output.key_findings))
     if output.next_stage_recommendations:
         parts.append("Recommended next:\n\n" + "\n".join(f"- {_one_line(text)}" for text in output.next_stage_recommendations))
-    if output.data is not None:
-        parts.append(_fenced(json.dumps(output.data, ensure_ascii=False, indent=2, default=str), "json"))
+    report = output.data.get("report") if isinstance(output.data, Mapping) else None
+    if isinstance(report, str) and report.strip():
+        parts.append(report.strip())
+    elif output.data is not None:
+        data = json.dumps(output.data, ensure_ascii=False, indent=2, default=str)
+        told = f"Data: {len(data):,} characters of JSON, which the session's own file has."
+        parts.append(_fenced(data, "json") if len(data) <= _LONGEST_DATA else told)
     if output.raw_data_refs:
         parts.append("Raw data: " + ", ".join(f"`{ref}`" for ref in output.raw_data_refs))
     return parts

@@ -14,6 +14,8 @@ from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Token
 class _Talk:
     """Stops once for an approval, and remembers what was decided."""
 
+    described = "an agent that asks first"
+
     def __init__(self, args: dict[str, object]) -> None:
         self.args = args
         self.decided: dict[str, Decision] = {}

@@ -12,12 +12,12 @@ import typer
 
 from holdfast.app.chat_commands import Leave, Slash, run_command
 from holdfast.app.chat_screen import Screen, one_turn, read_message, remember_lines
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.app.output import ConfigOption, JsonOption, complain, open_harness, show
 from holdfast.errors import HoldfastError, InputError
 from holdfast.talk import ApprovalNeeded, Talk, with_uploads
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config
+    from holdfast.harness import Harness
     from holdfast.sandbox.uploads import Upload
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -53,7 +53,7 @@ def chat(
                 taken = talk.upload([file.expanduser() for file in files]) if files else ()
                 _once(talk, with_uploads(message, taken), quiet=quiet, as_json=as_json)
             else:
-                _for_a_while(talk, harness.config, quiet=quiet)
+                _for_a_while(talk, harness, quiet=quiet)
 
 
 def _message(prompt: str | None) -> str | None:
@@ -68,7 +68,7 @@ def _message(prompt: str | None) -> str | None:
 
 
 def _once(talk: Talk, message: str, *, quiet: bool, as_json: bool) -> None:
-    screen = Screen(out=StringIO(), notes=StringIO()) if as_json else Screen(quiet=quiet)
+    screen = Screen(out=StringIO(), notes=StringIO()) if as_json else Screen(quiet=quiet, verbatim=talk.verbatim)
     ended = one_turn(talk, talk.send(message), screen, ask=False)
     talk.wait_for_title(_TITLE)
     if as_json:
@@ -88,21 +88,21 @@ def _once(talk: Talk, message: str, *, quiet: bool, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
-def _for_a_while(talk: Talk, config: Config, *, quiet: bool) -> None:
-    remember_lines(config.base / "typed_lines")
-    screen = Screen(quiet=quiet)
+def _for_a_while(talk: Talk, harness: Harness, *, quiet: bool) -> None:
+    remember_lines(harness.base / "typed_lines")
+    screen = Screen(quiet=quiet, verbatim=talk.verbatim)
     title = f" ({talk.title})" if talk.title else ""
     screen.note(f"{talk.thread}{title}, {talk.described}. /help lists the commands.")
     if talk.interrupted:
         waiting = talk.approvals()
         screen.note("The last turn was broken off; going on with it." if not waiting else "A call waits for your approval.")
         one_turn(talk, iter([ApprovalNeeded(waiting)]) if waiting else talk.resume(), screen, ask=True)
-    last = _converse(talk, config, screen)
+    last = _converse(talk, harness, screen)
     last.wait_for_title(_TITLE)
     screen.note(f"To go on: holdfast chat --thread {last.thread}")
 
 
-def _converse(talk: Talk, config: Config, screen: Screen) -> Talk:
+def _converse(talk: Talk, harness: Harness, screen: Screen) -> Talk:
     """Talk until the person leaves; gives the conversation that was last. An error of ours is said, and the conversation goes on."""
     uploaded: list[Upload] = []
     while True:
@@ -118,7 +118,7 @@ def _converse(talk: Talk, config: Config, screen: Screen) -> Talk:
             continue
         if typed.startswith("/"):
             try:
-                talk = run_command(typed, Slash(config, talk, screen, uploaded))
+                talk = run_command(typed, Slash(harness, talk, screen, uploaded))
             except Leave:
                 return talk
             continue
@@ -128,4 +128,4 @@ def _converse(talk: Talk, config: Config, screen: Screen) -> Talk:
             one_turn(talk, talk.send(message), screen, ask=True)
         except HoldfastError as error:
             screen.break_line()
-            sys.stderr.write(f"holdfast: {error}\n")
+            complain(str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, show
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.loading import example_text, find_config
 from holdfast.config.mcp_servers import all_servers
@@ -79,33 +79,28 @@ def _draw_servers(console: Console, found: list[dict[str, Any]]) -> None:
     for one in found:
         tools = f": {', '.join(one['tools'])}" if one.get("tools") else ""
         problem = f" {one['problem']}" if one.get("problem") else ""
-        console.print(f"MCP server {one['name']} ({one['state']}, {one['file']}){tools}{problem}", markup=False, soft_wrap=True)
+        prose(console, f"MCP server {one['name']} ({one['state']}, {one['file']}){tools}{problem}")
     if any(one["state"] == "on" for one in found):
         console.print("--servers starts them and shows their tools.", style="dim")
 
 
 def _draw(console: Console, config: Config, settings: list[Setting], everything: bool) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     said = [s for s in settings if everything or s.source.kind != "default"]
-    console.print(f"[bold]{escape(str(config.file)) if config.file else 'No config.yaml: every setting is a default.'}[/]")
-    console.print(f"State is kept in {escape(str(config.base))} ({config.base_source}).\n")
+    prose(console, str(config.file) if config.file else "No config.yaml: every setting is a default.", style="bold")
+    prose(console, f"State is kept in {config.base} ({config.base_source}).")
+    console.print()
     file = str(config.file)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    for heading in ("setting", "value", "from"):
-        table.add_column(heading, overflow="fold")
-    for setting in said:
-        source = str(setting.source).replace(f"{file}:", "line ").replace(file, "file")
-        table.add_row(escape(setting.key), escape(_short(setting.value)), f"[dim]{escape(source)}[/]")
-    console.print(table)
+    rows = [(s.key, _short(s.value), str(s.source).replace(f"{file}:", "line ").replace(file, "file")) for s in said]
+    if rows:
+        listing(console, (Column("setting"), Column("value", text=True), Column("from", text=True, style="dim")), rows, text_first=False)
     hidden = len(settings) - len(said)
     if hidden:
-        console.print(f"\n[dim]{hidden} settings have their default; --all shows them.[/]")
+        console.print()
+        prose(console, f"{hidden} settings have their default; --all shows them.", style="dim")
     for notice in config.warnings:
         where = f"line {notice.line}: " if notice.line else ""
-        console.print(f"\n[yellow]![/] {escape(where)}{escape(f'{notice.key}: ' if notice.key else '')}{escape(notice.message)}", end="")
-    console.print("" if not config.warnings else "\n")
+        console.print()
+        prose(console, f"{where}{f'{notice.key}: ' if notice.key else ''}{notice.message}", mark=plain("! ", "yellow"))
 
 
 def _short(value: Any) -> str:
@@ -123,7 +118,7 @@ def init(
     if output.exists() and not force:
         raise InputError(f"{output} is there already.", hint="Choose another name with --output, or replace it with --force.")
     replace(output, example_text().encode())
-    show({"file": output.absolute()}, lambda console: console.print(f"Wrote {output}. Everything in it is optional."), as_json=as_json)
+    show({"file": output.absolute()}, lambda console: prose(console, f"Wrote {output}. Everything in it is optional."), as_json=as_json)
 
 
 @app.command(epilog="Example: holdfast config upgrade --dry-run")
@@ -156,8 +151,8 @@ def upgrade(
 
 def _draw_upgrade(console: Console, file: Path, changes: list[str], changed: bool) -> None:
     if not changed:
-        console.print(f"{file} is in the current schema already.", markup=False)
+        prose(console, f"{file} is in the current schema already.")
         return
-    console.print(f"{file} was upgraded; the old one is {file.name}.bak.", markup=False)
+    prose(console, f"{file} was upgraded; the old one is {file.name}.bak.")
     for change in changes:
-        console.print(f"  {change}", markup=False)
+        prose(console, f"  {change}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, prose, show
 from holdfast.app.progress import progress_of_questions
 from holdfast.errors import InputError
 from holdfast.knowledge.adapters import open_section
@@ -112,11 +112,11 @@ def _draw_figures(console: Console, summary: Mapping[str, Any]) -> None:
     console.print(table)
     cost = summary["cost"]
     size = "" if cost["bytes"] is None else f", {cost['bytes']:,} bytes"
-    console.print(f"a question takes {cost['query_ms_p50']} ms (median), {cost['query_ms_p95']} ms (95 %)")
-    console.print(
-        f"{cost['records']:,} records of {cost['conversations']} conversations taken in within {cost['ingestion_seconds']} s{size}"
+    prose(console, f"a question takes {cost['query_ms_p50']} ms (median), {cost['query_ms_p95']} ms (95 %)")
+    prose(
+        console, f"{cost['records']:,} records of {cost['conversations']} conversations taken in within {cost['ingestion_seconds']} s{size}"
     )
     if summary["skipped"]:
-        console.print(f"{summary['skipped']} questions without evidence were skipped", style="yellow")
+        prose(console, f"{summary['skipped']} questions without evidence were skipped", style="yellow")
     for problem in summary["problems"]:
-        console.print(plain(problem, "yellow"), soft_wrap=True)
+        prose(console, plain(problem, "yellow"))

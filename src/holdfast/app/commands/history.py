@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, moment, open_harness, plain, show
+from holdfast.app.commands.threads import draw_threads
+from holdfast.app.output import Column, ConfigOption, JsonOption, counted, listing, moment, open_harness, plain, prose, show
 from holdfast.app.transcripts import all_stats, whole_thread
 from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
@@ -84,13 +85,11 @@ def _list_threads(harness: Harness, *, as_json: bool) -> None:
 
     def draw(console: Console) -> None:
         if not found:
-            console.print(f"No conversations are kept in {harness.base}.", markup=False, soft_wrap=True)
+            prose(console, f"No conversations are kept in {harness.base}.")
             return
-        table = _table("thread", "messages", "summaries", "tokens", "first", "last", "damage")
+        draw_threads(console, harness.conversations(subagents=True))
         for stats in found:
-            counts = (str(stats.messages), str(stats.summaries), f"{stats.tokens:,}")
-            table.add_row(plain(stats.thread), *counts, moment(stats.first), moment(stats.last), str(len(stats.damage) or ""))
-        console.print(table)
+            _print_damage(console, stats)
 
     show({"threads": found}, draw, as_json=as_json)
 
@@ -106,11 +105,15 @@ def _list_messages(
     summaries = archive.summaries(stats.thread)
 
     def draw(console: Console) -> None:
-        table = _table("#", "id", "time", "who", "tokens", "what")
-        for record in messages:
-            tokens = str(record.tokens) if record.tokens is not None else ""
-            table.add_row(str(record.seq), plain(record.id), moment(record.time), _who(record), tokens, plain(_first_line(record)))
-        console.print(table)
+        columns = (
+            Column("#", right=True, style="dim"),
+            Column("when", style="dim"),
+            Column("who"),
+            Column("what", text=True),
+            Column("id", style="dim"),
+        )
+        rows = [(str(one.seq), moment(one.time), _who(one), _first_line(one), one.id) for one in messages]
+        listing(console, columns, rows, text_first=False)
         _print_summaries(console, summaries)
         _print_damage(console, stats)
 
@@ -125,10 +128,12 @@ def _search(
 
     def draw(console: Console) -> None:
         if not hits:
-            console.print(f"None of the {stats.messages} messages fits. Try other words.")
+            prose(console, f"None of the {stats.messages} messages fits. Try other words.")
         for hit in hits:
-            console.print(_headline(hit.record))
-            console.print(_highlighted(hit), soft_wrap=True)
+            prose(console, _headline(hit.record))
+            prose(console, _highlighted(hit), mark="  ")
+            if hit.why:
+                prose(console, f"because of {', '.join(hit.why[:6])}", mark="  ", style="dim")
         _print_damage(console, stats)
 
     value = {"thread": stats.thread, "query": query, "hits": [_hit_value(hit) for hit in hits]}
@@ -146,14 +151,14 @@ def _show_message(archive: Archive, stats: Stats, id: str, around: int, *, as_js
 
     def draw(console: Console) -> None:
         for record in found.all:
-            console.print(_headline(record, chosen=record is found.record))
-            console.print(plain(record.text), soft_wrap=True)
+            prose(console, _headline(record, chosen=record is found.record))
+            prose(console, plain(record.text))
             for name, arguments in record.calls:
-                console.print(f"-> {name} {_json(arguments)}", markup=False, soft_wrap=True)
+                prose(console, f"-> {name} {_json(arguments)}")
             console.print()
         if found.older:
             numbers = ", ".join(f"#{older.seq}" for older in found.older)
-            console.print(f"This message was edited. Earlier versions: {numbers}", markup=False)
+            prose(console, f"This message was edited. Earlier versions: {numbers}")
 
     show(_passage_value(found), draw, as_json=as_json)
 
@@ -175,18 +180,6 @@ def _passage_value(passage: Passage) -> dict[str, Any]:
     }
 
 
-def _table(*columns: str) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        numeric = name in ("#", "messages", "summaries", "tokens", "damage")
-        table.add_column(
-            name, justify="right" if numeric else "left", no_wrap=name != "what", overflow="fold" if name == "id" else "ellipsis"
-        )
-    return table
-
-
 def _headline(record: MessageRecord, *, chosen: bool = False) -> Any:
     from rich.text import Text
 
@@ -199,8 +192,7 @@ def _highlighted(hit: Hit) -> Any:
     shown = plain(hit.snippet)
     for start, end in hit.marks:
         shown.stylize("bold yellow", start, end)
-    shown.pad_left(2)
-    return shown.append(f"  ({', '.join(hit.why[:6])})", "dim") if hit.why else shown
+    return shown
 
 
 def _who(record: MessageRecord) -> Any:
@@ -224,10 +216,10 @@ def _print_summaries(console: Console, summaries: list[SummaryRecord]) -> None:
     for summary in summaries:
         tokens = f", {summary.tokens_before} -> {summary.tokens_after} tokens" if summary.tokens_after is not None else ""
         by = f" by {summary.model}" if summary.model else ""
-        line = f"{moment(summary.time)} summary {summary.id} ({summary.how}{by}) of {len(summary.covers)} messages{tokens}"
-        console.print(plain(line), soft_wrap=True)
+        line = f"{moment(summary.time)} summary {summary.id} ({summary.how}{by}) of {counted(len(summary.covers), 'message')}{tokens}"
+        prose(console, plain(line))
 
 
 def _print_damage(console: Console, stats: Stats) -> None:
     for line in stats.damage:
-        console.print(f"Damaged: {line}. Everything else can be read.", style="red", markup=False, soft_wrap=True)
+        prose(console, f"Damaged: {line}. Everything else can be read.", style="red")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show
+from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, say, show
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
@@ -22,13 +22,11 @@ from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
-from holdfast.knowledge.store import KnowledgeStore, Stats, hit_to_json, report_to_json, stats_to_json
+from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-_LONG = 600
 
 app = typer.Typer(
     help="Search and keep records: notes, findings, documents, conversations.",
@@ -94,7 +92,7 @@ def search(
     budget: Annotated[
         int | None, typer.Option("--budget", min=0, metavar="TOKENS", help="At most so many tokens of text altogether.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Show long texts to their end.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Show all records, and whole texts, not only the part that fits best.")] = False,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -172,7 +170,7 @@ def export(
             return
         write = import_export.export_lines if chosen == "jsonl" else import_export.export_markdown
         number = write(opened, target.expanduser(), tags=tag or (), session=session)
-    say({"path": str(target), "format": chosen, "records": number}, f"{number} records written to {target}.", as_json=as_json)
+    say({"path": str(target), "format": chosen, "records": number}, f"{counted(number, 'record')} written to {target}.", as_json=as_json)
 
 
 @app.command("forget", epilog='Examples: holdfast knowledge forget k-78fa0a9d77476a58 | holdfast knowledge forget --text "Elm Street 5"')
@@ -192,7 +190,8 @@ def forget(
         typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
     with _store(config, store) as opened:
         gone = opened.forget_text(text) if text else [id for id in dict.fromkeys(ids or ()) if opened.forget([id])]
-    lines = [f"Forgotten: {len(gone)} records.", *(f"  {id}" for id in gone)] if gone else [f"Nothing holds {what}."]
+    nothing = f"No record holds {text!r}." if text else f"There is no record {what}."
+    lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone else [nothing]
     say({"ids": gone}, "\n".join(lines), as_json=as_json)
 
 
@@ -204,7 +203,7 @@ def reembed(store: StoreOption = None, config: ConfigOption = None, as_json: Jso
             raise InputError("this store makes its vectors by itself.", hint="`reembed` is for the adapters of Holdfast.")
         number = opened.reembed(progress=progress)
         problems = opened.stats().problems
-    text = "\n".join([f"{number} texts embedded.", *(f"problem: {problem}" for problem in problems)])
+    text = "\n".join([f"{counted(number, 'text')} embedded.", *(f"problem: {problem}" for problem in problems)])
     say({"embedded": number, "problems": list(problems)}, text, as_json=as_json)
 
 
@@ -226,28 +225,36 @@ def _moment(written: str | None, option: str) -> datetime | None:
 
 
 def _draw_hits(console: Console, hits: Sequence[Hit], *, whole: bool = False) -> None:
-    """Each hit: where it is from, its text, and why it was found."""
-    if not hits:
-        console.print("Nothing was found. Try other words, or fewer filters.")
-    for place, hit in enumerate(hits, 1):
-        console.print(Text.assemble((f"{place}. ", "bold"), _origin(hit.record)), soft_wrap=True)
-        text = hit.text if whole or len(hit.text) <= _LONG else f"{hit.text[:_LONG].rstrip()} ..."
-        shown = plain(text)
-        shown.pad_left(3)
-        console.print(shown, soft_wrap=True)
-        console.print(Text.assemble("   ", plain(f"why: {hit.why}", "dim")), soft_wrap=True)
+    """Each hit: where it is from, the part that answers best (with `whole` all of it), and why it was found."""
+    told = [(hit, *snippet_and_why(hit)) for hit in hits]
+    shown_hits = [one for one in told if whole or one[2] != NO_REASON]
+    if not shown_hits:
+        prose(console, "Nothing was found. Try other words, or fewer filters.")
+    for place, (hit, found, why) in enumerate(shown_hits, 1):
+        prose(console, _origin(hit.record), mark=plain(f"{place}. ", "bold"))
+        shown = plain(hit.text if whole else found.text)
+        for start, end in found.marks if not whole else ():
+            shown.stylize("bold yellow", start, end)
+        prose(console, shown, mark="   ")
+        prose(console, why, mark="   ", style="dim")
+    if len(shown_hits) < len(told):
+        prose(
+            console,
+            f"{counted(len(told) - len(shown_hits), 'record')} with nothing of the question in sight left out: --whole shows all.",
+            style="dim",
+        )
 
 
 def _draw_record(console: Console, record: Record) -> None:
     """One record with everything that is known about it."""
-    console.print(_origin(record), soft_wrap=True)
+    prose(console, _origin(record))
     for name in ("session", "position", "role", "trust"):
         value = getattr(record, name)
         if value is not None:
-            console.print(plain(f"{name}: {value}", "dim"), soft_wrap=True)
+            prose(console, plain(f"{name}: {value}", "dim"))
     if record.extra:
-        console.print(plain(f"extra: {json.dumps(dict(record.extra), ensure_ascii=False)}", "dim"), soft_wrap=True)
-    console.print(plain(record.text), soft_wrap=True)
+        prose(console, plain(f"extra: {json.dumps(dict(record.extra), ensure_ascii=False)}", "dim"))
+    prose(console, plain(record.text))
 
 
 def _origin(record: Record) -> Text:
@@ -259,27 +266,27 @@ def _origin(record: Record) -> Text:
 
 def _draw_stats(console: Console, stats: Stats) -> None:
     """What a store holds."""
-    console.print(plain(f"{stats.where} ({stats.adapter})", "dim"), soft_wrap=True)
+    prose(console, plain(f"{stats.where} ({stats.adapter})", "dim"))
     size = "" if stats.bytes is None else f", {stats.bytes:,} bytes"
-    vectors = f", {stats.vectors:,} vectors" if stats.vectors else ""
-    console.print(f"{stats.records:,} records in {stats.sessions:,} sessions{vectors}{size}")
+    vectors = f", {counted(stats.vectors, 'vector')}" if stats.vectors else ""
+    prose(console, f"{counted(stats.records, 'record')} in {counted(stats.sessions, 'session')}{vectors}{size}")
     if stats.oldest and stats.newest:
-        console.print(f"from {stats.oldest:%Y-%m-%d} to {stats.newest:%Y-%m-%d}")
+        prose(console, f"from {stats.oldest:%Y-%m-%d} to {stats.newest:%Y-%m-%d}")
     for name, counts in (("kinds", stats.kinds), ("tags", stats.tags)):
         if counts:
             shown = ", ".join(f"{key} {number}" for key, number in list(counts.items())[:20])
-            console.print(plain(f"{name}: {shown}"), soft_wrap=True)
+            prose(console, plain(f"{name}: {shown}"))
     for problem in stats.problems:
-        console.print(plain(f"problem: {problem}", "red"), soft_wrap=True)
+        prose(console, plain(f"problem: {problem}", "red"))
 
 
 def _draw_import(console: Console, report: ImportReport) -> None:
     """What an import did, and each thing that it could not take in."""
     for fault in report.faults:
-        console.print(plain(f"not taken in: {fault}", "red"), soft_wrap=True)
+        prose(console, plain(f"not taken in: {fault}", "red"))
     done = report.added
-    console.print(
-        f"{done.added} added, {done.updated} changed, {done.unchanged} there already, from {report.files} files"
-        + (f"; {len(report.faults)} faults" if report.faults else "")
-        + "."
+    faults = f"; {counted(len(report.faults), 'fault')}" if report.faults else ""
+    prose(
+        console,
+        f"{done.added} added, {done.updated} changed, {done.unchanged} there already, from {counted(report.files, 'file')}{faults}.",
     )

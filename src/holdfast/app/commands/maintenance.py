@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import deerflow as deerflow_files
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, show
+from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, show
 from holdfast.config.loading import FILE_NAME
 from holdfast.errors import ConfigError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_MARKS = {"good": "[green]ok[/]  ", "note": "[yellow]note[/]", "bad": "[red]bad[/] "}
+_MARKS = {"good": ("ok", "green"), "note": ("note", "yellow"), "bad": ("bad", "red")}
 
 
 @app.command(epilog="Example: holdfast doctor --json")
@@ -42,15 +42,10 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 def _draw_checks(console: Console, checks: list[Check]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("state", "about", "text"):
-        table.add_column(column, overflow="fold", no_wrap=column != "text")
+    wide = max(len(check.about) for check in checks)
     for check in checks:
-        table.add_row(_MARKS[check.state], f"[bold]{escape(check.about)}[/]", escape(check.text))
-    console.print(table)
+        word, colour = _MARKS[check.state]
+        prose(console, check.text, mark=plain(f"{word:<6}", colour) + plain(f"{check.about:<{wide}}  ", "bold"))
 
 
 importing = typer.Typer(
@@ -105,22 +100,22 @@ def _memory_record(step: deerflow_files.MemoryStep) -> dict[str, Any]:
 
 def _draw_import(console: Console, found: deerflow_files.Plan, dry_run: bool) -> None:
     for file in found.files:
-        console.print(f"{'would write' if dry_run else 'wrote'} {file.target}", markup=False, soft_wrap=True)
-        console.print(f"  from {file.source}", markup=False, soft_wrap=True)
+        prose(console, f"{'would write' if dry_run else 'wrote'} {file.target}")
+        prose(console, f"  from {file.source}")
     for step in found.memory:
         whose = (f" of agent {step.agent}" if step.agent else "") + (f" of user {step.user}" if step.user else "")
-        console.print(f"memory{whose}: {step.effect}", markup=False, soft_wrap=True)
+        prose(console, f"memory{whose}: {step.effect}")
         for source in step.sources:
-            console.print(f"  from {source}", markup=False, soft_wrap=True)
-        console.print(f"  {'would be in' if dry_run else 'is in'} {step.where}", markup=False, soft_wrap=True)
+            prose(console, f"  from {source}")
+        prose(console, f"  {'would be in' if dry_run else 'is in'} {step.where}")
     for path, why in found.unreadable:
-        console.print(f"not taken over: {path}: {why}", markup=False, soft_wrap=True)
+        prose(console, f"not taken over: {path}: {why}")
     for note in found.notes:
-        console.print(note, markup=False, soft_wrap=True)
+        prose(console, note)
     for home in dict.fromkeys(step.home for step in found.memory if step.user):
-        console.print(f"A user's memory is used with HOLDFAST_HOME={shlex.quote(str(home))}", markup=False, soft_wrap=True)
+        prose(console, f"A user's memory is used with HOLDFAST_HOME={shlex.quote(str(home))}")
     if not (found.files or any(step.effect.added or step.effect.changed or step.effect.summaries for step in found.memory)):
-        console.print("There is nothing new to take over.")
+        prose(console, "There is nothing new to take over.")
 
 
 @app.command(epilog="Example: holdfast backup --to ~/backups")
@@ -149,13 +144,13 @@ def backup(
 
 
 def _draw_backup(console: Console, done: Backup) -> None:
-    console.print(f"{len(done.copy.files):,} files, {done.copy.bytes:,} bytes, in {done.copy.path}", soft_wrap=True)
+    prose(console, f"{len(done.copy.files):,} files, {done.copy.bytes:,} bytes, in {done.copy.path}")
     for _, place in done.copy.outside:
-        console.print(plain(f"with {place}"), soft_wrap=True)
+        prose(console, plain(f"with {place}"))
     for name, why in done.copy.left_out:
-        console.print(plain(f"left out: {name} ({why})", "yellow"), soft_wrap=True)
+        prose(console, plain(f"left out: {name} ({why})", "yellow"))
     for what in done.elsewhere:
-        console.print(f"not in it: {what}; use its own backup.", style="yellow", markup=False)
+        prose(console, f"not in it: {what}; use its own backup.", style="yellow")
 
 
 @app.command(epilog="Example: holdfast restore ~/backups/holdfast-20261116T120000 --replace")
@@ -176,11 +171,11 @@ def restore(
 
 
 def _draw_restored(console: Console, done: Restored) -> None:
-    console.print(plain(f"{done.files:,} files were checked and put back in {done.path}"), soft_wrap=True)
+    prose(console, plain(f"{done.files:,} files were checked and put back in {done.path}"))
     if done.before is not None:
-        console.print(plain(f"What was there is in {done.before}"), soft_wrap=True)
+        prose(console, plain(f"What was there is in {done.before}"))
     for place, what in done.outside:
-        console.print(plain(f"{place}: {what}"), soft_wrap=True)
+        prose(console, plain(f"{place}: {what}"))
 
 
 @app.command(epilog="Example: holdfast prune --dry-run --sessions 90")
@@ -219,11 +214,11 @@ def prune(
 
 def _draw_pruned(console: Console, value: dict[str, Any]) -> None:
     would = "would go" if value["dry_run"] else "removed"
-    for what, names in (("sessions", value["sessions"]), ("sub-agents", value["subagents"])):
-        console.print(f"{len(names)} {what} {would}" + (f": {', '.join(names[:10])}" if names else "."), markup=False, soft_wrap=True)
+    for what, names in (("session", value["sessions"]), ("sub-agent", value["subagents"])):
+        prose(console, f"{counted(len(names), what)} {would}" + (f": {', '.join(names[:10])}" if names else "."))
     if value["recovery_points"]:
-        console.print(f"{value['recovery_points']} recovery points {would}.")
+        prose(console, f"{counted(value['recovery_points'], 'recovery point')} {would}.")
     for place, count in value["memory"].items():
-        console.print(f"memory, {place}: {count} {would}.", markup=False)
+        prose(console, f"memory, {place}: {count} {would}.")
     for name in value["kept"]:
-        console.print(f"{name} stays: somebody runs it.", markup=False)
+        prose(console, f"{name} stays: somebody runs it.")

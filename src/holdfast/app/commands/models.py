@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, prose, show
 from holdfast.errors import ModelUnavailable
 from holdfast.models.abilities import TASKS, abilities_by_size
 from holdfast.models.choice import Choice, how_to_get_one, pick
@@ -57,9 +57,9 @@ def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
         _draw_choice(out, choice, settings)
         for one in weights:
             here = "installed" if one["installed"] else f"not installed (holdfast models install {one['name']})"
-            out.print(f"Local weights {one['name']}: {here}; {one['note']}.", markup=False, soft_wrap=True)
+            prose(out, f"Local weights {one['name']}: {here}; {one['note']}.")
         for line in how:
-            out.print(f"  {line}", markup=False, soft_wrap=True)
+            prose(out, f"  {line}")
 
     show(value, draw, as_json=json)
 
@@ -79,13 +79,9 @@ def install(
     value = {"name": name, "path": str(path), "can": can, "cannot": cannot, "config": setting}
 
     def draw(out: Console) -> None:
-        out.print(
-            f"It may be asked for {_words(can)}. It is too weak for {_words(cannot)}: that is done without a model.",
-            markup=False,
-            soft_wrap=True,
-        )
-        out.print(f"To use it, write into config.yaml:  {setting}", markup=False, soft_wrap=True)
-        out.print("To see it answer: holdfast models test", markup=False, soft_wrap=True)
+        prose(out, f"It may be asked for {_words(can)}. It is too weak for {_words(cannot)}: that is done without a model.")
+        prose(out, f"To use it, write into config.yaml:  {setting}")
+        prose(out, "To see it answer: holdfast models test")
 
     show(value, draw, as_json=json)
 
@@ -127,37 +123,41 @@ def _line(outcome: Outcome) -> str:
 
 
 def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "name", "model", "window", "may be asked for", "price in / out", "state"):
-        table.add_column(heading, overflow="fold")
+    columns = (
+        Column(""),
+        Column("name", style="bold"),
+        Column("model"),
+        Column("window", right=True),
+        Column("price in / out", right=True),
+        Column("state"),
+        Column("may be asked for", text=True, named=True),
+    )
+    rows = []
     for entry in entries:
         cells = (
             "*" if entry.name == used else "",
             entry.name,
             entry.model or entry.address or "",
             f"{entry.window:,} ({_source(entry.window_source)})",
-            "everything" if len(entry.can) == len(TASKS) else _words(entry.can),
-            entry.price or "-",
+            entry.price or "",
             "ready" if entry.ready else "not ready",
+            "everything" if len(entry.can) == len(TASKS) else _words(entry.can),
         )
-        table.add_row(*(Text(cell) for cell in cells))  # Text: what the file says is never read as markup
-    out.print(table)
+        rows.append(cells)
+    listing(out, columns, rows, text_first=False)
     for entry in entries:
         for missing in (words for words in (entry.key, entry.package) if "missing" in words):
-            out.print(f"{entry.name}: {missing}", markup=False, soft_wrap=True)
+            prose(out, f"{entry.name}: {missing}")
     out.print()
 
 
 def _draw_choice(out: Console, choice: Choice, settings: Config) -> None:
-    out.print(choice.why, markup=False, soft_wrap=True)
+    prose(out, choice.why)
     for one in choice.considered:
-        out.print(f"  {'+' if one.usable else '-'} {one.what}: {one.seen}", markup=False, soft_wrap=True)
+        prose(out, f"  {'+' if one.usable else '-'} {one.what}: {one.seen}")
     side = settings.lightweight_model()
     if side is not None and side.name != choice.name:
-        out.print(f"Summaries and memory use {side.name}, unless a section names another.", markup=False, soft_wrap=True)
+        prose(out, f"Summaries and memory use {side.name}, unless a section names another.")
 
 
 def _weights() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
-from holdfast.app.output import ConfigOption, JsonOption, moment, plain, say, show, table, typed, visible
+from holdfast.app.output import Column, ConfigOption, JsonOption, console, listing, markdown, moment, plain, prose, say, show, typed
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
@@ -41,6 +41,7 @@ app.add_typer(session_app, name="session")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the session; `holdfast sessions` lists them.")]
 CURRENT = "current"
+_LONGEST = 160
 _COLOURS = {"completed": "green", "halted": "red", "damaged": "red", "running": "cyan"}
 
 
@@ -72,25 +73,32 @@ def sessions(
 
 def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bool) -> None:
     if not rows:
-        console.print(
-            "No session has this status." if filtered else "There are no sessions yet. `holdfast run FILE` starts one.", markup=False
-        )
+        prose(console, "No session has this status." if filtered else "There are no sessions yet. `holdfast run FILE` starts one.")
         return
-    drawn = table("id", "status", "stage", "progress", "updated", "task or problem", wraps=("id", "task or problem"))
+    columns = (
+        Column("id", style="bold"),
+        Column("status"),
+        Column("stage"),
+        Column("progress"),
+        Column("updated", style="dim"),
+        Column("task or problem", text=True),
+    )
+    drawn = []
     for row in rows:
         status = row["status"]
         progress = f"{row['completed']}/{row['total'] if row['total'] is not None else '?'}" if status != "damaged" else ""
         said = row["problem"] or row["error"] or row["task"]
         stage = row["current_stage"] or row["next_stage"] or ""
-        drawn.add_row(
-            plain(row["workflow_id"]),
-            plain(status, _COLOURS.get(status, "yellow")),
-            plain(stage if status != "completed" else ""),
-            progress,
-            plain(moment(row["updated_at"])),
-            plain(" ".join(said.split())[:160]),
-        )
-    console.print(drawn)
+        shown = plain(status, _COLOURS.get(status, "yellow"))
+        at = stage if status != "completed" else ""
+        drawn.append((row["workflow_id"], shown, at, progress, moment(row["updated_at"]), _shortened(said)))
+    listing(console, columns, drawn, text_first=False)
+
+
+def _shortened(text: str) -> str:
+    """A text on one line, cut between words where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST].rpartition(' ')[0]} …"
 
 
 @session_app.command("show", epilog="Examples: holdfast session show ID | holdfast session show ID --html session.html")
@@ -136,14 +144,12 @@ def report(id: Id, session_config: SessionConfigOption = None, config: ConfigOpt
         )
 
     def draw(console: Console) -> None:
-        from rich.markdown import Markdown
-
         if not console.is_terminal:
             typer.echo(text)
             return
-        console.print(Markdown(visible(text)))
+        console.print(markdown(text))
         if file is not None:
-            console.print(plain(f"\n{file}", "dim"), soft_wrap=True)
+            prose(console, f"\n{file}", style="dim")
 
     show({"session": id, "status": session.status, "file": file, "text": text}, draw, as_json=as_json)
 
@@ -255,7 +261,7 @@ def restore(
 def export(
     id: Id,
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Where to write it. Default: standard output.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown for people in place of JSON.")] = False,
+    markdown_wanted: Annotated[bool, typer.Option("--markdown", help="As Markdown for people in place of JSON.")] = False,
     session_config: SessionConfigOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -264,9 +270,12 @@ def export(
     with opened_sessions(config, session_config) as store:
         session = store.load(id)
         story = _story(store, session)
-    text = story_markdown(story) if markdown else render_session(session).decode()
+    text = story_markdown(story) if markdown_wanted else render_session(session).decode()
     if to is None and not as_json:
-        typer.echo(text, nl=False)
+        if markdown_wanted and sys.stdout.isatty():
+            console().print(markdown(text))
+        else:
+            typer.echo(text, nl=False)
         return
     if to is not None:
         replace_text(to, text, mode=0o644)
@@ -297,12 +306,13 @@ def _draw_diff(console: Any, found: list[Difference]) -> None:
         return text if len(text) <= 2000 else f"{text[:2000]}..."
 
     if not found:
-        console.print("There is no difference.")
+        prose(console, "There is no difference.")
     for one in found:
-        console.print(plain(f"{one.place} {one.kind}", "bold"), soft_wrap=True)
+        prose(console, plain(f"{one.place} {one.kind}", "bold"))
         for sign, colour, value, there in (
             ("- ", "red", one.before, one.kind != "added"),
             ("+ ", "green", one.after, one.kind != "removed"),
         ):
             if there:
-                console.print(plain("\n".join(sign + line for line in shown(value).splitlines() or [""]), colour), soft_wrap=True)
+                for line in shown(value).splitlines() or [""]:
+                    prose(console, line, mark=plain(sign, colour), style=colour)

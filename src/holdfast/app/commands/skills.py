@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, say, show, table
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,15 +45,16 @@ def list_skills(config: ConfigOption = None, as_json: JsonOption = False) -> Non
 def _draw(console: Console, found: Skills, folder: Path | None) -> None:
     if not found.skills:
         where = f"in {folder}" if folder else "yet. Put folders with a SKILL.md into `skills/` beside config.yaml"
-        console.print(plain(f"There are no skills {where}."), soft_wrap=True)
+        prose(console, plain(f"There are no skills {where}."))
     else:
-        rows = table("skill", "state", "kind", "description", wraps=("description",))
+        columns = (Column("skill"), Column("state"), Column("kind", style="dim"), Column("description", text=True))
+        rows = []
         for skill in found.skills:
             state = "on" if skill in found.enabled else "cannot be used" if skill.enabled else "off"
-            rows.add_row(plain(skill.name), state, skill.kind, plain(" ".join(skill.description.split())[:200]))
-        console.print(rows)
+            rows.append((skill.name, state, skill.kind, " ".join(skill.description.split())))
+        listing(console, columns, rows, text_first=False)
     for problem in found.problems:
-        console.print(plain(problem, "yellow"), soft_wrap=True)
+        prose(console, plain(problem, "yellow"))
 
 
 @app.command(epilog="Example: holdfast skills enable report-writing")

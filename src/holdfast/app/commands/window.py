@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, show
+from holdfast.app.output import ConfigOption, JsonOption, open_harness, prose, show
 from holdfast.errors import NotThere
 
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ def _draw_compacted(console: Console, value: dict[str, Any]) -> None:
     if not value["compacted"]:
         console.print("There is nothing to shorten.")
         return
-    console.print(
+    prose(
+        console,
         f"{value['tokens_before']:,} tokens became {value['tokens_after']:,}: {value['left']} messages left the window, "
         f"{value['cleared']} tool results were cleared. All of it is in `holdfast history {value['thread']}`.",
-        soft_wrap=True,
-        markup=False,
     )

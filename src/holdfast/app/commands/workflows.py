@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show, typed
+from holdfast.app.output import ConfigOption, JsonOption, console, open_harness, prose, say, show, to_paste, typed
 from holdfast.app.progress import Progress
 from holdfast.app.session_views import report_of
 from holdfast.config.reading import plain_value
@@ -217,7 +217,7 @@ def _launch(
         def started(session: Session, workflow: Workflow, file: Path | None) -> None:
             place.append(file)
             if not as_json:
-                typer.echo(f"Session {session.workflow_id}" + (f": {file}" if file else ""))
+                prose(console(), f"Session {session.workflow_id}" + (f": {file}" if file else ""))
             progress.begin(session, workflow)
 
         session = work(
@@ -276,17 +276,17 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         console.print()
         if session.status == "completed":
             for name, output in result_of(session).items():
-                console.print(f"{name} (confidence {output.confidence})", style="bold", markup=False)
-                console.print(output.summary, markup=False, soft_wrap=True)
+                prose(console, f"{name} (confidence {output.confidence})", style="bold")
+                prose(console, output.summary)
             if report is not None:
-                console.print(f"Report: {report}", markup=False, soft_wrap=True)
+                prose(console, f"Report: {report}")
         if session.error is not None:
-            console.print(f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}", markup=False)
-        console.print(
-            f"Session {session.workflow_id} is {session.status}." + (f" File: {file}" if file else ""), markup=False, soft_wrap=True
-        )
+            prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
+        prose(console, f"Session {session.workflow_id} is {session.status}.")
+        if file is not None:
+            prose(console, f"File: {file}")
         for step in steps:
-            console.print(f"  {step}", markup=False, soft_wrap=True)
+            to_paste(console, step)
 
     show(value, draw, as_json=as_json)
 
