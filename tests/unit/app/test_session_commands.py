@@ -411,4 +411,4 @@ def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: Sess
         [*command, "session", "show", "none", "--json"], capture_output=True, text=True, check=False, env=dict(os.environ)
     )
     assert ended.returncode == 2
-    assert json.loads(ended.stdout)["error"][0]["kind"] == "InputError"
+    assert json.loads(ended.stdout)["error"][0]["kind"] == "NotThere"
