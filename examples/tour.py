@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
+
+from holdfast.app.output import markdown
 
 ROOT = Path(__file__).parents[1]
 console = Console(highlight=False, width=min(120, Console().width) if sys.stdout.isatty() else 120)
@@ -109,21 +113,26 @@ def show_window(folder: Path) -> None:
     console.print(f'Asked the archive "which animal was the hint?": "{escape(found[0].record.text)}"')
 
 
-def show_workflow(folder: Path) -> None:
+def show_workflow() -> None:
     heading("5. A research workflow over 21 documents, without a model, to a report with sources")
-    program = [str(Path(sys.executable).with_name("holdfast")), "run", str(ROOT / "examples" / "research" / "workflow.yaml")]
-    console.print(f"[dim]{escape(os.path.relpath(program[0]))} run examples/research/workflow.yaml[/]")
-    environment = {**os.environ, "HOLDFAST_HOME": str(folder)}
-    subprocess.run(program, env=environment, check=True, cwd=ROOT)  # noqa: S603 - our own program
-    report = next(folder.rglob("report.md"))
+    program = str(Path(sys.executable).with_name("holdfast"))
+    words = ["run", str(ROOT / "examples" / "research" / "workflow.yaml"), "--no-remember"]
+    console.print(f"[dim]{escape(os.path.relpath(program))} run examples/research/workflow.yaml --no-remember[/]")
+    subprocess.run([program, *words], check=True)  # noqa: S603 - our own program
+    newest = told(program, "sessions", "--last", "1")["sessions"][0]["session"]
+    report = told(program, "session", "report", newest)
     console.print("\nThe report begins like this:")
-    for line in report.read_text("utf-8").splitlines()[:24]:
-        console.print(f"  [dim]{escape(line)}[/]", soft_wrap=True)
+    console.print(Padding(markdown("\n".join(report["text"].splitlines()[:24])), (0, 0, 0, 2)))
     console.print(
-        f"\nAll of it: [bold]{escape(str(report))}[/]\nWith a model behind it: put one under `models:` in config.yaml, or try the small "
-        "local one with `--model smollm2` (its words, our checks).",
+        f"\nAll of it: [bold]{escape(os.path.relpath(program))} session report {newest}[/]\n"
+        "With a model behind it: put one under `models:` in config.yaml.",
         soft_wrap=True,
     )
+
+
+def told(program: str, *words: str) -> Any:
+    """What the program tells a program."""
+    return json.loads(subprocess.run([program, *words, "--json"], check=True, capture_output=True, text=True).stdout)  # noqa: S603 - our own program
 
 
 def main() -> None:
@@ -133,10 +142,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         show_durability(Path(folder))
         show_window(Path(folder) / "home")
-    show_workflow(Path(tempfile.mkdtemp(prefix="holdfast-tour-")))
+    show_workflow()
     heading("6. Look further")
     binary = os.path.relpath(Path(sys.executable).with_name("holdfast"))
-    for command in ("chat", "doctor", "sessions", "knowledge --help", "budget --window 8000", "config init", "models list", "--help"):
+    for command in (
+        "chat",
+        "doctor",
+        "sessions",
+        "threads",
+        "knowledge --help",
+        "budget --window 8000",
+        "config init",
+        "models list",
+        "--help",
+    ):
         console.print(f"  {binary} {command}")
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.app.chat_commands import Slash, run_command
+from holdfast.app.chat_screen import Screen
 from holdfast.clock import stamp
 from holdfast.config.loading import config_from_values
+from holdfast.context.records import records_of
+from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError, ModelNotConfigured, StorageError
 from holdfast.events import Bus
 from holdfast.knowledge.records import Record
@@ -128,3 +133,39 @@ def test_one_door_to_a_conversation_with_a_model_or_without(tmp_path: Path, monk
                 needs()
         assert harness.conversation(resume=True).thread == "one"
         assert harness.conversation(resume=True, model=ScriptedModel([])).thread == "two"
+
+
+def test_one_list_of_all_conversations_with_a_model_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A14, O1: what was said with a model, without one and by an agent of the user's own is in one list, and each can be opened."""
+    monkeypatch.setattr("holdfast.models.choice.servers", lambda places, wanted=None: [])
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    clock = FakeClock()
+    with holdfast.build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")}), clock=clock) as harness:
+        assert harness.conversations() == []
+        said = [PlainMessage("human", "We call the staging server heron, and it stands in a hall in Frankfurt am Main.", "m1")]
+        harness.archive.add("of-my-own", records_of(said))
+        harness.archive.add("subagent-7", records_of(said))
+        clock.advance(60)
+        with_model = harness.conversation("with", model=ScriptedModel(["Hello."]))
+        with_model.ask("Hello?")
+        clock.advance(60)
+        without = harness.conversation("without")
+        without.ask("Where is the key?")
+        found = harness.conversations()
+        assert [(info.id, info.messages, info.archived_only) for info in found] == [
+            ("without", 2, True),
+            ("with", 2, False),
+            ("of-my-own", 1, True),
+        ]
+        assert found[0].title == "Where is the key?"
+        assert found[2].title == "We call the staging server heron, and it stands in a hall …"
+        assert [info.id for info in harness.conversations(last=1)] == ["without"]
+        assert "subagent-7" in [info.id for info in harness.conversations(subagents=True)]
+        out = io.StringIO()
+        opened = run_command("/open of-my", Slash(harness, without, Screen(out=out)))
+        assert opened.thread == "of-my-own", "a beginning that fits one of them is enough"
+        assert run_command("/open without", Slash(harness, with_model, Screen(out=out))).thread == "without"
+        run_command("/threads", Slash(harness, opened, Screen(out=out)))
+        assert all(info.id in out.getvalue() for info in found)
+        with_model.close()

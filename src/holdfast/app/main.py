@@ -68,10 +68,24 @@ def _load(entry: Entry) -> Any:
 
 
 def _take_short_help(command: Any) -> None:
-    """`-h` beside `--help`, for the command and all below it."""
+    """`-h` beside `--help`, and names of values that people can read, for the command and all below it."""
     command.context_settings.setdefault("help_option_names", ["-h", "--help"])
+    for parameter in command.params:
+        _name_values(parameter)
     for below in command.commands.values() if isinstance(command, TyperGroup) else ():
         _take_short_help(below)
+
+
+def _name_values(parameter: Any) -> None:
+    """`--top N` and `PATH` in place of `<int range>` and `{path} <path>`."""
+    if parameter.metavar is None and not getattr(parameter, "is_flag", False):
+        number = parameter.min is not None or parameter.type_descriptor.annotation is int
+        parameter.metavar = "N" if number else parameter.name.upper().replace("_", "-")
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: ""
+        if parameter.required:
+            shown = parameter.metavar + ("..." if parameter.nargs != 1 else "")
+            parameter.get_usage_pieces = lambda ctx: [shown]
 
 
 COMMANDS = (

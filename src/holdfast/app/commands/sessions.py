@@ -66,7 +66,7 @@ def sessions(
             if found == "running" and store.owner(brief.workflow_id) is None:
                 found = "interrupted"  # it says that it runs, and nobody runs it
             if status in (None, found):
-                rows.append(asdict(brief) | {"status": found})
+                rows.append({"session": brief.workflow_id} | asdict(brief) | {"status": found})
     rows = rows[:last]
     show({"sessions": rows}, lambda console: _draw_sessions(console, rows, filtered=status is not None), as_json=as_json)
 
@@ -197,7 +197,7 @@ def edit(id: Id, session_config: SessionConfigOption = None, config: ConfigOptio
         say({"session": id, "changed": True, "revision": done.revision}, f"{id} is now at revision {done.revision}.", as_json=as_json)
 
 
-@session_app.command("diff", epilog="Examples: holdfast session diff ID after-02 | holdfast session diff ID after-01 after-02")
+@session_app.command("diff", epilog="Examples: holdfast session diff ID 002-research | holdfast session diff ID 001-plan 002-research")
 def diff(
     id: Id,
     before: Annotated[str, typer.Argument(metavar="A", help="A recovery point, or `current`.")],
@@ -215,7 +215,7 @@ def diff(
     )
 
 
-@session_app.command("fork", epilog="Examples: holdfast session fork ID | holdfast session fork ID --from after-02 --as second-try")
+@session_app.command("fork", epilog="Examples: holdfast session fork ID | holdfast session fork ID --from 002-research --as second-try")
 def fork(
     id: Id,
     point: Annotated[str | None, typer.Option("--from", metavar="CHECKPOINT", help="A recovery point. Default: the current state.")] = None,
@@ -236,7 +236,7 @@ def fork(
     say(value, f"Forked {id} as {new}. Go on with `{resume}`.", as_json=as_json)
 
 
-@session_app.command("restore", epilog="Example: holdfast session restore ID after-02")
+@session_app.command("restore", epilog="Example: holdfast session restore ID 002-research")
 def restore(
     id: Id,
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The recovery point.")],
