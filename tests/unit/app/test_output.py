@@ -64,7 +64,7 @@ def test_a_listing_is_a_table_where_there_is_room_and_paragraphs_where_there_is_
     listing(narrow, COLUMNS, rows)
     assert shown(wide)[0].split() == ["sure", "fact", "id"], "no column in which nothing stands"
     assert ID in shown(wide)[1]
-    assert shown(narrow) == [FACT[:45], FACT[46:], f"  sure 0.95  {ID}", "Uses PostgreSQL", "  sure 1.00  fact_2"]
+    assert shown(narrow) == [FACT[:49], FACT[50:], f"  sure 0.95  {ID}", "Uses PostgreSQL", "  sure 1.00  fact_2"]
 
 
 def test_a_row_that_is_looked_for_by_its_name_begins_with_it() -> None:
