@@ -290,7 +290,7 @@ class Harness:
         Without a model it answers by extraction, and says so (A15). A small model that merely happens to be installed, and is too weak
         to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`.
         """
-        if model is None and not self._talks():
+        if model is None and not self.talks():
             return self._offline_conversation(thread, agent, resume=resume)
         from holdfast.agents.conversation import Conversation
 
@@ -322,7 +322,7 @@ class Harness:
             bus=self.bus,
         )
 
-    def _talks(self) -> bool:
+    def talks(self) -> bool:
         """Whether there is a model to talk to that nobody had to name."""
         from holdfast.models.abilities import abilities_of
         from holdfast.models.choice import pick

@@ -74,7 +74,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
     outputs = FileOutputs(config.base)
     summarization = SummarizationMiddleware.from_config(
         config,
-        window=_window(parts, plan),
+        window=window_of(parts, plan),
         archive=parts.archive,
         outputs=outputs,
         accounts=parts.accounts,
@@ -99,7 +99,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         ToolErrorMiddleware(),
         TodoMiddleware(),
         *([memory] if memory is not None else []),
-        *_retries(parts, plan),
+        *retries_of(parts, plan),
         AccountingMiddleware(parts.accounts, summarization, names),
         summarization,
         *([TitleMiddleware(parts.titles)] if titled else []),
@@ -118,11 +118,11 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
 
 def _memory(parts: Parts, plan: Blueprint) -> MemoryMiddleware:
     """A sub-agent reads memory and never writes it."""
-    window = _window(parts, plan)
+    window = window_of(parts, plan)
     return MemoryMiddleware(parts.memory, agent=plan.memory_of, learn=plan.lead, window=window, clock=parts.clock, ids=parts.ids)
 
 
-def _window(parts: Parts, plan: Blueprint) -> int | None:
+def window_of(parts: Parts, plan: Blueprint) -> int | None:
     """The window that the configuration gives the model; None leaves it to the model's profile."""
     if plan.model_name is None:
         return None
@@ -130,7 +130,7 @@ def _window(parts: Parts, plan: Blueprint) -> int | None:
     return find_window(settings, name=plan.model_name, bus=parts.bus).tokens if settings is not None and settings.window else None
 
 
-def _retries(parts: Parts, plan: Blueprint) -> list[AgentMiddleware[Any, Any, Any]]:
+def retries_of(parts: Parts, plan: Blueprint) -> list[AgentMiddleware[Any, Any, Any]]:
     configured = plan.model_name is not None and any(model.name == plan.model_name for model in parts.config.models)
     if configured:
         return model_middlewares(parts.config, plan.model_name, thinking_enabled=plan.thinking)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
@@ -39,7 +39,7 @@ from holdfast.workflow.long_term_memory import TrustedKnowledge
 
 if TYPE_CHECKING:
     from holdfast.agents.checkpoints import Checkpoints
-    from holdfast.agents.lead import LeadAgent
+    from holdfast.agents.parts import Parts
     from holdfast.context.archive import FileArchive
     from holdfast.knowledge.records import Trust
     from holdfast.knowledge.store import KnowledgeStore
@@ -183,7 +183,18 @@ def with_window(threads: Threads, archive: Archive, thread: str) -> Archive:
     return whole
 
 
-def branch(agent: LeadAgent, thread: str, *, at: str | None = None, into: str | None = None) -> str:
+class Branching(Protocol):
+    """Whose conversations are branched: a lead agent, or whatever has a graph over the same parts."""
+
+    @property
+    def graph(self) -> Any: ...
+    @property
+    def parts(self) -> Parts: ...
+    @property
+    def name(self) -> str | None: ...
+
+
+def branch(agent: Branching, thread: str, *, at: str | None = None, into: str | None = None) -> str:
     """Make the new thread and give its name. Raises InputError when there is no such message or the new name is taken."""
     parts, graph = agent.parts, agent.graph
     new = check_thread(into) if into is not None else parts.ids.new("thread")

@@ -110,6 +110,7 @@ COMMANDS = (
     Entry("knowledge", "holdfast.app.commands.knowledge", "Search, add, import and forget records of long-term memory.", "Memory"),
     Entry("eval", "holdfast.app.commands.evaluate", "Measure recall on your own data.", "Memory"),
     Entry("threads", "holdfast.app.commands.threads", "List the conversations: go on in one, or read it.", "Agents"),
+    Entry("serve", "holdfast.app.commands.serve", "Serve it all over HTTP, and any model to clients of others.", "Agents"),
     Entry("history", "holdfast.app.commands.history", "Read and search what was said in a thread.", "Working memory"),
     Entry("budget", "holdfast.app.commands.window", "Show how a model's window is split.", "Working memory"),
     Entry("compact", "holdfast.app.commands.window", "Shorten a conversation now, losing nothing.", "Working memory"),

@@ -140,6 +140,14 @@ class Server(Section):
     cors: Texts = ()
     allowed_hosts: Texts = ()
     max_upload_bytes: Count = 52_428_800
+    shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
+    """How long turns and stages may take to come to an end when the server stops."""
+    workflows: Text | None = None
+    """A folder with workflow files that may be started by their names."""
+    gateway_memory: bool = True
+    """Whether what is known about the user is shown to the models behind `/v1`."""
+    gateway_learn: bool = False
+    """Whether what is said there is learned from."""
 
 
 def _level(value: Any) -> Any:

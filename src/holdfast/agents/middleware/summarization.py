@@ -312,6 +312,11 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             count=self.context_window.counts.count,
         )
 
+    def system_text(self, thread: str) -> str | None:
+        """The system message of the last model call of a thread; None before the first."""
+        last = self._sent.get(thread)
+        return last[0].system_message.text if last is not None and last[0].system_message is not None else None
+
     def _note_call(self, thread: str, facts: _Facts, response: ModelResponse[Any]) -> None:
         """The call is in the log of its thread, for somebody who wants to see what any request held (O4)."""
         if self.calls is None or (sent := self.manifest(thread)) is None:

@@ -1,0 +1,103 @@
+"""The application: routes, the door in front of them, and how errors are answered. The one place that puts them together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.server import problem_details
+from holdfast.server.api_schema import PROBLEMS, describe
+from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
+from holdfast.server.gateway import gateway_routes
+from holdfast.server.problem_details import Problem
+from holdfast.server.routes import about_api, knowledge_api, memory_api, sessions_api, threads_api
+from holdfast.server.server_metrics import ServerMetrics
+from holdfast.server.services import Services
+
+API = "/api/v1"
+_SPARE = 1_000_000
+"""Bytes of a body beside the file in it."""
+
+
+def make_app(services: Services, *, hosts: Collection[str], origins: Collection[str] = ()) -> Any:
+    """The ASGI application of a server. It answers for these hosts (with port) alone, and to pages of these origins."""
+    settings = services.harness.config.server
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        services.open()
+        yield
+        await services.close(settings.shutdown_seconds)
+
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        description="Memory, conversations, sessions and knowledge of a Holdfast installation. Every operation but health needs the token.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        responses=PROBLEMS,
+        generate_unique_id_function=lambda route: route.name,
+        telemetry={"logs": False},
+    )
+    app.state.services = services
+    app.include_router(about_api.open_router)
+    for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api):
+        app.include_router(part.router, prefix=API)
+    app.include_router(gateway_routes.router)
+    form = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = form.pop("$defs", {})
+    app.openapi = lambda: describe(app, form, definitions)  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    for kind, handler in (
+        (HoldfastError, problem_details.of_ours),
+        (RequestValidationError, problem_details.of_validation),
+        (HTTPException, problem_details.of_http),
+        (Exception, problem_details.of_others),
+    ):
+        app.add_exception_handler(kind, handler)
+    limit = settings.max_upload_bytes + _SPARE
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
+    measured = _Measured(app, services.metrics)
+    return Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit)
+
+
+class _Measured:
+    """Counts requests by the pattern of their route."""
+
+    def __init__(self, app: App, metrics: ServerMetrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", None) or "none"
+            self._metrics.request(route, status, time.monotonic() - began)
+
+
+def hosts_of(host: str, port: int, more: Collection[str] = ()) -> set[str]:
+    """The names, with port, under which a server on this address answers."""
+    names = {host, "localhost", "127.0.0.1"} if host in ("127.0.0.1", "localhost", "::1", "0.0.0.0") else {host}  # noqa: S104 - compared
+    known = {f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names}
+    return known | {name.lower() if ":" in name else f"{name.lower()}:{port}" for name in more}

@@ -1,0 +1,109 @@
+"""The door: host, origin and token are checked before anything of a request is read, and every answer gets the headers that protect a page.
+
+Plain ASGI, outermost. A request for another host name (DNS rebinding), from a page of another origin, or without the token ends here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from holdfast.server.access_token import Keys
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = frozenset({"/healthz", "/readyz", "/login"})
+"""What anybody on this machine may ask; it tells nothing but whether the server is there."""
+_ONCE = (b"host", b"authorization", b"origin", b"x-api-key", b"content-length")
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", CSP.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class Guard:
+    """Lets pass what may. `hosts` are the names, with port, under which the server answers; `origins` the pages that may use it."""
+
+    def __init__(self, app: App, *, keys: Keys, hosts: Collection[str], origins: Collection[str], max_body: int) -> None:
+        self._app, self._keys = app, keys
+        self._hosts, self._origins = frozenset(hosts), frozenset(origins)
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check, and hand on."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif (refusal := self._refusal(scope)) is not None:
+            await _answer(send, *refusal)
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        """Status, kind and words of what is wrong; None for a request that may pass."""
+        found: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name in found and name in _ONCE:
+                return 400, "bad-request", "A header stands twice."
+            found[name] = value
+        if found.get(b"host", b"").decode("latin-1").lower() not in self._hosts:
+            return 421, "wrong-host", "This server does not answer for that host name."
+        origin = found.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() not in self._origins:
+            return 403, "wrong-origin", "Pages of other origins may not use this server."
+        if scope["path"] not in OPEN and not scope["path"].startswith("/static/") and not self._has_key(found, scope):
+            return 401, "no-token", "A token is needed: `Authorization: Bearer ...`. `holdfast serve --show-token` prints it."
+        length = found.get(b"content-length", b"0")
+        if not length.isdigit():
+            return 400, "bad-request", "The length of the body is no number."
+        if int(length) > self._max_body:
+            return 413, "too-large", f"The body may have {self._max_body} bytes at most."
+        return None
+
+    def _has_key(self, found: dict[bytes, bytes], scope: Scope) -> bool:
+        given = found.get(b"authorization", b"")
+        if given[:7].lower() == b"bearer ":
+            return self._keys.opens(given[7:].strip())
+        if b"x-api-key" in found:
+            return self._keys.opens(found[b"x-api-key"].strip())
+        cookies: SimpleCookie = SimpleCookie()
+        try:
+            cookies.load(found.get(b"cookie", b"").decode("latin-1"))
+        except CookieError:
+            return False
+        name = cookies.get(self._keys.cookie)
+        safe = scope["method"] in ("GET", "HEAD") or b"origin" in found  # a form of another page has an origin, and was refused by it
+        return name is not None and safe and self._keys.knows(name.value)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = [*message.get("headers", ())]
+            names = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(pair for pair in _HEADERS if pair[0] not in names)]}
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, status: int, kind: str, detail: str) -> None:
+    body = json.dumps({"type": f"urn:holdfast:{kind}", "title": kind.replace("-", " "), "status": status, "detail": detail}).encode()
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode()), *_HEADERS]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

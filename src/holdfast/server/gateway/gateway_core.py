@@ -1,0 +1,481 @@
+"""One request of a client becomes one turn of a thread: found by its messages, run with our window around the model, kept word for word.
+
+    async for piece in gateway.turn(request): ...        # Opened, then Text and CallPart as they come, then Done
+
+1. `_place` asks the index which thread the request goes on with, and makes a branch where it must.
+2. The new messages are added to the thread and the model is asked, by the same middlewares that the lead agent has: what does not fit
+   leaves the window for the archive, and comes back when it is asked about.
+3. What was answered is in the thread's checkpoint and in the index before the client hears that it is done.
+
+A model of the configuration is asked once, with the client's own system prompt and tools; `holdfast/NAME` is the lead agent of that name
+with its own tools beside the client's. Who leaves cancels the turn: the client asks again, and goes on in the same thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+
+from holdfast.agents.chain import Blueprint, retries_of, window_of
+from holdfast.agents.middleware.accounting import AccountingMiddleware
+from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
+from holdfast.agents.threads import branch
+from holdfast.agents.turn import TurnRunner
+from holdfast.context.call_log import CallLog
+from holdfast.context.compaction import FileOutputs
+from holdfast.errors import InputError, Locked, ModelNotConfigured, NotThere
+from holdfast.events import within
+from holdfast.ids import check_name, check_thread, thread_folder
+from holdfast.models.factory import create_chat_model, settings_of
+from holdfast.server.gateway.canonical import ChatMessage, chain, digest_of, text_of
+from holdfast.server.gateway.client_request import ClientRequest, ClientRequestMiddleware, current, langchain_message
+from holdfast.server.gateway.thread_index import Row, ThreadIndex
+from holdfast.tokens.usage import Usage
+
+if TYPE_CHECKING:
+    from holdfast.agents.lead import LeadAgent
+    from holdfast.agents.parts import Parts
+    from holdfast.harness import Harness
+    from holdfast.server.server_metrics import ServerMetrics
+
+LEAD = "holdfast"
+"""The model name, and the beginning of one, that means our own agent."""
+_ENOUGH_WORDS = 64
+"""Characters that the end of a conversation must have before it alone may name a thread: "ok" and "Done." are in many."""
+_MOST_STEPS = 201
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The model has begun to answer: the thread, how it was found, and what was sent."""
+
+    thread: str
+    how: str
+    tokens: int
+    compacted: bool
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallPart:
+    """A piece of a call of one of the client's tools. `index` counts the calls; id and name come with the first piece."""
+
+    index: int
+    id: str | None
+    name: str | None
+    args: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The turn is over and on disk. `answer` is what the client was given, in the form of a chat message."""
+
+    thread: str
+    how: str
+    answer: ChatMessage
+    usage: Usage
+    finish: str
+    seq: int
+    tokens: int
+    compacted: bool
+
+
+Piece = Opened | Text | CallPart | Done
+
+
+@dataclass(frozen=True)
+class _Agent:
+    """A graph and what belongs to it."""
+
+    graph: Any
+    parts: Parts
+    summarization: SummarizationMiddleware
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Where a request goes on: after which row of which thread, with which messages, and how that was found."""
+
+    thread: str
+    how: str
+    after: Row | None
+    fresh: Sequence[ChatMessage]
+    digests: Sequence[bytes]
+    nodes: Sequence[bytes]
+    ids: Sequence[str]
+
+
+class Gateway:
+    """Answers requests of clients that know nothing of us. Safe for many threads; one for each server."""
+
+    def __init__(self, harness: Harness, metrics: ServerMetrics | None = None) -> None:
+        self._harness, self._metrics = harness, metrics
+        self._parts = harness.agent_parts
+        self.index = ThreadIndex(harness.make_base())
+        self._agents: dict[tuple[str, bool, bool], _Agent] = {}
+        self._leads: list[LeadAgent] = []
+        self._making = threading.RLock()
+        self._placing = threading.Lock()
+        self._busy: set[str] = set()
+        self._tips: dict[str, tuple[str, str]] = {}
+        """By thread: its newest checkpoint when we left it, and the id of its last message then."""
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+        for lead in self._leads:
+            lead.close()
+        self.index.close()
+
+    def models(self) -> list[str]:
+        """The names that a client may ask for."""
+        agents = self._harness.base / "agents"
+        named = sorted(path.name for path in agents.iterdir() if path.is_dir()) if agents.is_dir() else []
+        ours = [LEAD, *(f"{LEAD}/{name}" for name in named)] if self._harness.talks() else []
+        return [*(model.name for model in self._harness.config.models), *ours]
+
+    async def turn(self, request: ClientRequest) -> AsyncIterator[Piece]:
+        """Answer a request, piece by piece. Leaving early cancels the turn."""
+        agent = await asyncio.to_thread(self._agent, request)
+        for _ in range(8):
+            placed = await asyncio.to_thread(self._place, agent, request)
+            runner = TurnRunner(placed.thread, self._folder(placed.thread), self._parts.loop, disk=self._parts.disk)
+            work = _Work(self, agent, request, placed)
+            pieces: Any = runner.awatch(work.run)
+            try:
+                async for piece in pieces:
+                    yield piece
+            except Locked:
+                if work.began:
+                    raise
+                continue  # another process is at that thread: look again, which makes a branch
+            finally:
+                await pieces.aclose()
+                self._free(placed.thread)
+            return
+        raise Locked("the conversation is being written all the time.", hint="Try again.")
+
+    # which agent
+
+    def _agent(self, request: ClientRequest) -> _Agent:
+        server = self._harness.config.server
+        inject = server.gateway_memory if request.memory is None else request.memory
+        learn = server.gateway_learn if request.learn is None else request.learn
+        key = (request.model, inject, inject and learn)
+        with self._making:
+            if key not in self._agents:
+                ours = request.model == LEAD or request.model.startswith(f"{LEAD}/")
+                self._agents[key] = self._lead(request.model) if ours else self._plain(*key)
+            return self._agents[key]
+
+    def _lead(self, model: str) -> _Agent:
+        name = model.partition("/")[2] or None
+        lead = self._harness.lead_agent(check_name(name, "agent name") if name else None, middleware=[ClientRequestMiddleware()])
+        self._leads.append(lead)
+        return _Agent(lead.graph, lead.parts, lead.assembled.summarization, lead.name)
+
+    def _plain(self, model: str, inject: bool, learn: bool) -> _Agent:
+        """A model of the configuration with our window around it, and nothing else."""
+        parts, config = self._parts, self._harness.config
+        name = settings_of(model, config=config).name
+        if name is None:
+            raise ModelNotConfigured(f"there is no model named {model!r}.", model=model)
+        chat = parts.models.get(name) or create_chat_model(name, False, config=config, retries=False)
+        plan = Blueprint(name="gateway", prompt="", model=chat, model_name=name)
+        window = window_of(parts, plan)
+        memory = (
+            MemoryMiddleware(parts.memory, learn=learn, window=window, clock=parts.clock, ids=parts.ids)
+            if inject and config.memory.enabled
+            else None
+        )
+        summarization = SummarizationMiddleware.from_config(
+            config,
+            window=window,
+            archive=parts.archive,
+            outputs=FileOutputs(config.base),
+            accounts=parts.accounts,
+            bus=parts.bus,
+            ids=parts.ids,
+            on_leave=[memory.leaving] if memory is not None and learn else [],
+            counted=2_000,
+            calls=CallLog(config.base, disk=parts.disk, clock=parts.clock),
+            tools=False,
+        )
+        middlewares = [
+            ThreadDataMiddleware(),
+            ClientRequestMiddleware(),
+            *([memory] if memory is not None else []),
+            *retries_of(parts, plan),
+            AccountingMiddleware(parts.accounts, summarization, {id(chat): name}),
+            summarization,
+        ]
+        graph = create_agent(chat, [], middleware=middlewares, state_schema=LeadState, checkpointer=parts.checkpoints)
+        return _Agent(graph, parts, summarization)
+
+    # which thread
+
+    def _place(self, agent: _Agent, request: ClientRequest) -> _Placed:
+        if not request.messages:
+            raise InputError("there is no message.", hint="Send at least one of a user.")
+        digests = [digest_of(message) for message in request.messages]
+        with self._placing:
+            if request.previous is not None:
+                placed = self._after_response(agent, request, digests)
+            elif request.thread is not None:
+                placed = self._in_thread(agent, request, digests)
+            else:
+                placed = self._found(agent, request, digests)
+            self._busy.add(placed.thread)
+        return placed
+
+    def _free(self, thread: str) -> None:
+        with self._placing:
+            self._busy.discard(thread)
+
+    def _found(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
+        nodes = chain(digests)
+        last = len(digests) - 1
+        for row in self.index.with_node(nodes[last]):  # the very same request, which was broken off before it was answered
+            if request.messages[last].get("role") != "assistant" and self._is_tip(agent, row):
+                before = self.index.row(row.thread, row.seq - 1)
+                return _Placed(row.thread, "resumes", before, request.messages[last:], digests[last:], nodes[last:], [row.message])
+        answered = max((at for at in range(last) if request.messages[at].get("role") == "assistant"), default=-1)
+        for at in range(last - 1, answered - 1, -1) if answered >= 0 else ():
+            if rows := self.index.with_node(nodes[at]):
+                return self._at(agent, request, rows, digests, at + 1)
+        if answered >= 0 and _weight(request.messages[: answered + 1]) >= _ENOUGH_WORDS:
+            rows = self.index.ending(digests[: answered + 1])
+            if len({row.node for row in rows}) == 1:
+                return self._at(agent, request, rows, digests, answered + 1)
+        for at in range(answered - 1, 0, -1):
+            if rows := self.index.with_node(nodes[at]):
+                return self._at(agent, request, rows, digests, at + 1)
+        return self._new(request, digests)
+
+    def _at(self, agent: _Agent, request: ClientRequest, rows: Sequence[Row], digests: Sequence[bytes], start: int) -> _Placed:
+        """After one of these rows, which begin alike, with the messages from `start` on: at the end of its thread, else in a branch."""
+        for row in rows:
+            if self._is_tip(agent, row):
+                return self._with(row.thread, "continues", row, request, digests, start)
+        row = next((one for one in rows if one.thread not in self._busy), rows[0])
+        made = branch(agent, row.thread, at=row.message)
+        self.index.copy(row, made)
+        return self._with(made, "branches", replace(row, thread=made), request, digests, start)
+
+    def _with(self, thread: str, how: str, after: Row | None, request: ClientRequest, digests: Sequence[bytes], start: int) -> _Placed:
+        fresh = request.messages[start:]
+        nodes = chain(digests[start:], after.node if after is not None else b"")
+        return _Placed(thread, how, after, fresh, digests[start:], nodes, [self._parts.ids.new("message") for _ in fresh])
+
+    def _new(self, request: ClientRequest, digests: Sequence[bytes], thread: str | None = None) -> _Placed:
+        return self._with(thread or self._parts.ids.new("thread"), "starts", None, request, digests, 0)
+
+    def _after_response(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
+        row = self.index.response(request.previous or "")
+        if row is None:
+            raise NotThere("there is no such response.", hint="Send the whole conversation instead of `previous_response_id`.")
+        return self._at(agent, request, [row], digests, 0)
+
+    def _in_thread(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
+        """In the thread that the client names. Of what it sends, only what follows its newest known message is new."""
+        thread = check_thread(request.thread or "")
+        if thread in self._busy:
+            raise Locked("a turn of this thread is under way.", hint="Wait for it, or send no thread: then a branch is made.")
+        tip = self.index.tip(thread)
+        if tip is None:
+            return self._new(request, digests, thread)
+        by_node = {row.node: row for row in self.index.all(thread)}
+        for at, node in reversed(list(enumerate(chain(digests)))[:-1]):
+            if node in by_node:
+                return self._at(agent, request, [by_node[node]], digests, at + 1)
+        answered = max((at for at, message in enumerate(request.messages) if message.get("role") == "assistant"), default=-1)
+        start = min(answered + 1, len(digests) - 1)
+        return self._at(agent, request, [tip], digests, start)
+
+    def _is_tip(self, agent: _Agent, row: Row) -> bool:
+        """Whether a thread ends with this message, in the index and in truth: a kill may have left the index behind."""
+        if row.thread in self._busy:
+            return False
+        tip = self.index.tip(row.thread)
+        return tip is not None and tip.seq == row.seq and self._last_message(agent, row.thread) == row.message
+
+    def _last_message(self, agent: _Agent, thread: str) -> str | None:
+        newest = self._checkpoint(thread)
+        known = self._tips.get(thread)
+        if known is not None and known[0] == newest:
+            return known[1]
+        messages = agent.graph.get_state({"configurable": {"thread_id": thread}}).values.get("messages") or ()
+        return str(messages[-1].id) if messages else None
+
+    def _checkpoint(self, thread: str) -> str:
+        with self._parts.checkpoints.cursor(transaction=False) as cursor:
+            found = cursor.execute(
+                "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1",
+                (thread,),
+            ).fetchone()
+        return str(found[0]) if found is not None else ""
+
+    def _folder(self, thread: str) -> Path:
+        return self._harness.base / "threads" / thread_folder(thread)
+
+    # what a turn keeps
+
+    def keep(self, placed: _Placed, answers: Sequence[tuple[ChatMessage, str]] = ()) -> int:
+        """The messages of a turn, and its answer once it is there, are in the index. Gives the place of the last."""
+        said = [digest_of(message) for message, _ in answers]
+        nodes = [*placed.nodes, *chain(said, placed.nodes[-1])]
+        self.index.add(placed.thread, placed.after, [*placed.digests, *said], nodes, [*placed.ids, *(id for _, id in answers)])
+        if answers:
+            self._tips[placed.thread] = (self._checkpoint(placed.thread), answers[-1][1])
+            if len(self._tips) > 2_000:
+                self._tips.pop(next(iter(self._tips)))
+        return (placed.after.seq if placed.after is not None else 0) + len(placed.digests) + len(said)
+
+    def note_thread(self, placed: _Placed, agent: _Agent) -> None:
+        """The thread is in the list of conversations, with a title."""
+        self._parts.threads.note(placed.thread, agent=agent.name)
+        if placed.how == "starts":
+            first = next((text_of(message.get("content")) for message in placed.fresh if message.get("role") == "user"), "")
+            with suppress(InputError):  # no word to make a title of
+                self._parts.threads.set_title(placed.thread, first[:80], "extract")
+
+    def count(self, model: str, how: str, usage: Usage) -> None:
+        """For the figures."""
+        if self._metrics is not None:
+            self._metrics.turn(model, how, usage.input_tokens, usage.output_tokens)
+
+
+class _Work:
+    """A turn as the runner runs it: on the agents' loop, under the lock of its thread."""
+
+    def __init__(self, gateway: Gateway, agent: _Agent, request: ClientRequest, placed: _Placed) -> None:
+        self._gateway, self._agent, self._request, self._placed = gateway, agent, request, placed
+        self.began = False
+        self._text = ""
+        self._heard: set[str] = set()
+        self._opened = False
+        self._calls: dict[Any, int] = {}
+        self._answers: list[AIMessage] = []
+
+    async def run(self, tell: Callable[[Any], None]) -> None:
+        """Ask the model, tell what comes, and keep it."""
+        self.began = True
+        placed, agent, gateway = self._placed, self._agent, self._gateway
+        run = agent.parts.ids.new("run")
+        current.set(self._request)
+        with within(thread=placed.thread, run=run, agent=agent.name):
+            await asyncio.to_thread(gateway.note_thread, placed, agent)
+            fresh: list[BaseMessage] = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
+            await asyncio.to_thread(gateway.keep, placed)
+            steps = agent.graph.astream(
+                {"messages": fresh},
+                {"configurable": {"thread_id": placed.thread}, "recursion_limit": _MOST_STEPS},
+                context=RunContext(session=placed.thread, run=run),
+                stream_mode=["messages", "updates"],
+                durability="sync",
+            )
+            async for mode, part in steps:
+                for piece in self._read(mode, part):
+                    tell(piece)
+            tell(await asyncio.to_thread(self._done))
+
+    def _read(self, mode: str, part: Any) -> list[Piece]:
+        if mode == "updates":
+            for node, update in part.items():
+                messages = update.get("messages") if node == "model" and isinstance(update, dict) else None
+                self._answers += [one for one in messages or () if isinstance(one, AIMessage)]
+            return []
+        message, about = part
+        if about.get("langgraph_node") != "model" or not isinstance(message, AIMessage):
+            return []
+        whole = not isinstance(message, AIMessageChunk)
+        if whole and str(message.id) in self._heard:
+            return []
+        self._heard.add(str(message.id))
+        pieces: list[Piece] = []
+        if message.text:
+            self._text += message.text
+            pieces.append(Text(message.text))
+        pieces += self._call_parts(message, whole)
+        if (pieces or not whole) and not self._opened:
+            self._opened = True
+            pieces.insert(0, self._opening())
+        return pieces
+
+    def _call_parts(self, message: AIMessage, whole: bool) -> list[Piece]:
+        """Calls of the client's tools as they are written. Those of our own are not its business."""
+        found: list[Piece] = []
+        if whole:
+            for call in message.tool_calls:
+                if call["name"] in self._request.tool_names:
+                    number = len(self._calls)
+                    self._calls[str(call["id"])] = number
+                    found.append(CallPart(number, str(call["id"]), call["name"], json.dumps(call["args"], ensure_ascii=False)))
+            return found
+        for chunk in message.tool_call_chunks if isinstance(message, AIMessageChunk) else ():
+            key = (str(message.id), chunk.get("index"))
+            name = chunk.get("name")
+            if name and name in self._request.tool_names and key not in self._calls:
+                self._calls[key] = len(self._calls)
+            if key in self._calls:
+                found.append(CallPart(self._calls[key], chunk.get("id"), name, chunk.get("args") or ""))
+        return found
+
+    def _opening(self) -> Opened:
+        tokens, compacted = self._sent()
+        return Opened(self._placed.thread, self._placed.how, tokens, compacted)
+
+    def _sent(self) -> tuple[int, bool]:
+        manifest = self._agent.summarization.manifest(self._placed.thread)
+        return (manifest.tokens, bool(manifest.left or manifest.how)) if manifest is not None else (0, False)
+
+    def _done(self) -> Done:
+        last = self._answers[-1] if self._answers else AIMessage("", id=self._agent.parts.ids.new("message"))
+        theirs = [call for call in last.tool_calls if call["name"] in self._request.tool_names]
+        answer: dict[str, Any] = {"role": "assistant", "content": self._text or last.text}
+        if theirs:
+            answer["tool_calls"] = [
+                {
+                    "id": str(call["id"]),
+                    "type": "function",
+                    "function": {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)},
+                }
+                for call in theirs
+            ]
+        tokens, compacted = self._sent()
+        usage = sum((found for one in self._answers if (found := Usage.read(one)) is not None), Usage())
+        if not usage.total:
+            counter = self._agent.summarization.context_window.counter
+            usage = Usage(tokens, counter.count_text(str(answer["content"])), estimated=True)
+        seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
+        self._gateway.count(self._request.model, self._placed.how, usage)
+        finish = "tool_calls" if theirs else _finish(last)
+        return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted)
+
+
+def _finish(message: AIMessage) -> str:
+    said = str(message.response_metadata.get("finish_reason") or message.response_metadata.get("stop_reason") or "stop")
+    return {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "refusal": "content_filter"}.get(said, "stop")
+
+
+def _weight(messages: Sequence[ChatMessage]) -> int:
+    """How much there is to know a conversation by. The id of a call is unlike any other."""
+    calls = any(message.get("tool_calls") or message.get("tool_call_id") for message in messages)
+    return sum(len(text_of(message.get("content")).strip()) for message in messages) + (_ENOUGH_WORDS if calls else 0)

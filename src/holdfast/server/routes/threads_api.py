@@ -1,0 +1,393 @@
+"""Conversations over HTTP: messages, runs with events that can be left and joined again, the window of any call, files (A13, A14, O4)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response, UploadFile
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from holdfast.context.call_log import Call, CallLog, digest
+from holdfast.context.records import MessageRecord
+from holdfast.errors import InputError, NotThere
+from holdfast.redaction import redact
+from holdfast.sandbox.uploads import MarkItDown, Uploads, clean_name
+from holdfast.server.event_stream import MEDIA_TYPE
+from holdfast.server.running_turns import Run
+from holdfast.server.services import Services, services_of
+from holdfast.server.wire import TOKEN, Body, Cursor, Flag, Follow, Id, LastEventId, Limit, Page, Short, Text, ThreadId, Words, page_of
+from holdfast.talk import Decision, ThreadInfo
+
+if TYPE_CHECKING:
+    from holdfast.talk import Talk
+
+router = APIRouter(tags=["threads"], dependencies=[TOKEN])
+Use = Annotated[Services, Depends(services_of)]
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Events", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+
+
+class NewThread(Body):
+    """A conversation to begin."""
+
+    agent: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    title: Short | None = None
+
+
+class Title(Body):
+    """What a conversation is called."""
+
+    title: Short
+
+
+class NewRun(Body):
+    """Something to say."""
+
+    content: Text
+
+
+class BranchAt(Body):
+    """After which message a new conversation leaves; now without one."""
+
+    at: Short | None = None
+
+
+class Shorten(Body):
+    """How a conversation is made shorter."""
+
+    force: Flag = True
+    keep: Annotated[int, Query(ge=1, le=10_000)] | None = None
+
+
+class Verdict(Body):
+    """What a person says to a call that waits."""
+
+    type: Literal["approve", "reject", "edit"]
+    reason: str = ""
+    args: dict[str, Any] | None = None
+
+
+class Verdicts(Body):
+    """One verdict for all waiting calls, or one for each by its id."""
+
+    all: Verdict | None = None
+    calls: dict[str, Verdict] = Field(default_factory=dict)
+
+
+@router.get("/threads")
+def threads_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
+    """All conversations, the one that was used last first."""
+    known = use.harness.threads.all() if use.harness.has_checkpoints else []
+    names = {info.id for info in known}
+    known += [ThreadInfo(name) for name in use.harness.archive.threads() if name not in names and not name.startswith("subagent-")]
+    return page_of(known, limit, cursor, asdict)
+
+
+@router.post("/threads", status_code=201)
+def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
+    """A new conversation. It is in the list from its first message on, or at once if it has a title."""
+    talk = use.talk(None, body.agent)
+    if body.title is not None:
+        talk.title = body.title
+    return {"id": talk.thread, "agent": talk.agent_name, "title": body.title or ""}
+
+
+@router.get("/threads/{id}")
+def threads_read(use: Use, id: ThreadId) -> dict[str, Any]:
+    """What is known of a conversation."""
+    talk = use.known_talk(id)
+    stats = use.whole(id).stats(id)
+    waiting = [asdict(one) for one in talk.approvals()]
+    return {
+        "id": id,
+        "agent": talk.agent_name,
+        "title": talk.title,
+        "messages": stats.messages,
+        "window": talk.window if use.harness.talks() else None,
+        "interrupted": talk.interrupted,
+        "approvals": redact(waiting),
+    }
+
+
+@router.patch("/threads/{id}")
+def threads_rename(use: Use, id: ThreadId, body: Title) -> dict[str, Any]:
+    """Give it a title."""
+    talk = use.known_talk(id)
+    talk.title = body.title
+    return {"id": id, "title": talk.title}
+
+
+@router.delete("/threads/{id}", status_code=204)
+def threads_delete(use: Use, id: ThreadId) -> Response:
+    """Remove a conversation with all that belongs to it."""
+    use.agent_of(id)
+    use.harness.threads.delete(id)
+    return Response(status_code=204)
+
+
+@router.get("/threads/{id}/messages")
+def messages_list(
+    use: Use,
+    id: ThreadId,
+    around: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page:
+    """Everything that was ever said, each message word for word; `in_window` are those that a model still sees."""
+    talk = use.known_talk(id)
+    said = talk.history()
+    inside = {str(message.id) for message in use.harness.threads.window(id)} if use.harness.has_checkpoints else set()
+    numbered = list(enumerate(said, 1))
+    if around is not None:
+        at = next((index for index, record in enumerate(said) if record.id == around), None)
+        if at is None:
+            raise NotThere(f"there is no message {around!r} in this thread.")
+        numbered = numbered[max(0, at - limit // 2) : at + limit // 2 + 1]
+    return page_of(numbered, limit, cursor, lambda one: {"number": one[0], **_message(one[1]), "in_window": one[1].id in inside})
+
+
+def _message(record: MessageRecord) -> dict[str, Any]:
+    calls = [{"name": name, "args": args} for name, args in record.calls]
+    return {"id": record.id, "role": record.role, "text": record.text, "name": record.name, "calls": calls, "time": record.time}
+
+
+@router.get("/threads/{id}/search")
+def messages_search(use: Use, id: ThreadId, q: Words, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Page:
+    """Messages that fit some words, also those that left the window long ago."""
+    use.agent_of(id)
+    hits = use.whole(id).search(id, q, limit)
+    return Page(items=[{"score": hit.score, "snippet": hit.snippet, "why": list(hit.why), "message": _message(hit.record)} for hit in hits])
+
+
+@router.post("/threads/{id}/branch", status_code=201)
+def threads_branch(use: Use, id: ThreadId, body: BranchAt) -> dict[str, Any]:
+    """A new conversation that begins as this one."""
+    new = use.known_talk(id).branch(body.at)
+    return {"id": new.thread, "parent": id}
+
+
+@router.post("/threads/{id}/compact")
+def threads_compact(use: Use, id: ThreadId, body: Shorten) -> dict[str, Any]:
+    """Shorten the window now. What leaves is in the archive, word for word."""
+    done = use.known_talk(id).compact(force=body.force, keep=("messages", body.keep) if body.keep else None)
+    plan = done.outcome.plan if done.outcome is not None else None
+    return {"compacted": plan is not None, "messages": len(done.messages), "tokens": done.tokens}
+
+
+@router.get("/threads/{id}/compactions")
+def compactions_list(use: Use, id: ThreadId) -> Page:
+    """Each compaction: what left, what it became, how it was made."""
+    use.agent_of(id)
+    return Page(items=[redact(asdict(one)) for one in use.harness.archive.summaries(id)])
+
+
+# runs
+
+
+def _run(run: Run) -> dict[str, Any]:
+    known = {name: getattr(run, name) for name in ("id", "thread", "agent", "created", "status", "text", "tokens", "error", "ended")}
+    return {**known, "artifacts": list(run.artifacts)}
+
+
+async def _begin(use: Services, response: Response, talk: Talk, turn: Any) -> dict[str, Any]:
+    run = use.turns.begin(talk, turn)
+    response.headers["location"] = f"/api/v1/runs/{run.id}"
+    return _run(run)
+
+
+@router.post("/threads/{id}/runs", status_code=202)
+async def runs_begin(use: Use, id: ThreadId, body: NewRun, response: Response) -> dict[str, Any]:
+    """Say something. The turn runs whether or not anybody follows it; `/runs/{id}/events` tells what happens."""
+    if not body.content.strip():
+        raise InputError("there is nothing in the message.", hint="Write at least one word.")
+    agent = await asyncio.to_thread(_agent_or_new, use, id)
+    talk = await asyncio.to_thread(use.talk, id, agent)
+    return await _begin(use, response, talk, lambda: talk.asend(body.content))
+
+
+def _agent_or_new(use: Services, thread: str) -> str | None:
+    try:
+        return use.agent_of(thread)
+    except NotThere:  # its first message
+        return None
+
+
+@router.post("/threads/{id}/resume", status_code=202)
+async def runs_resume(use: Use, id: ThreadId, response: Response) -> dict[str, Any]:
+    """Go on with a turn that was broken off."""
+    talk = await asyncio.to_thread(use.known_talk, id)
+    if not await asyncio.to_thread(lambda: talk.interrupted):
+        raise InputError("no turn of this thread was broken off.")
+    return await _begin(use, response, talk, talk.aresume)
+
+
+@router.post("/threads/{id}/decisions", status_code=202)
+async def runs_decide(use: Use, id: ThreadId, body: Verdicts, response: Response) -> dict[str, Any]:
+    """Answer the calls that wait for a person; the turn goes on."""
+    talk = await asyncio.to_thread(use.known_talk, id)
+    if not await asyncio.to_thread(talk.approvals):
+        raise InputError("no call waits for a decision.")
+    made = {call: Decision(one.type, one.reason, one.args) for call, one in body.calls.items()}
+    decisions = made or (Decision(body.all.type, body.all.reason, body.all.args) if body.all else None)
+    if decisions is None:
+        raise InputError("there is no decision.", hint="Give `all`, or `calls` by their ids.")
+    return await _begin(use, response, talk, lambda: talk.adecide(decisions))
+
+
+@router.get("/threads/{id}/runs")
+async def runs_list(use: Use, id: ThreadId) -> Page:
+    """The runs of a conversation that this server knows, the newest first."""
+    await asyncio.to_thread(use.agent_of, id)
+    return Page(items=[_run(run) for run in use.turns.of_thread(id)])
+
+
+async def _found_run(use: Use, id: Id) -> Run:
+    return use.turns.find(id)
+
+
+Found = Annotated[Run, Depends(_found_run)]
+
+
+@router.get("/runs/{id}")
+async def runs_read(run: Found) -> dict[str, Any]:
+    """How a run is doing."""
+    return _run(run)
+
+
+@router.post("/runs/{id}/cancel")
+async def runs_cancel(use: Use, run: Found) -> dict[str, Any]:
+    """Stop it. What was said stays in the conversation."""
+    await use.turns.cancel(run)
+    return _run(run)
+
+
+@router.get("/runs/{id}/events", response_class=StreamingResponse, responses=_STREAM)
+async def runs_events(use: Use, run: Found, last_event_id: LastEventId = None, follow: Follow = True) -> StreamingResponse:
+    """What happens in a run, from the event after `Last-Event-ID` on."""
+    return StreamingResponse(_counted(use, run.stream.follow(last_event_id, wait=follow)), media_type=MEDIA_TYPE)
+
+
+async def _counted(use: Services, frames: Any) -> Any:
+    with use.counted():
+        async for data in frames:
+            yield data
+
+
+# the window of any call
+
+
+def _calls(use: Services) -> CallLog:
+    return CallLog(use.harness.base, disk=use.harness.disk)
+
+
+def _call(call: Call) -> dict[str, Any]:
+    by_origin: dict[str, int] = {}
+    for part in call.parts:
+        by_origin[part.origin] = by_origin.get(part.origin, 0) + part.tokens
+    known = {name: getattr(call, name) for name in ("number", "at", "run", "model", "window", "cap", "how", "answer")}
+    return {**known, "tokens": call.tokens, "by_origin": by_origin, "usage": dict(call.usage), "left": len(call.left)}
+
+
+@router.get("/threads/{id}/calls")
+def calls_list(use: Use, id: ThreadId, limit: Limit = 100, cursor: Cursor = None) -> Page:
+    """Every request that was sent to a model for this conversation."""
+    use.agent_of(id)
+    return page_of(_calls(use).calls(id), limit, cursor, _call)
+
+
+Number = Annotated[int, Path(ge=1, le=1_000_000_000)]
+
+
+@router.get("/threads/{id}/calls/{number}")
+def calls_read(use: Use, id: ThreadId, number: Number) -> dict[str, Any]:
+    """The window of one call: each part, where it came from, and its tokens."""
+    use.agent_of(id)
+    call = _calls(use).call(id, number)
+    parts = [{"origin": one.origin, "role": one.role, "tokens": one.tokens, "message": one.id} for one in call.parts]
+    return {**_call(call), "parts": parts, "left": list(call.left), "cleared": list(call.cleared)}
+
+
+@router.get("/threads/{id}/calls/{number}/parts/{index}")
+def calls_part(use: Use, id: ThreadId, number: Number, index: Annotated[int, Path(ge=0, le=1_000_000)]) -> dict[str, Any]:
+    """The words of one part, as far as they are still kept: a message from the archive or the window, a piece of the system message if it
+    is still the same."""
+    agent = use.agent_of(id)
+    call = _calls(use).call(id, number)
+    if index >= len(call.parts):
+        raise NotThere(f"call {number} has {len(call.parts)} parts.")
+    part = call.parts[index]
+    if part.id is not None:
+        passage = use.whole(id).read(id, part.id)
+        text = passage.record.text if passage is not None else None
+    else:
+        text = _system_text(use, id, agent, call, index)
+    return {"origin": part.origin, "role": part.role, "tokens": part.tokens, "message": part.id, "text": text}
+
+
+def _system_text(use: Services, thread: str, agent: str | None, call: Call, index: int) -> str | None:
+    if not call.system or call.parts[index].role != "system" or not use.harness.talks():
+        return None
+    request = use.lead(agent).assembled.summarization.system_text(thread)
+    if request is None or digest(request) != call.system:
+        return None
+    starts = sorted(part.offset for part in call.parts if part.role == "system" and part.id is None)
+    begin = call.parts[index].offset
+    return request[begin : next((start for start in starts if start > begin), len(request))]
+
+
+# files
+
+Area = Literal["uploads", "outputs", "workspace"]
+_SHOWN = ("text/plain", "image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+
+
+@router.get("/threads/{id}/files/{area}")
+def files_list(use: Use, id: ThreadId, area: Area) -> Page:
+    """The files of a conversation: what was uploaded, what was made, what is being worked on."""
+    use.agent_of(id)
+    with use.places.named(id) as sandbox:
+        root = f"/mnt/user-data/{area}"
+        entries = sandbox.files.ls(root, depth=5).entries if sandbox.files.exists(root) else ()
+    items = [{"path": one.path.removeprefix(f"{root}/"), "size": one.size, "kind": one.kind} for one in entries]
+    return Page(items=items)
+
+
+@router.post("/threads/{id}/files/uploads", status_code=201)
+def files_upload(use: Use, id: ThreadId, file: UploadFile) -> dict[str, Any]:
+    """Put a file into a conversation; office formats also as Markdown."""
+    most = use.harness.config.server.max_upload_bytes
+    with use.places.named(id) as sandbox:
+        uploads = Uploads(id, sandbox.files, base=use.harness.base, converter=MarkItDown(), most_bytes=most)
+        taken = uploads.take(clean_name(file.filename or "upload"), file.file)
+    return {"name": taken.name, "path": taken.path, "size": taken.size, "markdown": taken.markdown, "problem": taken.problem}
+
+
+@router.delete("/threads/{id}/files/uploads/{name}", status_code=204)
+def files_remove(use: Use, id: ThreadId, name: Annotated[str, Path(min_length=1, max_length=200)]) -> Response:
+    """Remove an upload."""
+    use.agent_of(id)
+    with use.places.named(id) as sandbox:
+        Uploads(id, sandbox.files, base=use.harness.base).remove(name)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/threads/{id}/files/{area}/{path:path}",
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "The file", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    },
+)
+def files_read(use: Use, id: ThreadId, area: Area, path: Annotated[str, Path(min_length=1, max_length=1_000)]) -> StreamingResponse:
+    """A file, to be saved; only plain text, pictures and PDF may be shown."""
+    use.agent_of(id)
+    within = f"/mnt/user-data/{area}"
+    with use.places.named(id) as sandbox:
+        found = sandbox.files.artifact(f"{within}/{path}", within=within)
+    kind = found.media_type if found.media_type in _SHOWN else "application/octet-stream"
+    name = clean_name(found.name).encode("ascii", "replace").decode().replace('"', "_")
+    how = "inline" if kind in _SHOWN else "attachment"
+    return StreamingResponse(found.stream, media_type=kind, headers={"content-disposition": f'{how}; filename="{FilePath(name).name}"'})

@@ -1,0 +1,206 @@
+"""What the routes work with: the harness, agents by name, running turns and sessions, streams. Opened with the server and closed in order.
+
+On the way out: streams are told first, then turns are cancelled (what was half said is kept), then sessions stop at their next commit, then
+memory is flushed, then the harness is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+from holdfast.errors import HoldfastError, InputError, NotThere
+from holdfast.events import Event, envelope_of
+from holdfast.ids import check_name, check_thread
+from holdfast.server.event_stream import EventStream
+from holdfast.server.running_turns import RunningTurns
+from holdfast.server.server_metrics import ServerMetrics
+from holdfast.server.session_runs import SessionRuns
+
+if TYPE_CHECKING:
+    from holdfast.agents.lead import LeadAgent
+    from holdfast.agents.tools.toolset import ThreadSandboxes
+    from holdfast.context.archive import Archive
+    from holdfast.harness import Harness
+    from holdfast.server.access_token import Keys
+    from holdfast.server.gateway.gateway_core import Gateway
+    from holdfast.talk import Talk
+
+
+class Services:
+    """Everything that a request may need. One for each server."""
+
+    def __init__(self, harness: Harness, keys: Keys) -> None:
+        self.harness, self.keys = harness, keys
+        self.turns = RunningTurns(harness.ids, harness.clock)
+        self.sessions = SessionRuns(harness)
+        self.metrics = ServerMetrics(
+            {
+                "turns_running": lambda: len(self.turns.running),
+                "sessions_running": lambda: len(self.sessions.running),
+                "streams_open": lambda: self.streams,
+            }
+        )
+        self.streams = 0
+        self.stopping = False
+        self._everything: EventStream | None = None
+        self._leads: dict[str | None, LeadAgent] = {}
+        self._gateway: Gateway | None = None
+        self._places: ThreadSandboxes | None = None
+        self._opening = threading.RLock()
+        self._unsubscribe = [harness.bus.subscribe(self.metrics)]
+
+    # streams
+
+    def open(self) -> None:
+        """The server's loop runs from here on."""
+        self._everything = EventStream(asyncio.get_running_loop())
+        self._unsubscribe.append(self.harness.bus.subscribe(_Sink(self._everything)))
+
+    @property
+    def everything(self) -> EventStream:
+        """All events of this process, for who wants to see them."""
+        if self._everything is None:
+            raise InputError("the server is not open yet.")
+        return self._everything
+
+    def stop_streams(self) -> None:
+        """Let all streams end."""
+        self.stopping = True
+        end = {"v": 1, "kind": "end", "scope": {}, "data": {"reason": "server_stopping"}}
+        if self._everything is not None:
+            self._everything.publish("end", end, last=True)
+        for run in self.turns.running:
+            run.stream.publish("end", end, last=True)
+
+    # conversations
+
+    def talk(self, thread: str | None, agent: str | None = None) -> Talk:
+        """A conversation of an agent, new or where it was left; without a model one that answers by extraction. Close it when done."""
+        if thread is not None:
+            check_thread(thread)
+        name = check_name(agent, "agent name") if agent is not None else None
+        if not self.harness.talks():
+            return self.harness.conversation(thread, agent=name)
+        return self.lead(name).conversation(thread)
+
+    def known_talk(self, thread: str) -> Talk:
+        """The conversation of a thread that is there. NotThere for another."""
+        return self.talk(thread, self.agent_of(thread))
+
+    def agent_of(self, thread: str) -> str | None:
+        """Whose conversation it is. NotThere for a thread that nobody knows."""
+        check_thread(thread)
+        if self.harness.has_checkpoints and (info := self.harness.threads.find(thread)) is not None:
+            return info.agent
+        if not self.harness.archive.stats(thread).messages:
+            raise NotThere(f"there is no thread {thread[:80]!r}.")
+        return None
+
+    def lead(self, agent: str | None = None) -> LeadAgent:
+        """The lead agent of this name, made once."""
+        with self._opening:
+            if agent not in self._leads:
+                self._leads[agent] = self.harness.lead_agent(agent)
+            return self._leads[agent]
+
+    def whole(self, thread: str) -> Archive:
+        """All of a thread, as an archive that can be read and searched."""
+        if not self.harness.has_checkpoints:
+            return self.harness.archive
+        from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
+
+        return with_window(self.harness.threads, self.harness.archive, thread)
+
+    @property
+    def places(self) -> ThreadSandboxes:
+        """The files of threads."""
+        from holdfast.agents.tools.toolset import open_sandboxes  # LangChain
+
+        with self._opening:
+            if self._places is None:
+                self._places = open_sandboxes(self.harness.config)
+            return self._places
+
+    @property
+    def gateway(self) -> Gateway:
+        """The part that speaks the APIs of others."""
+        from holdfast.server.gateway.gateway_core import Gateway  # LangChain
+
+        with self._opening:
+            if self._gateway is None:
+                self._gateway = Gateway(self.harness, self.metrics)
+            return self._gateway
+
+    # the end
+
+    async def close(self, seconds: float) -> None:
+        """Stop what runs, learn from what waits, and let go of everything."""
+        self.stop_streams()
+        await self.turns.stop(seconds)
+        await asyncio.to_thread(self.sessions.stop, seconds)
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        with self._opening:
+            if self._gateway is not None:
+                self._gateway.close()
+            for lead in self._leads.values():
+                lead.close()
+            if self._places is not None:
+                self._places.close()
+        self.harness.close()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A stream is open inside of the `with`."""
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
+
+class _Sink:
+    """Tells the stream of everything; wants an event to be worked out only while somebody listens."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+
+    def wants(self, kind: type[Event]) -> bool:
+        return self._stream.listeners > 0
+
+    def __call__(self, event: Event) -> None:
+        envelope = envelope_of(event, "")
+        if "path" in envelope["data"]:
+            del envelope["data"]["path"]
+        self._stream.publish(event.kind(), envelope)
+
+
+def services_of(request: Request) -> Services:
+    """For routes: what this server works with."""
+    found: Services = request.app.state.services
+    return found
+
+
+def ready(services: Services) -> dict[str, Any]:
+    """Whether the server can do its work: what is wrong with its stores, in words without paths."""
+    problems = []
+    try:
+        status = services.harness.memory.status()
+        if status.storage.state != "good" and status.storage.state == "fallback":
+            problems.append("memory: the configured storage cannot be used, files are")
+    except HoldfastError as error:
+        problems.append(f"memory: {error.public}")
+    try:
+        next(iter(services.harness.sessions.ids()), None)
+    except HoldfastError as error:
+        problems.append(f"sessions: {error.public}")
+    return {"ready": not problems and not services.stopping, "problems": problems, "model": services.harness.talks()}

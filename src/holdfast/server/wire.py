@@ -1,0 +1,70 @@
+"""Values of the API: what a request may hold, and pages of lists. Made for FastAPI; the library's own values never go out as they are."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Path, Query
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+
+from holdfast.errors import InputError
+
+T = TypeVar("T")
+_NO_CONTROL = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$"
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
+Short = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Share = Annotated[float, Strict(), Field(ge=0, le=1)]
+Flag = Annotated[bool, Strict()]
+Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+ThreadId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+StageName = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f\x7f]+$")]
+Agent = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The agent whose memory it is; none is the global one.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
+Cursor = Annotated[str | None, Query(max_length=200, description="Where the page before ended: its `next`.")]
+Words = Annotated[str, Query(min_length=1, max_length=2_000, description="What to look for.")]
+Follow = Annotated[bool, Query(description="Wait for what comes; else send what is there and end.")]
+LastEventId = Annotated[str | None, Header(max_length=100)]
+TOKEN = Depends(HTTPBearer(auto_error=False, description="The token that `holdfast serve --show-token` prints."))
+
+
+class Body(BaseModel):
+    """A request's body: nothing in it that nobody asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(BaseModel):
+    """A part of a list. `next` is the cursor of the part after it; none at the end."""
+
+    items: list[dict[str, Any]]
+    next: str | None = None
+
+
+def page_of(items: Sequence[T], limit: int, cursor: str | None, shown: Any) -> Page:
+    """The page of a list that begins at this cursor."""
+    start = _read(cursor)
+    part = items[start : start + limit]
+    following = start + limit
+    return Page(items=[shown(item) for item in part], next=_written(following) if following < len(items) else None)
+
+
+def _written(number: int) -> str:
+    return base64.urlsafe_b64encode(f"n{number}".encode()).decode().rstrip("=")
+
+
+def _read(cursor: str | None) -> int:
+    if not cursor:
+        return 0
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+        number = int(text[1:]) if text.startswith("n") and text[1:].isdecimal() and len(text) < 12 else -1
+    except (binascii.Error, ValueError):
+        number = -1
+    if number < 0:
+        raise InputError("that cursor is none of ours.", hint="Give the `next` of the page before, or none.")
+    return number
