@@ -159,9 +159,13 @@ class Gateway:
             runner = TurnRunner(placed.thread, self._folder(placed.thread), self._parts.loop, disk=self._parts.disk)
             work = _Work(self, agent, request, placed)
             pieces: Any = runner.awatch(work.run)
+            done: Done | None = None
             try:
                 async for piece in pieces:
-                    yield piece
+                    if isinstance(piece, Done):
+                        done = piece
+                    else:
+                        yield piece
             except Locked:
                 if work.began:
                     raise
@@ -169,6 +173,8 @@ class Gateway:
             finally:
                 await pieces.aclose()
                 self._free(placed.thread)
+            if done is not None:  # told when the thread is free: the client's next request may come at once
+                yield done
             return
         raise Locked("the conversation is being written all the time.", hint="Try again.")
 
@@ -201,7 +207,7 @@ class Gateway:
         plan = Blueprint(name="gateway", prompt="", model=chat, model_name=name)
         window = window_of(parts, plan)
         memory = (
-            MemoryMiddleware(parts.memory, learn=learn, window=window, clock=parts.clock, ids=parts.ids)
+            MemoryMiddleware(parts.memory, learn=learn, date=False, window=window, clock=parts.clock, ids=parts.ids)
             if inject and config.memory.enabled
             else None
         )

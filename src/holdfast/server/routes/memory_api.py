@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from holdfast.errors import InputError, NotThere
+from holdfast.errors import Damaged, InputError, NotThere
 from holdfast.forgetting import forget_text
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.history import held_to_json, to_record
@@ -202,7 +202,10 @@ def block_write(use: Use, name: Id, body: SlotText, agent: Agent = None) -> dict
 @router.post("/import")
 def memory_import(use: Use, body: Imported, agent: Agent = None) -> dict[str, Any]:
     """Take in an exported document, merged with what is there or in its place."""
-    change = use.harness.memory.import_(body.memory, agent, mode="replace" if body.replace else "merge")
+    try:
+        change = use.harness.memory.import_(body.memory, agent, mode="replace" if body.replace else "merge")
+    except Damaged as error:  # of what was sent, not of what is kept
+        raise InputError("that is no memory document.", hint="Send what `GET /api/v1/memory` gives.") from error
     return {"change": to_record(change) if change is not None else None}
 
 

@@ -1,0 +1,401 @@
+"""O3, M14, A6: `holdfast serve` over HTTP: who may, what errors say, memory, conversations, sessions, streams that miss nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.conftest import Effort
+from tests.integration.server_bench import ModelServer, Served, model_server, models, serving, start
+
+from holdfast.server.event_stream import EventStream
+
+SECRET = "sk-proj-9fK2mQ7xT4vB8nL1cR6wZ3yD5hJ0pS"  # noqa: S105 - made up
+WORKFLOW: dict[str, Any] = {
+    "id": "harbour",
+    "task": "What do the notes say about the harbour? Notes: The harbour of Rostock has four piers. Pier four was built in 1998.",
+    "stages": [
+        {"name": "plan", "agent_type": "planner"},
+        {"name": "write", "agent_type": "writer", "approve": True},
+        {"name": "final", "agent_type": "synthesizer"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ModelServer]:
+    with model_server() as played:
+        yield played
+
+
+@pytest.fixture(scope="module")
+def served(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("api"), models(model)) as running:
+        yield running
+
+
+@pytest.fixture
+def api(served: Served) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        yield client
+
+
+def raw_request(served: Served, *lines: str, body: str = "") -> tuple[int, str]:
+    """Exactly these bytes, as no client library would send them."""
+    host, port = served.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(("\r\n".join([*lines, "Connection: close", "", body])).encode())
+        answer = b""
+        while piece := connection.recv(65_536):
+            answer += piece
+    return int(answer.split(b" ")[1]), answer.decode("utf-8", "replace")
+
+
+def test_without_the_token_nothing_is_answered_but_401(served: Served, api: httpx.Client) -> None:
+    """O3: every operation of the description, with every wrong key."""
+    described = api.get("/openapi.json").json()["paths"]
+    host = served.address.removeprefix("http://")
+    tried = 0
+    with httpx.Client(base_url=served.address, trust_env=False) as nobody:
+        for path, operations in described.items():
+            if path in ("/healthz", "/readyz"):
+                continue
+            plain = path.replace("{id}", "x").replace("{", "").replace("}", "")
+            for method in operations:
+                for headers in (
+                    {},
+                    {"Authorization": "Bearer wrong"},
+                    {"Authorization": "Basic x"},
+                    {"x-api-key": ""},
+                    {"Cookie": "holdfast=1"},
+                ):
+                    answer = nobody.request(method.upper(), plain, headers=headers)
+                    assert answer.status_code == 401, (method, path, headers)
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                    tried += 1
+        assert nobody.get("/openapi.json").status_code == 401
+        assert nobody.get("/healthz").json() == {"status": "ok"}
+        assert nobody.get("/login", params={"token": "wrong"}).status_code == 401
+    assert tried > 200
+    assert (
+        raw_request(
+            served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {served.token}", "Authorization: Bearer x"
+        )[0]
+        == 400
+    )
+
+
+def test_other_hosts_and_origins_are_refused(served: Served) -> None:
+    """O3: DNS rebinding, pages of others."""
+    host = served.address.removeprefix("http://")
+    key = f"Authorization: Bearer {served.token}"
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key)[0] == 200
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", "Host: evil.test", key)[0] == 421
+    assert raw_request(served, "GET /healthz HTTP/1.1", f"Host: evil.test:{host.split(':')[1]}")[0] == 421
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key, "Origin: http://evil.test")[0] == 403
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key, "Origin: null")[0] == 403
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key, f"Origin: http://{host}")[0] == 200
+    assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", "Host: evil.test", key)[0] == 400
+
+
+def test_a_browser_that_showed_the_token_is_let_in_by_a_cookie_without_it(served: Served) -> None:
+    """O3"""
+    with httpx.Client(base_url=served.address, trust_env=False) as browser:
+        answer = browser.get("/login", params={"token": served.token})
+        assert answer.status_code == 303 and answer.headers["location"] == "/"
+        cookie = answer.headers["set-cookie"]
+        assert served.token not in cookie and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
+        assert browser.get("/api/v1/about").status_code == 200
+        assert browser.post("/api/v1/memory/flush").status_code == 401, "a form of another page brings the cookie along, and no origin"
+        assert browser.post("/api/v1/memory/flush", headers={"Origin": served.address}).status_code == 200
+
+
+def test_errors_are_problems_without_paths_or_secrets(served: Served, api: httpx.Client) -> None:
+    """O3, C3: RFC 9457; each says what would fit."""
+    for answer, status in (
+        (api.get("/api/v1/nothing"), 404),
+        (api.get("/api/v1/sessions/no-such-session"), 404),
+        (api.get("/api/v1/memory/facts/fact_nothing"), 404),
+        (api.get("/api/v1/threads/nothing/messages"), 404),
+        (api.get("/api/v1/runs/run-nothing/events"), 404),
+        (api.get("/api/v1/knowledge/records/k-nothing"), 404),
+        (api.put("/api/v1/about"), 405),
+        (api.post("/api/v1/memory/facts", json={"content": ""}), 422),
+        (api.post("/api/v1/memory/facts", json={"content": "x", "confidence": False}), 422),
+        (api.post("/api/v1/memory/facts", content=b"{", headers={"content-type": "application/json"}), 422),
+        (api.post("/api/v1/sessions", json={"workflow": {"id": "x", "stages": [{"name": "a", "agent_type": f"os:{SECRET}"}]}}), 400),
+        (api.post("/api/v1/sessions", json={"name": "../../etc/passwd"}), 404),
+        (api.get("/api/v1/threads", params={"cursor": "zzzz"}), 400),
+        (api.post("/api/v1/memory/import", json={"memory": {"facts": f"/etc/passwd {SECRET}"}}), 400),
+    ):
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        told = answer.json()
+        assert told["status"] == status and told["type"].startswith("urn:holdfast:")
+        assert SECRET not in answer.text and str(served.base) not in answer.text and "/work/" not in answer.text
+    assert api.put("/api/v1/memory/facts/x").headers["allow"] == "DELETE, GET, PATCH"
+    big = raw_request(
+        served,
+        "POST /api/v1/memory/facts HTTP/1.1",
+        f"Host: {served.address.removeprefix('http://')}",
+        f"Authorization: Bearer {served.token}",
+        "Content-Type: application/json",
+        "Content-Length: 99999999999",
+    )
+    assert big[0] == 413 and "application/problem+json" in big[1]
+    for name in ("content-security-policy", "x-content-type-options", "referrer-policy"):
+        assert name in api.get("/healthz").headers
+
+
+def test_memory_has_every_operation(api: httpx.Client) -> None:
+    """M14: show, search, add, edit, forget, undo, history, export, import, review, each with `agent`."""
+    for agent in ({}, {"agent": "coder"}):
+        fact = api.post("/api/v1/memory/facts", params=agent, json={"content": f"User keeps bees {agent}", "category": "context"}).json()
+        id = fact["id"]
+        assert api.get(f"/api/v1/memory/facts/{id}", params=agent).json()["fact"]["content"] == fact["content"]
+        assert [hit["fact"]["id"] for hit in api.get("/api/v1/memory/facts", params={**agent, "q": "bees"}).json()["items"]][:1] == [id]
+        changed = api.patch(f"/api/v1/memory/facts/{id}", params=agent, json={"confidence": 0.5}).json()
+        assert changed["confidence"] == 0.5
+        assert api.post("/api/v1/memory/undo", params=agent, json={}).json()["undoes"]
+        assert api.get(f"/api/v1/memory/facts/{id}", params=agent).json()["fact"]["confidence"] == 1.0
+        assert len(api.get("/api/v1/memory/history", params=agent).json()["items"]) >= 3
+        assert "bees" in api.get("/api/v1/memory/rendered", params=agent).json()["text"]
+        exported = api.get("/api/v1/memory", params=agent).json()
+        assert api.post("/api/v1/memory/import", params=agent, json={"memory": exported}).status_code == 200
+        assert api.put("/api/v1/memory/slots/topOfMind", params=agent, json={"text": "The hives"}).json()["text"] == "The hives"
+        assert api.get("/api/v1/memory/review", params=agent).json()["items"] == []
+        assert api.delete(f"/api/v1/memory/facts/{id}", params=agent).status_code == 204
+        assert api.post("/api/v1/memory/undo", params=agent, json={}).status_code == 200
+        assert api.post(f"/api/v1/memory/facts/{id}/forget", params=agent).json()["facts"] == [id]
+        assert api.get(f"/api/v1/memory/facts/{id}", params=agent).status_code == 404
+    api.post("/api/v1/memory/facts", json={"content": "User lives at Elm Street 5"}).raise_for_status()
+    assert api.post("/api/v1/memory/forget", json={"text": "Elm Street 5"}).json()["facts"]
+    assert "Elm Street" not in api.get("/api/v1/memory").text
+    assert set(api.get("/api/v1/memory/scopes").json()["items"]) == {None, "coder"}
+
+
+def test_knowledge_and_search_over_everything(api: httpx.Client) -> None:
+    """K1, S9"""
+    added = api.post("/api/v1/knowledge/records", json={"text": "The staging server is called heron", "tags": ["infra"]}).json()
+    id = added["record"]["id"]
+    hits = api.post("/api/v1/knowledge/search", json={"query": "staging server"}).json()["items"]
+    assert hits[0]["record"]["id"] == id and hits[0]["why"]
+    assert api.get("/api/v1/knowledge/records", params={"tag": "infra"}).json()["items"][0]["id"] == id
+    found = api.get("/api/v1/search", params={"q": "staging server"}).json()
+    assert api.get(found["knowledge"][0]["href"]).json()["id"] == id
+    assert api.delete(f"/api/v1/knowledge/records/{id}").status_code == 204
+    assert api.get(f"/api/v1/knowledge/records/{id}").status_code == 404
+
+
+def frames(text: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Id, kind and data of each event."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line and not line.startswith(":"))
+        if "data" in lines:
+            found.append((lines["id"], lines["event"], json.loads(lines["data"])))
+    return found
+
+
+def test_a_run_goes_on_without_its_client_and_its_events_can_be_joined_again(api: httpx.Client, model: ModelServer) -> None:
+    """A13, A6: leave in the middle, come back with the last id: nothing is missed and nothing comes twice."""
+    model.pause = 0.05
+    try:
+        begun = api.post("/api/v1/threads/joined/runs", json={"content": "Say something that has many pieces, " + "please " * 30})
+        assert begun.status_code == 202
+        where = begun.headers["location"]
+        assert api.post("/api/v1/threads/joined/runs", json={"content": "at once"}).status_code == 409
+        seen = ""
+        with api.stream("GET", f"{where}/events") as stream:
+            for piece in stream.iter_text():
+                seen += piece
+                if seen.count("event: token") >= 3:
+                    break
+        first = frames(seen)
+        rest = frames(api.get(f"{where}/events", headers={"Last-Event-ID": first[-1][0]}).text)
+    finally:
+        model.pause = 0.0
+    everything = frames(api.get(f"{where}/events").text)
+    assert [*first, *rest] == everything
+    assert everything[0][1] == "run_started" and everything[-1][1] == "run_ended"
+    told = "".join(data["data"]["text"] for _, kind, data in everything if kind == "token")
+    assert told == everything[-1][2]["data"]["text"] == api.get(where).json()["text"]
+    strange = frames(api.get(f"{where}/events", headers={"Last-Event-ID": "00000000-7"}).text)
+    assert strange[0][1] == "reset" and strange[1:] == everything
+    listed = api.get("/api/v1/threads/joined/messages").json()["items"]
+    assert [one["role"] for one in listed] == ["human", "ai"] and all(one["in_window"] for one in listed)
+    calls = api.get("/api/v1/threads/joined/calls").json()["items"]
+    assert [one["number"] for one in calls] == [1] and calls[0]["by_origin"]["conversation"] > 0
+    window = api.get("/api/v1/threads/joined/calls/1").json()
+    texts = [api.get(f"/api/v1/threads/joined/calls/1/parts/{index}").json() for index in range(len(window["parts"]))]
+    assert texts[0]["text"].startswith("You are Holdfast") and texts[-1]["text"].startswith("Say something")
+    assert api.get("/api/v1/threads/joined/search", params={"q": "many pieces"}).json()["items"]
+
+
+def test_a_cancelled_run_keeps_what_was_said(api: httpx.Client, model: ModelServer) -> None:
+    """A13"""
+    model.pause = 0.1
+    try:
+        where = api.post("/api/v1/threads/stopped/runs", json={"content": "Never mind the rest " + "of it " * 60}).headers["location"]
+        with api.stream("GET", f"{where}/events") as stream:
+            for piece in stream.iter_text():
+                if "event: token" in piece:
+                    break
+        assert api.post(f"{where}/cancel").json()["status"] == "cancelled"
+    finally:
+        model.pause = 0.0
+    listed = api.get("/api/v1/threads/stopped/messages").json()["items"]
+    assert listed[0]["text"].startswith("Never mind")
+    assert api.post("/api/v1/threads/stopped/branch", json={"at": listed[0]["id"]}).json()["parent"] == "stopped"
+    assert api.patch("/api/v1/threads/stopped", json={"title": "Stopped"}).json()["title"] == "Stopped"
+    assert api.delete("/api/v1/threads/stopped").status_code == 204
+    assert api.get("/api/v1/threads/stopped").status_code == 404
+
+
+def test_files_of_a_conversation(api: httpx.Client) -> None:
+    """A11: uploads are kept under clean names, and handed out as attachments."""
+    api.post("/api/v1/threads", json={"title": "With files"}).raise_for_status()
+    thread = api.get("/api/v1/threads").json()["items"][0]["id"]
+    taken = api.post(f"/api/v1/threads/{thread}/files/uploads", files={"file": ("../../evil.html", b"<script>alert(1)</script>")})
+    assert taken.status_code == 201 and taken.json()["name"] == "evil.html"
+    assert [one["path"] for one in api.get(f"/api/v1/threads/{thread}/files/uploads").json()["items"]] == ["evil.html"]
+    got = api.get(f"/api/v1/threads/{thread}/files/uploads/evil.html")
+    assert got.content.startswith(b"<script>") and got.headers["content-disposition"].startswith("attachment")
+    assert got.headers["content-type"] == "application/octet-stream" and got.headers["x-content-type-options"] == "nosniff"
+    assert api.get(f"/api/v1/threads/{thread}/files/uploads/..%2F..%2F..%2Fconfig.yaml").status_code in (400, 404)
+    assert api.delete(f"/api/v1/threads/{thread}/files/uploads/evil.html").status_code == 204
+
+
+def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_the_server(tmp_path: Path) -> None:
+    """W6, W14, W19, O4: the journal has one number for each event, over restarts and whoever runs the session."""
+    settings = {"memory": {"enabled": False}, "knowledge": {"adapter": "sqlite", "embedder": "none"}}
+    served = start(tmp_path, settings)
+    with served.client() as api:
+        checked = api.post(
+            "/api/v1/workflows/check", json={"workflow": {"id": "x", "stages": [{"name": "a", "agent_type": "nobody"}]}}
+        ).json()
+        assert not checked["ok"] and checked["problems"]
+        id = api.post("/api/v1/sessions", json={"workflow": WORKFLOW, "id": "harbour-1"}).json()["id"]
+        seen = ""
+        with api.stream("GET", f"/api/v1/sessions/{id}/events") as stream:
+            for piece in stream.iter_text():
+                seen += piece
+                if "event: stage_waiting" in seen and "event: session_ended" in seen:
+                    break
+        first = frames(seen)
+        shown = api.get(f"/api/v1/sessions/{id}").json()
+        assert shown["status"] == "paused" and shown["waiting"] == ["write"]
+    assert served.stop() == 0
+    again = start(tmp_path, settings)
+    try:
+        with again.client() as api:
+            assert api.get("/api/v1/sessions").json()["items"][0]["workflow_id"] == id
+            stage = api.get(f"/api/v1/sessions/{id}/stages/write").json()
+            assert stage["output"]["summary"] and "context.md" in stage["texts"]
+            assert api.post(f"/api/v1/sessions/{id}/fork", json={"id": "harbour-2"}).status_code == 201
+            assert api.post(f"/api/v1/sessions/{id}/approve", json={}).json()["status"] == "running"
+            rest = frames(api.get(f"/api/v1/sessions/{id}/events", headers={"Last-Event-ID": first[-1][0]}).text)
+            assert rest[-1][1] == "end"
+            whole = frames(api.get(f"/api/v1/sessions/{id}/events").text)
+            assert [*first, *rest] == whole
+            assert [int(number) for number, _, _ in whole[:-1]] == list(range(1, len(whole)))
+            assert api.get(f"/api/v1/sessions/{id}").json()["status"] == "completed"
+            rejected = api.post("/api/v1/sessions/harbour-2/reject", json={"why": "too short"}).json()
+            assert rejected["status"] == "halted"
+            output = {**stage["output"], "summary": "Four piers, the newest of 1998."}
+            assert api.put("/api/v1/sessions/harbour-2/stages/write/output", json={**output, "confidence": "sure"}).status_code in (
+                400,
+                422,
+            )
+            assert api.put("/api/v1/sessions/harbour-2/stages/write/output", json=output).json()["status"] == "ready"
+            assert api.post("/api/v1/sessions/harbour-2/resume", json={"as_started": True}).status_code == 202
+            api.get("/api/v1/sessions/harbour-2/events")
+            assert api.get("/api/v1/sessions/harbour-2").json()["status"] == "completed"
+            assert api.delete("/api/v1/sessions/harbour-2").status_code == 204
+            assert api.post(f"/api/v1/sessions/{id}/cancel").status_code == 400
+    finally:
+        assert again.stop() == 0
+
+
+def test_it_stops_in_order_with_streams_open_and_a_turn_running(tmp_path: Path) -> None:
+    """O3: streams are told, the half-said answer is kept, the exit code is 0."""
+    with model_server() as model:
+        served = start(tmp_path, models(model))
+        model.pause = 0.2
+        ended: list[str] = []
+        with served.client() as api:
+            where = api.post("/api/v1/threads/half/runs", json={"content": "Something long " + "and longer " * 60}).headers["location"]
+
+            def listen() -> None:
+                with served.client() as other, other.stream("GET", f"{where}/events") as stream:
+                    ended.append("".join(stream.iter_text()))
+
+            listener = threading.Thread(target=listen)
+            listener.start()
+            for _ in range(100):
+                if "token" in api.get(f"{where}/events", params={"follow": "false"}).text:
+                    break
+                time.sleep(0.1)
+        assert served.stop() == 0
+        listener.join(30)
+        model.pause = 0.0
+        assert frames(ended[0])[-1][1] == "end"
+        with serving(tmp_path, models(model)) as again, again.client() as api:
+            said = api.get("/api/v1/threads/half/messages").json()["items"]
+    assert [one["role"] for one in said] == ["human", "ai"] and said[1]["text"].startswith("You said")
+
+
+@pytest.mark.prove
+async def test_many_streams_miss_nothing(effort: Effort) -> None:
+    """O3: hundreds of listeners of one stream, some leaving and coming back: each sees every event once and in order."""
+    listeners, count = effort(40, 200), 500
+    stream = EventStream(asyncio.get_running_loop())
+
+    async def listen(number: int) -> list[int]:
+        seen: list[int] = []
+        last: str | None = None
+        while True:
+            taken = 0
+            async for data in stream.follow(last):
+                for id, _, told in frames(data.decode()):
+                    last = id
+                    seen.append(told["n"])
+                taken += 1
+                if number % 3 == 0 and taken == 4:
+                    break
+            else:
+                return seen
+
+    tasks = [asyncio.create_task(listen(number)) for number in range(listeners)]
+    for number in range(count):
+        stream.publish("tick", {"n": number}, last=number == count - 1)
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+    for seen in await asyncio.gather(*tasks):
+        assert seen == list(range(count))
+
+
+def test_the_token_is_shown_and_a_busy_port_is_said(tmp_path: Path, served: Served) -> None:
+    """O1"""
+    environment = {"HOLDFAST_HOME": str(tmp_path), "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "holdfast.app.main", "serve"]
+    shown = [
+        subprocess.run([*command, "--show-token"], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+        for _ in range(2)
+    ]
+    assert shown[0] == shown[1] and len(shown[0].strip()) > 30
+    assert (tmp_path / "server.token").stat().st_mode & 0o777 == 0o600
+    busy = subprocess.run(
+        [*command, "--port", served.address.rsplit(":", 1)[1]], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert busy.returncode == 2 and "nothing can listen" in busy.stderr
