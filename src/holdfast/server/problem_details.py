@@ -111,7 +111,7 @@ async def of_http(request: Request, error: Exception) -> JSONResponse:
     """The answer to what the framework refuses."""
     if not isinstance(error, HTTPException):
         return await of_others(request, error)
-    headers = dict(error.headers or {})
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(allowed_methods(request.app, request.url.path))
     return problem(error.status_code, _KINDS.get(error.status_code, "error"), without_paths(str(error.detail)), headers)
