@@ -137,7 +137,7 @@ class Screen:
         whole, self._unread = _paragraphs(self._unread) if not self._verbatim else _lines(self._unread)
         if whole:
             self._print_answer(whole)
-        tail = "\n".join(self._unread.splitlines()[-self.console.height :])
+        tail = "\n".join(self._unread.splitlines()[-self.console.height :]) if not self._verbatim else ""
         self._show_for_now(plain(tail) if tail else None)
 
     def _print_answer(self, text: str) -> None:

@@ -96,14 +96,14 @@ def prose(console: Console, text: str | Text, *, mark: str | Text = "", style: s
     shown = text if not isinstance(text, str) else plain(text, style)
     begins = mark if not isinstance(mark, str) else plain(mark)
     if not console.is_terminal:
-        console.print(begins + shown, soft_wrap=True)
+        console.print(spans(begins, shown), soft_wrap=True)
         return
     width = max(_NARROWEST, min(console.width, _WIDEST) - begins.cell_len)
     lines = [part for line in shown.split("\n", allow_blank=True) for part in line.divide(_breaks(line.plain, width))]
     for number, line in enumerate(lines):
         head = begins if number == 0 else plain(" " * begins.cell_len)
         line.rstrip()
-        console.print(head + line, no_wrap=True, overflow="ignore", crop=False)
+        console.print(spans(head, line), no_wrap=True, overflow="ignore", crop=False)
 
 
 def _breaks(line: str, width: int) -> list[int]:
@@ -158,6 +158,13 @@ def plain(value: str, style: str = "") -> Text:
     return Text(visible(value), style)
 
 
+def spans(*parts: Text) -> Text:
+    """Texts one after the other, each in its own style: `+` would give the style of the first to all."""
+    from rich.text import Text
+
+    return Text().join(Text().append_text(part) for part in parts)
+
+
 def visible(text: str) -> str:
     """The text without characters that command a terminal or steer a reader's eye."""
     return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
@@ -197,7 +204,7 @@ class Column:
     def said(self, cell: Text) -> Text:
         """The value in a paragraph."""
         label = self.name if self.name == "#" else f"{self.name} "
-        return plain(label, "dim") + cell if self.right or self.named else cell
+        return spans(plain(label, "dim"), cell) if self.right or self.named else cell
 
 
 def listing(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, text_first: bool = True) -> None:
@@ -229,7 +236,7 @@ def listing(console: Console, columns: Sequence[Column], rows: Sequence[Sequence
 
 def _paragraph(console: Console, columns: Sequence[Column], row: Sequence[Text], *, text_first: bool) -> None:
     cells = [(column, column.said(cell)) for column, cell in zip(columns, row, strict=True) if cell.plain]
-    text, rest = (plain("  ").join(cell for column, cell in cells if column.text is wanted) for wanted in (True, False))
+    text, rest = (plain("  ").join(spans(cell) for column, cell in cells if column.text is wanted) for wanted in (True, False))
     first, second = (text, rest) if text_first else (rest, text)
     prose(console, first)
     if second.plain:

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from holdfast.app.output import counted, plain, prose, to_paste
+from holdfast.app.output import counted, plain, prose, spans, to_paste
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError
 from holdfast.session.story import Chapter, Story, raw_text, stages, visible
@@ -34,29 +34,30 @@ _FINDINGS = 8
 
 def draw_story(console: Console, story: Story) -> None:
     """Tell it on a terminal."""
-    prose(console, plain(story.session.workflow_id, "bold") + plain(f"  {story.headline}", _COLOURS.get(story.status, "")))
+    prose(console, spans(plain(story.session.workflow_id, "bold"), plain(f"  {story.headline}", _COLOURS.get(story.status, ""))))
     if story.session.task:
         prose(console, story.session.task)
     for name, value in story.facts:
-        prose(console, plain(f"{name}: ", "dim") + plain(value))
+        prose(console, spans(plain(f"{name}: ", "dim"), plain(value)))
     told: set[str] = set()
     for chapter in story.chapters:
         console.print()
         head = f"{_SIGNS.get(chapter.status, '·')} {chapter.number}. {chapter.name}"
         aside = ", ".join([chapter.status if chapter.status != "completed" else "", *chapter.facts]).strip(", ")
-        prose(console, plain(head, f"bold {_COLOURS.get(chapter.status, '')}".strip()) + plain(f"  {aside}" if aside else "", "dim"))
+        colour = f"bold {_COLOURS.get(chapter.status, '')}".strip()
+        prose(console, spans(plain(head, colour), plain(f"  {aside}" if aside else "", "dim")))
         for mark, text in _chapter_lines(chapter, told):
             prose(console, text, mark=plain(f"   {mark}", "dim"))
     if story.error is not None:
         console.print()
         stopped = plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red")
-        prose(console, stopped + plain(story.error.message))
+        prose(console, spans(stopped, plain(story.error.message)))
         for text in _error_lines(story.error):
             prose(console, text, mark="   ")
     if story.checkpoints:
         console.print()
         names = ", ".join(f"{point.name} ({stages(point.completed)})" for point in story.checkpoints[-8:])
-        prose(console, plain("Recovery points: ", "dim") + plain(names))
+        prose(console, spans(plain("Recovery points: ", "dim"), plain(names)))
     if story.next_steps:
         console.print()
         prose(console, "Next:", style="bold")

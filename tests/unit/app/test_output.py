@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.app.output import Column, counted, listing, markdown, prose, to_paste
+from holdfast.app.output import Column, counted, listing, markdown, plain, prose, to_paste
 
 COLUMNS = (Column("sure", right=True), Column("fact", text=True), Column("said", right=True), Column("id"))
 FACT = "Prefers short answers with the figures first, and no polite padding at the end"
@@ -42,6 +42,12 @@ def test_a_word_that_is_too_long_stays_whole_and_a_pipe_gets_whole_lines() -> No
     prose(pipe, f"{FACT} {FACT}", mark="- ")
     to_paste(pipe, "holdfast " + "resume " * 30)
     assert shown(pipe) == [f"- {FACT} {FACT}", ("  holdfast " + "resume " * 30).rstrip()]
+
+
+def test_a_mark_keeps_its_style_to_itself() -> None:
+    out = io.StringIO()
+    prose(Console(file=out, width=60, force_terminal=True, color_system="standard", highlight=False), "text", mark=plain("1. ", "bold"))
+    assert out.getvalue() == "\x1b[1m1. \x1b[0mtext\n"
 
 
 def test_scripts_without_spaces_are_broken_between_their_characters() -> None:

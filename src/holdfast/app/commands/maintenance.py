@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import deerflow as deerflow_files
-from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, show
+from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, show, spans
 from holdfast.config.loading import FILE_NAME
 from holdfast.errors import ConfigError
 
@@ -45,7 +45,7 @@ def _draw_checks(console: Console, checks: list[Check]) -> None:
     wide = max(len(check.about) for check in checks)
     for check in checks:
         word, colour = _MARKS[check.state]
-        prose(console, check.text, mark=plain(f"{word:<6}", colour) + plain(f"{check.about:<{wide}}  ", "bold"))
+        prose(console, check.text, mark=spans(plain(f"{word:<6}", colour), plain(f"{check.about:<{wide}}  ", "bold")))
 
 
 importing = typer.Typer(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from holdfast.app.output import Column, counted, listing, moment, plain, prose
+from holdfast.app.output import Column, counted, listing, moment, plain, prose, spans
 from holdfast.memory.rendering import best_first
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def draw_change(console: Console, change: Change, *, only: str | None = None) ->
 
 
 def _difference(difference: Difference) -> Text:
-    text = plain(f"{_LABELS.get(difference.id, difference.id)}: ", "dim")
+    text = spans(plain(f"{_LABELS.get(difference.id, difference.id)}: ", "dim"))
     if difference.before is not None:
         text.append_text(plain(_said(difference.before), "strike" if difference.after is not None else ""))
     if difference.before is not None and difference.after is not None:
