@@ -258,7 +258,7 @@ def _draw_record(console: Console, record: Record) -> None:
 
 
 def _origin(record: Record) -> Text:
-    time = record.time.strftime("%Y-%m-%d %H:%M") if record.time else ""
+    time = record.time.strftime("%Y-%m-%d %H:%M").removesuffix(" 00:00") if record.time else ""  # a document has a day
     tags = " ".join(f"#{tag}" for tag in record.tags)
     parts = [part for part in (record.speaker, time, record.source or record.session, record.kind, tags) if part]
     return Text.assemble(plain("  ".join(parts), "cyan"), plain(f"  {record.id}", "dim"))
