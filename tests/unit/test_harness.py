@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,20 @@ def test_one_list_of_all_conversations_with_a_model_and_without(tmp_path: Path, 
         run_command("/threads", Slash(harness, opened, Screen(out=out)))
         assert all(info.id in out.getvalue() for info in found)
         with_model.close()
+
+
+def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C6: files are 0600 and folders 0700, databases and the files of sessions too, whatever the umask says."""
+    monkeypatch.setattr("holdfast.models.choice.servers", lambda places, wanted=None: [])
+    before = os.umask(0o022)
+    try:
+        with holdfast.build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})) as harness:
+            harness.memory.add("Likes tea")
+            harness.knowledge.add([Record("The hotel costs 92 euros.")])
+            harness.conversation("with", model=ScriptedModel(["Hello."])).ask("Hello?")
+            harness.run_workflow({"id": "w", "task": "What is in it?", "stages": [{"name": "a", "agent_type": "writer"}]}, remember=False)
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (tmp_path / "home").rglob("*") if not path.is_symlink()}
+    assert any(path.suffix == ".db" for path in modes) and any("files" in path.parts for path in modes)
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077} == {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
-from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.errors import (
     Cancelled,
     ConfigError,
@@ -333,7 +333,10 @@ class Launcher:
         def folder(session: str, stage: str) -> Path:
             own = base / session if base is not None else store.folder(session)
             found = (own or self._config.base / "sessions" / session / "files") / stage
-            found.mkdir(parents=True, exist_ok=True)
+            if base is not None:
+                found.mkdir(parents=True, exist_ok=True)
+            else:  # what is kept is nobody else's to read
+                make_folders(self.disk, str(found), durable=False)
             return found
 
         return folder
