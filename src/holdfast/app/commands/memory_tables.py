@@ -203,6 +203,6 @@ def draw_held(console: Console, held: Sequence[Held]) -> None:
         return
     for one in held:
         prose(console, one.fact.content)
-        prose(console, f"held because {one.why}", mark="  ", style="yellow")
+        prose(console, f"held: {one.why}", mark="  ", style="yellow")
         prose(console, "  ".join(part for part in (moment(one.time), one.thread or "", one.id) if part), mark="  ", style="dim")
     prose(console, "Accept or reject: holdfast memory review accept ID | holdfast memory review reject ID", style="dim")
