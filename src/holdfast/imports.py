@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from os import PathLike
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -47,16 +48,21 @@ def load_dotted(
     file: str | PathLike[str] | None = None,
     line: int | None = None,
     hint: str | None = None,
+    beside: Path | None = None,
 ) -> Any:
     """The object at `package.module:Name` (`Name` may be dotted) or `package.module.Name`.
 
     `what` is its part in the sentence of the error ("the token counter"); `key`, `file` and `line` say where the path is written, `hint`
     what else would fit there. NotImportable if there is no such module or name, or if the module raises when it is imported.
+
+    A module in the folder `beside` is found too: the folder is then the last one on the Python path, and stays there, because what is
+    loaded may import its neighbours later. It never hides a module that is installed; if one has the same name, NotImportable says so.
     """
     where: dict[str, Any] = {"key": key, "file": file, "line": line}
     module_name, colon, name = path.partition(":") if ":" in path else path.rpartition(".")
     if not (module_name and colon and name) or module_name.startswith("."):
         raise NotImportable(f"{what} {path!r} cannot be loaded: it is no path.", path, **where, hint=hint or "Write `package.module:Name`.")
+    neighbour = _neighbour(module_name, beside)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -66,6 +72,9 @@ def load_dotted(
     except Exception as error:  # a module from outside may raise anything when it is imported
         problem = f"{what} {path!r} cannot be loaded: {module_name} cannot be imported ({type(error).__name__}: {error})."
         raise NotImportable(problem, path, **where, hint=hint) from error
+    if neighbour is not None and not _is_from(found, neighbour):
+        problem = f"{what} {path!r} cannot be loaded: {module_name} is another module than {neighbour}."
+        raise NotImportable(problem, path, **where, hint="Give the one beside the file an other name: installed modules come first.")
     for part in name.split("."):
         if not hasattr(found, part):
             near = next(iter(difflib.get_close_matches(part, [known for known in dir(found) if not known.startswith("_")], 1)), None)
@@ -73,6 +82,26 @@ def load_dotted(
             raise NotImportable(problem, path, **where, nearest=near, hint=f"Did you mean `{near}`?" if near else hint)
         found = getattr(found, part)
     return found
+
+
+def _neighbour(module: str, folder: Path | None) -> Path | None:
+    """The file or folder of a module that is in this folder, which is put on the Python path then; None if it is not there."""
+    top = module.partition(".")[0]
+    if folder is None or not top:
+        return None
+    folder = folder.absolute()
+    found = next((place for place in (folder / f"{top}.py", folder / top) if place.is_file() or any(place.glob("*.py"))), None)
+    if found is not None and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        importlib.invalidate_caches()
+    return found
+
+
+def _is_from(module: ModuleType, place: Path) -> bool:
+    """Whether the module was loaded from this file or from below this folder."""
+    file = getattr(module, "__file__", None)
+    places = [Path(file)] if file else [Path(one) for one in getattr(module, "__path__", ())]
+    return any(one.resolve().is_relative_to(place.resolve()) for one in places)
 
 
 _STANDING_IN = threading.RLock()

@@ -134,7 +134,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error; may stand anywhere.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error, also one that an agent of yours raised; may stand anywhere.")] = False,
 ) -> None:
     """Keeps what an agent needs: inside the window, across crashes, across conversations."""
     if version:
@@ -150,6 +150,10 @@ def main() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without this letter, or bytes that are no text, end nothing
+    if verbose:
+        from holdfast.app.output import TRACEBACKS
+
+        TRACEBACKS.set()
     try:
         _check_arguments(sys.argv[1:])
         app(prog_name="holdfast")

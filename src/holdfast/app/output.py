@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,8 @@ _WIDEST = 110
 _WORD = re.compile(r"\s*(?:[\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]|[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]+)\s*")
 _NARROWEST, _READABLE = 20, 36
 """Columns that prose has at least, and that the text of a table has if it is one."""
+TRACEBACKS = threading.Event()
+"""Set by `--verbose`: the traceback of whatever goes wrong is shown too."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 

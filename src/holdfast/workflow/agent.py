@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from holdfast.config.known_keys import nearest
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NotImportable
 from holdfast.imports import load_dotted
 from holdfast.tokens.usage import Usage
 
@@ -210,14 +210,14 @@ def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, S
     found: dict[str, StageAgent] = {}
     for stage in workflow.stages:
         if stage.agent_type not in found:
-            found[stage.agent_type] = _agent_of(stage, agents, workflow.file)
+            found[stage.agent_type] = _agent_of(stage, agents, workflow.file, workflow.home)
         _check(found[stage.agent_type], stage, workflow.file)
     return found
 
 
-def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None = None) -> StageAgent:
+def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None = None, home: Path | None = None) -> StageAgent:
     """The agent that a stage names: one of those given, one of the registry, or whatever the dotted path says. It accepts the stage."""
-    agent = _agent_of(stage, agents, file)
+    agent = _agent_of(stage, agents, file, home)
     _check(agent, stage, file)
     return agent
 
@@ -234,7 +234,7 @@ def _check(agent: StageAgent, stage: Stage, file: str | None) -> None:
         raise
 
 
-def _agent_of(stage: Stage, agents: Agents | None, file: str | None) -> StageAgent:
+def _agent_of(stage: Stage, agents: Agents | None, file: str | None, home: Path | None) -> StageAgent:
     name = stage.agent_type
     given = agents or {}
     source: object = given.get(name, OFFLINE_AGENTS.get(name, name))
@@ -244,8 +244,18 @@ def _agent_of(stage: Stage, agents: Agents | None, file: str | None) -> StageAge
         hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}, and any `package.module:function`."
         raise _error(f"there is no agent type {name!r}.", stage, file, nearest=near, hint=hint)
     if isinstance(source, str):
-        source = load_dotted(source, "the agent", file=file, line=stage.line, key=_key(stage))
+        source = _loaded(source, stage, file, home)
     return _as_agent(source, stage, file)
+
+
+def _loaded(path: str, stage: Stage, file: str | None, home: Path | None) -> object:
+    """What is at this path: in a module that is installed, or beside the workflow file."""
+    try:
+        return load_dotted(path, "the agent", file=file, line=stage.line, key=_key(stage), beside=home)
+    except NotImportable as error:
+        if home is not None and error.missing is not None and error.missing == path.partition(":")[0].partition(".")[0]:
+            error.hint = f"Is {error.missing} installed, or beside the workflow file in {home.absolute()}?"
+        raise
 
 
 def _as_agent(source: object, stage: Stage, file: str | None) -> StageAgent:

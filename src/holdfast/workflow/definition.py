@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
@@ -125,6 +126,8 @@ class Workflow:
     max_parallel: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 4
     """How many stages may run at once, where `needs` allows it."""
     file: str | None = field(default=None, compare=False)
+    home: Path | None = field(default=None, compare=False)
+    """The folder of its file, where modules of agents and paths in it are looked for; None when it came as values."""
     sections: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """`session`, `memory`, `knowledge` and `limits`, as the file says them: settings, not part of what the workflow means."""
     added_by: Mapping[str, str] = field(default_factory=dict, compare=False)

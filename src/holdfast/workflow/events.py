@@ -100,6 +100,16 @@ class StageRetried(StageEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageRaised(StageEvent):
+    """An agent raised an exception. `traceback` begins at the first line that is not the harness's own, without secrets."""
+
+    level: ClassVar[int] = logging.DEBUG
+    text: ClassVar[str] = "Stage {stage} raised {error}\n{traceback}"
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageCompleted(StageEvent):
     """A stage's output is on disk."""
 

@@ -39,7 +39,7 @@ from holdfast.workflow.agent import Agents, StageAgent, find_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.journal import SessionJournal
 from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
-from holdfast.workflow.resume_checks import check_unchanged, reopened, stored_workflow, with_added_stages
+from holdfast.workflow.resume_checks import WORKFLOW_FILE, check_unchanged, reopened, stored_workflow, with_added_stages
 from holdfast.workflow.run_settings import (
     RunSettings,
     open_knowledge_store,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
-_WORKFLOW_FILE = "workflow_file"
 _PARAMETERS = "parameters"
 _GO_ON = "`holdfast resume` goes on with it."
 
@@ -97,11 +96,12 @@ def run_workflow(
 ) -> Session:
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
-    With `check` a session that does not complete raises what stopped it. LimitExceeded and StorageError are always raised; what was
+    With `check` a session that does not complete raises what stopped it, from what the agent raised. LimitExceeded and StorageError are always raised; what was
     done is on disk then, and `resume` goes on.
     """
-    session = Launcher(**parts).run(workflow, task=task, parameters=parameters, session_id=session_id)
-    return _checked(session) if check else session
+    launcher = Launcher(**parts)
+    session = launcher.run(workflow, task=task, parameters=parameters, session_id=session_id)
+    return _checked(session, launcher.raised) if check else session
 
 
 def resume(
@@ -118,8 +118,9 @@ def resume(
     The workflow is the one given, else the file that it was started from, else the one that the session keeps. One that has changed
     since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
     """
-    session = Launcher(**parts).resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
-    return _checked(session) if check else session
+    launcher = Launcher(**parts)
+    session = launcher.resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
+    return _checked(session, launcher.raised) if check else session
 
 
 @dataclass
@@ -150,6 +151,8 @@ class Launcher:
     """Is told the session and its file, once it is on disk and before a stage starts."""
     journal: bool = False
     """Whether what happens is written beside the session, for others to follow (`journal.py`)."""
+    raised: BaseException | None = field(default=None, init=False)
+    """What an agent raised, if the last session halted because of that."""
 
     def run(
         self,
@@ -290,8 +293,11 @@ class Launcher:
             memory=memory,
             stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
         )
-        with within(session=name, run=usage.run):
-            return runner.run()
+        try:
+            with within(session=name, run=usage.run):
+                return runner.run()
+        finally:
+            self.raised = runner.raised
 
     def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
         settings = settings_of(configs, kept)
@@ -378,11 +384,11 @@ def failure_of(session: Session) -> HoldfastError | None:
     return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
 
 
-def _checked(session: Session) -> Session:
-    """The session, if it is completed. Raises the error that it stands for if not."""
+def _checked(session: Session, raised: BaseException | None) -> Session:
+    """The session, if it is completed. Raises the error that it stands for if not, from what the agent raised."""
     error = failure_of(session)
     if error is not None:
-        raise error
+        raise error from raised
     return session
 
 
@@ -394,7 +400,7 @@ def _definition(source: WorkflowSource) -> Workflow:
 
 def _from_file(session: Session) -> Workflow | None:
     """The workflow as its file is now; None when there is no such file any more."""
-    name = session.extra.get(_WORKFLOW_FILE)
+    name = session.extra.get(WORKFLOW_FILE)
     if not isinstance(name, str) or not Path(name).is_file():
         return None
     try:
@@ -408,7 +414,7 @@ def _from_file(session: Session) -> Workflow | None:
 
 
 def _new_session(name: str, workflow: Workflow, task: str, settings: RunSettings, parameters: Mapping[str, Any]) -> Session:
-    file = {_WORKFLOW_FILE: str(Path(workflow.file).absolute())} if workflow.file is not None else {}
+    file = {WORKFLOW_FILE: str(Path(workflow.file).absolute())} if workflow.file is not None else {}
     session = Session(
         workflow_id=name,
         task=task.strip(),

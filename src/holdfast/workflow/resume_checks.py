@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.config.known_keys import nearest
@@ -18,6 +19,9 @@ from holdfast.workflow import transitions
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.workflow_file import parse_stage, parse_workflow
 
+WORKFLOW_FILE = "workflow_file"
+"""Where a session keeps the path of the file that it was started from."""
+
 
 def stored_workflow(session: Session) -> Workflow:
     """The definition that the session keeps. Raises InputError when it keeps none, as files of other programs do."""
@@ -26,7 +30,9 @@ def stored_workflow(session: Session) -> Workflow:
             f"the session {session.workflow_id} does not hold its workflow.",
             hint="Give the workflow file: `holdfast resume ID --workflow FILE`.",
         )
-    return parse_workflow(session.workflow, file=f"session {session.workflow_id}, workflow")
+    file = session.extra.get(WORKFLOW_FILE)
+    found = parse_workflow(session.workflow, file=f"session {session.workflow_id}, workflow")
+    return replace(found, home=Path(file).parent if isinstance(file, str) else None)
 
 
 def check_unchanged(session: Session, workflow: Workflow) -> None:

@@ -6,8 +6,10 @@ What is said in a verdict goes into the session, into events and the log: secret
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from holdfast.clock import Backoff
 from holdfast.errors import (
@@ -37,6 +39,8 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HOPELESS = (ConfigError, InputError, BudgetError, ModelNotConfigured, ModelTooWeak, Cancelled)
 """Trying again would fail in the same way."""
 _LONGEST_RAW = 200_000
+_LONGEST_TRACEBACK = 20_000
+_PACKAGE = Path(__file__).parents[1]
 
 
 class TimedOut(Exception):
@@ -147,12 +151,26 @@ def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
     return Fail(SessionError(stage.name, "malformed_output", redact_text(error.message), problems, _plain(raw), hint=hint))
 
 
+def told(error: BaseException) -> str:
+    """What an exception says, with its class unless it is one of ours."""
+    text = redact_text(str(error).strip())
+    if text and isinstance(error, TimedOut | HoldfastError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an agent's exception came from, as Python prints it, from the first frame that is not in this package."""
+    frames = error.__traceback__
+    while frames is not None and Path(frames.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE):
+        frames = frames.tb_next
+    lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
+    return redact_text("".join(lines).rstrip()[-_LONGEST_TRACEBACK:])
+
+
 def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
     kind = "timeout" if isinstance(error, TimedOut) else "stage_failed"
-    text = redact_text(str(error).strip())
-    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if text and isinstance(error, TimedOut | HoldfastError):
-        message = text
+    message = told(error)
     hopeless = isinstance(error, _HOPELESS) or getattr(error, "retryable", None) is False
     if tries.retries > 0 and not hopeless:
         pause = _backoff(stage, tries.failures + 1, error)

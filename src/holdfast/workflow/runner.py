@@ -18,7 +18,7 @@ from holdfast.workflow import transitions
 from holdfast.workflow.agent import find_agent
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.long_term_memory import SessionKnowledge
-from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, Verdict, stops_the_run, verdict_on
+from holdfast.workflow.retry_policy import Accept, AskAgain, Fail, RetryLater, TimedOut, Verdict, stops_the_run, verdict_on
 from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage, StageRun
 from holdfast.workflow.timed_executor import AttemptOutcome, TimedExecutor
@@ -47,6 +47,8 @@ class Runner:
         self._executor = TimedExecutor(clock, stop_requested, recorder.write_views)
         self._runs: dict[str, StageRun] = {}
         self._began = clock.monotonic()
+        self.raised: BaseException | None = None
+        """What the agent raised because of which the session halted."""
 
     @property
     def session(self) -> Session:
@@ -129,6 +131,9 @@ class Runner:
         error = stops_the_run(run.failed_write()) or stops_the_run(outcome.error)
         if error is not None:
             raise error
+        run.raised = outcome.error
+        if outcome.error is not None and not isinstance(outcome.error, TimedOut):
+            self.recorder.stage_raised(run.stage.name, outcome.error)
         self.recorder.change(self.usage.recorded(self.session, run.stage, outcome.result, self.requests.model))
         self._act(run, *self._verdict(run, outcome))
 
@@ -138,8 +143,8 @@ class Runner:
         if not isinstance(verdict, Accept) or outcome.result is None:
             return verdict, ()
         try:
-            wanted, agents = outcome.result.add_stages, self.requests.agents
-            added = with_stages_added(self.recorder.workflow, run.stage.name, wanted, lambda stage: find_agent(stage, agents))[1]
+            wanted, agents, home = outcome.result.add_stages, self.requests.agents, self.recorder.workflow.home
+            added = with_stages_added(self.recorder.workflow, run.stage.name, wanted, lambda stage: find_agent(stage, agents, home=home))[1]
         except (OutputInvalid, ConfigError) as error:  # what it adds is part of its output
             return verdict_on(run.stage, run.tries, None, error), ()
         return verdict, added
@@ -161,6 +166,7 @@ class Runner:
                 self._commit({name})
                 self._executor.pause(name, seconds)
             case Fail(error, output):
+                self.raised = run.raised
                 self.recorder.stage_failed(run, error, output)
             case _ as never:
                 assert_never(never)

@@ -18,7 +18,7 @@ from holdfast.session.state import Session, SessionError, Status, evolved, stage
 from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
-from holdfast.workflow.retry_policy import AskAgain, RetryLater
+from holdfast.workflow.retry_policy import AskAgain, RetryLater, told, traceback_of
 from holdfast.workflow.run_settings import RecoveryPoints
 from holdfast.workflow.stage_context import stage_markdown
 from holdfast.workflow.stage_request import StageRun
@@ -119,11 +119,16 @@ class SessionRecorder:
         left = retry.tries.retries
         self._say(events.StageRetried(session=self._id, stage=stage, message=retry.message, seconds=retry.seconds, left=left))
 
+    def stage_raised(self, stage: str, error: BaseException) -> None:
+        """Its agent raised an exception; whether it is tried again is told next."""
+        self._say(events.StageRaised(session=self._id, stage=stage, error=told(error), traceback=traceback_of(error)))
+
     def stage_failed(self, run: StageRun, error: SessionError, output: StageOutput | None) -> None:
         """It failed for good: it is skipped where it may be, else the session will halt. `output` is kept for a person to look at."""
         name, at, seconds = run.stage.name, self.now(), self._seconds(run)
         self._note(name, error.kind, error.message)
-        self._write_files(run, output, provisional=True, error=error)
+        trace = traceback_of(run.raised) if error.kind == "stage_failed" and run.raised is not None else None
+        self._write_files(run, output, provisional=True, error=error, trace=trace)
         if run.stage.on_error == "skip" and error.kind != "low_confidence":
             self.change(transitions.skipped(self.session, name, at=at, seconds=seconds))
             self._say(events.StageSkipped(session=self._id, stage=name, message=error.message))
@@ -153,9 +158,11 @@ class SessionRecorder:
     def now(self) -> str:
         return stamp(self.clock.now())
 
-    def _write_files(self, run: StageRun, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None) -> None:
+    def _write_files(
+        self, run: StageRun, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None, trace: str | None = None
+    ) -> None:
         """Keep what the stage was given and what it wrote as Markdown (W7), in the commit with which the stage counts as done."""
-        context, written = stage_markdown(run.stage.system_prompt, run.context, output, provisional=provisional, error=error)
+        context, written = stage_markdown(run.stage.system_prompt, run.context, output, provisional=provisional, error=error, trace=trace)
         self._files |= stage_files(run.number, run.stage.name, context=context, output=written, others=run.texts)
         if run.folder is not None:
             with suppress(OSError):

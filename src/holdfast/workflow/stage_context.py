@@ -84,13 +84,21 @@ def _origin(memory: Mapping[str, Any]) -> str:
 
 
 def stage_markdown(
-    system_prompt: str, context: StageContext | None, output: StageOutput | None, *, provisional: bool, error: SessionError | None = None
+    system_prompt: str,
+    context: StageContext | None,
+    output: StageOutput | None,
+    *,
+    provisional: bool,
+    error: SessionError | None = None,
+    trace: str | None = None,
 ) -> tuple[str | None, str | None]:
-    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed."""
+    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed, with the traceback if it has one."""
     given = _context_markdown(system_prompt, context) if context is not None else None
     written = _output_markdown(output, provisional=provisional) if output is not None else None
     if error is not None:
         written = f"{written or ''}# Failed ({error.kind})\n\n{error.message}\n"
+    if trace is not None:
+        written = f"{written or ''}\n```text\n{trace.replace('```', '` ` `')}\n```\n"
     return given, written
 
 

@@ -178,6 +178,8 @@ class StageRun:
     """Where the agent writes files, once it asked for that."""
     texts: dict[str, str] = field(default_factory=dict)
     """What the agent wrote for people, beside what it was given and its output."""
+    raised: BaseException | None = None
+    """What the newest attempt raised."""
 
     def failed_write(self) -> StorageError | None:
         """The write that failed under the agent's hands."""
@@ -217,7 +219,7 @@ class RequestBuilder:
         stage = workflow.by_name[name]
         agent = self.found.get(stage.agent_type)
         if agent is None:  # of a stage that was added
-            agent = self.found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file)
+            agent = self.found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file, home=workflow.home)
         last: Mapping[str, Any] = next(iter(reversed(transitions.record_of(session, name).errors)), {})
         note = f"A person did not accept your last answer: {last.get('message')}" if last.get("kind") == "rejected" else None
         return StageRun(stage, agent, workflow.order[name] + 1, began, Tries.of(stage), note)
@@ -251,7 +253,7 @@ class RequestBuilder:
             show=run.show,
             knowledge=self.knowledge,
             folder=lambda: self._folder(session.workflow_id, run),
-            home=Path(workflow.file).parent if workflow.file else None,
+            home=workflow.home,
             budget=self.contexts.max_tokens,
             model=stage.model or self.model,
             parameters=self.parameters,

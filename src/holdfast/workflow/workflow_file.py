@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ SECTIONS = ("session", "memory", "knowledge", "limits")
 _PROSE = ("name", "description", "version")
 """Keys that people like to write at the top and that mean nothing here."""
 _STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("settings", "line"))
-_TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "sections", "added_by"))
+_TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "home", "sections", "added_by"))
 _HINTS = {
     "id": "Give the workflow a short name, such as `id: weekly-report`.",
     "name": "Every stage has a name of its own.",
@@ -46,7 +46,7 @@ def load_workflow(path: str | PathLike[str]) -> Workflow:
     except OSError as error:
         reason = "is a folder" if file.is_dir() else f"cannot be read: {error.strerror or error}"
         raise ConfigError(f"the workflow file {reason}.", file=file, hint="Give the path of a YAML file with `id` and `stages`.") from None
-    return _Reader(read_yaml(source, file)).workflow()
+    return replace(_Reader(read_yaml(source, file)).workflow(), home=file.parent)
 
 
 def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None) -> Workflow:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, console, open_harness, prose, say, show, to_paste, typed
+from holdfast.app.output import TRACEBACKS, ConfigOption, JsonOption, console, open_harness, prose, say, show, to_paste, typed, visible
 from holdfast.app.progress import Progress
 from holdfast.app.session_views import report_of
 from holdfast.config.reading import plain_value
@@ -21,12 +21,13 @@ from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
 from holdfast.session.editor import draft_of
 from holdfast.session.output import output_json
-from holdfast.workflow import control
+from holdfast.workflow import control, events
 from holdfast.workflow.control import result_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from holdfast.events import Bus, Event
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
     from holdfast.workflow.definition import Workflow
@@ -212,6 +213,8 @@ def _launch(
     with open_harness(config) as harness, ExitStack() as opened:
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
             logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
+        if TRACEBACKS.is_set():
+            opened.enter_context(_tracebacks(harness.bus))
         stop, progress = opened.enter_context(_stopping()), opened.enter_context(Progress(harness.bus, quiet=as_json))
 
         def started(session: Session, workflow: Workflow, file: Path | None) -> None:
@@ -233,6 +236,24 @@ def _launch(
         steps = _next_steps(session, harness.base, given, running)
     _report(session, place[0] if place else None, steps, as_json=as_json)
     raise typer.Exit(_EXIT_CODES[session.status])
+
+
+@contextmanager
+def _tracebacks(bus: Bus) -> Iterator[None]:
+    """What agents raised meanwhile, on standard error when the display is closed; of a stage that was tried again and again the last one."""
+    raised: dict[str, str] = {}
+
+    def told(event: Event) -> None:
+        if isinstance(event, events.StageRaised):
+            raised[event.stage] = event.traceback
+
+    unsubscribe = bus.subscribe(told)
+    try:
+        yield
+    finally:
+        unsubscribe()
+        for stage, trace in raised.items():
+            typer.echo(f"{stage} raised:\n{visible(trace)}", err=True)
 
 
 @contextmanager
@@ -260,6 +281,7 @@ def _stopping() -> Iterator[threading.Event]:
 def _report(session: Session, file: Path | None, steps: list[str], *, as_json: bool) -> None:
     """Say how it ended, where everything is, and what to do next."""
     report = report_of(session, file.with_suffix("") / "files" if file else None)[1] if session.status == "completed" else None
+    trace = _traceback_file(session, file)
     value = {
         "session": session.workflow_id,
         "status": session.status,
@@ -268,6 +290,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         "completed_stages": list(session.completed_stages),
         "current_stage": session.current_stage,
         "error": _error(session),
+        "traceback": str(trace) if trace else None,
         "result": {name: output_json(output) for name, output in result_of(session).items()},
         "next": steps,
     }
@@ -282,6 +305,8 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
                 prose(console, f"Report: {report}")
         if session.error is not None:
             prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
+        if trace is not None:
+            prose(console, f"The traceback is in {trace}")
         prose(console, f"Session {session.workflow_id} is {session.status}.")
         if file is not None:
             prose(console, f"File: {file}")
@@ -296,6 +321,14 @@ def _error(session: Session) -> dict[str, Any] | None:
     if error is None:
         return None
     return {"stage": error.stage, "kind": error.kind, "message": error.message, "problems": list(error.problems), "hint": error.hint}
+
+
+def _traceback_file(session: Session, file: Path | None) -> Path | None:
+    """The file with the traceback of the agent because of which the session halted."""
+    if file is None or session.error is None or session.error.kind != "stage_failed":
+        return None
+    found = sorted((file.with_suffix("") / "stages").glob(f"[0-9]*-{session.error.stage}/output.md"))
+    return found[-1] if found and "\nTraceback " in found[-1].read_text("utf-8", "replace") else None
 
 
 def _next_steps(session: Session, base: Path, given: dict[str, Any], running: dict[str, Any]) -> list[str]:
