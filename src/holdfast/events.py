@@ -171,6 +171,7 @@ class LogSink:
         line, reached = line_of(event) if loggers else "", set[int]()
         for logger in loggers:
             record = logger.makeRecord(logger.name, event.level, "(holdfast)", 0, "%s", (line,), None, extra={"holdfast_event": event})
+            record.exc_text = _traceback_below(event)
             if len(loggers) == 1:
                 logger.handle(record)
             elif not logger.disabled and logger.filter(record):
@@ -178,6 +179,12 @@ class LogSink:
                     if id(handler) not in reached and event.level >= handler.level:
                         reached.add(id(handler))
                         handler.handle(record)
+
+
+def _traceback_below(event: Event) -> str | None:
+    """The traceback of an event that has one, to stand below its line, each line indented: none of them can look like another event."""
+    trace = getattr(event, "traceback", None)
+    return "\n".join(f"    {_shown(line)}" for line in trace.splitlines()) if isinstance(trace, str) else None
 
 
 def _has_level(logger: logging.Logger) -> bool:

@@ -132,7 +132,7 @@ class Runner:
         if error is not None:
             raise error
         run.raised = outcome.error
-        if outcome.error is not None and not isinstance(outcome.error, TimedOut):
+        if outcome.error is not None and not isinstance(outcome.error, TimedOut | OutputInvalid):
             self.recorder.stage_raised(run.stage.name, outcome.error)
         self.recorder.change(self.usage.recorded(self.session, run.stage, outcome.result, self.requests.model))
         self._act(run, *self._verdict(run, outcome))

@@ -311,7 +311,8 @@ def test_secrets_in_an_error_reach_neither_an_event_nor_the_log(place: Place, ca
         bus.subscribe(LogSink())
         place.run(linear("a", retries=1, on_error=on_error), bus=bus)
     last = "stage_failure" if on_error == "halt" else "stage_skipped"
-    assert [event.kind() for event in seen][2:6] == ["stage_said", "stage_retried", "output_rejected", last]
+    kinds = ["stage_said", "stage_raised", "stage_retried", "output_rejected", "stage_raised", last]
+    assert [event.kind() for event in seen][2:8] == kinds
     told = caplog.text + "".join(repr(event) for event in seen)
     assert "Incorrect API key provided" in told
     assert KEY not in told and "hunter22" not in told
@@ -388,7 +389,7 @@ def test_every_thing_that_happens_is_an_event_under_one_name(place: Place, told:
     place.agent.script = {"a": [ValueError("x"), "bad", talking]}
     place.run(linear("a"), bus=bus)
     kinds = [event.kind() for event in seen]
-    expected = ["session_started", "stage_started", "stage_retried", "output_rejected", "stage_said", "stage_completed"]
+    expected = ["session_started", "stage_started", "stage_raised", "stage_retried", "output_rejected", "stage_said", "stage_completed"]
     assert kinds == [*expected, "checkpoint_written", "session_ended"]
     assert {event.component for event in seen} == {"WorkflowRunner"}
 
