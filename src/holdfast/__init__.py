@@ -53,7 +53,8 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.agents.lead import make_lead_agent
+    from holdfast.agents.conversation import Conversation
+    from holdfast.agents.lead import LeadAgent, make_lead_agent
     from holdfast.agents.middleware.memory import MemoryMiddleware
     from holdfast.agents.middleware.summarization import SummarizationMiddleware
     from holdfast.config.loading import load_config
@@ -85,6 +86,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ContextOverflow",
+    "Conversation",
     "Damaged",
     "DiskFull",
     "ExtraMissing",
@@ -94,6 +96,7 @@ __all__ = [
     "HoldfastError",
     "InputError",
     "KnowledgeStore",
+    "LeadAgent",
     "LimitExceeded",
     "Locked",
     "MemoryMiddleware",
@@ -143,7 +146,8 @@ __all__ = [
 ]
 
 _WHERE = {
-    "agents.lead": ("make_lead_agent",),
+    "agents.conversation": ("Conversation",),
+    "agents.lead": ("LeadAgent", "make_lead_agent"),
     "agents.middleware.memory": ("MemoryMiddleware",),
     "agents.middleware.summarization": ("SummarizationMiddleware",),
     "config.loading": ("load_config",),

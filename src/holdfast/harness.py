@@ -12,13 +12,13 @@ here and reach every part, so the same code runs under a fake clock and a simula
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.loading import load_config, read_file, say_if_upgraded
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from holdfast.skills import SkillLibrary
     from holdfast.storage.files import FileBackend
     from holdfast.workflow.agent import StageAgent, StageRequest
-    from holdfast.workflow.launcher import Launcher, WorkflowSource
+    from holdfast.workflow.launcher import Launcher, RunParts, WorkflowSource
 
 
 class _Closable(Protocol):
@@ -332,23 +332,43 @@ class Harness:
 
     # workflows
 
-    def run_workflow(self, workflow: WorkflowSource, **settings: Any) -> Session:
+    def run_workflow(
+        self,
+        workflow: WorkflowSource,
+        *,
+        task: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        check: bool = False,
+        **parts: Unpack[RunParts],
+    ) -> Session:
         """Run a workflow with the sessions, the long-term memory and the models of this configuration. As `holdfast.run_workflow`."""
         from holdfast.workflow.launcher import run_workflow
 
-        return run_workflow(workflow, **self._run_parts(settings))
+        own = self._run_parts(parts)
+        return run_workflow(workflow, task=task, parameters=parameters, session_id=session_id, check=check, **own)
 
-    def resume(self, session_id: str, **settings: Any) -> Session:
+    def resume(
+        self,
+        session_id: str,
+        *,
+        workflow: WorkflowSource | None = None,
+        accept_changes: bool = False,
+        as_started: bool = False,
+        check: bool = False,
+        **parts: Unpack[RunParts],
+    ) -> Session:
         """Go on with a session. As `holdfast.resume`."""
         from holdfast.workflow.launcher import resume
 
-        return resume(session_id, **self._run_parts(settings))
+        own = self._run_parts(parts)
+        return resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started, check=check, **own)
 
-    def launcher(self, **settings: Any) -> Launcher:
-        """Starts and resumes sessions with the parts of this harness; `settings` are the other fields of `Launcher`."""
+    def launcher(self, **parts: Unpack[RunParts]) -> Launcher:
+        """Starts and resumes sessions with the parts of this harness; `parts` are the other fields of `Launcher`."""
         from holdfast.workflow.launcher import Launcher
 
-        return Launcher(**self._run_parts(settings))
+        return Launcher(**self._run_parts(parts))
 
     @cached_property
     def mcp(self) -> McpServers:
@@ -372,12 +392,12 @@ class Harness:
         approve = (*self.config.sandbox.approve, *self.mcp.approvals)
         return [tool for tool in self.mcp.tools() if not needs_approval(tool.name, approve)]
 
-    def _run_parts(self, settings: dict[str, Any]) -> dict[str, Any]:
-        if "agents" not in settings:
-            settings = {**settings, "agents": self.stage_agents(settings.get("model"))}
+    def _run_parts(self, parts: RunParts) -> RunParts:
+        if "agents" not in parts:
+            parts = {**parts, "agents": self.stage_agents(parts.get("model"))}
         own: dict[str, Any] = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus}
         own |= {"remember": True, "journal": True}
-        return {**own, **settings}
+        return cast("RunParts", {**own, **parts})
 
     # tokens
 

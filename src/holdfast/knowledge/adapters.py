@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast
 
 from pydantic import ValidationError
 
@@ -27,6 +27,7 @@ from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.events import Bus
 from holdfast.imports import load_dotted
+from holdfast.keywords import spelled_out
 from holdfast.knowledge.indexing import numpy_installed
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.redaction import redact_text
@@ -48,14 +49,45 @@ _POSTGRES = ("pgvector", "postgres", "postgresql")
 _DEFAULT_PATHS = {"sqlite": "knowledge.db", "markdown": "knowledge", "langchain": "knowledge-langchain.db"}
 
 
+class KnowledgeSettings(TypedDict, total=False):
+    """The settings of a knowledge store, as keywords: those of the section `knowledge` in config.yaml."""
+
+    adapter: str
+    path: str | None
+    dsn: str | None
+    collection: str
+    server: KnowledgeServer | Mapping[str, Any] | None
+    use: str | None
+    arguments: dict[str, Any]
+    share_text: bool
+    rerank: bool
+    rerank_model: str | None
+    top_k: int
+
+
+class OpenVectorStore(Protocol):
+    """A LangChain `VectorStore` that is open already."""
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Any]: ...
+
+
+class Embeddings(Protocol):
+    """An embedder in LangChain's form."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]: ...
+
+    def embed_query(self, text: str) -> list[float]: ...
+
+
+@spelled_out(KnowledgeSettings, checked=False)
 def open_knowledge(
-    source: Config | str | PathLike[str] | Any = None,
+    source: Config | str | PathLike[str] | OpenVectorStore | None = None,
     *,
     clock: Clock | None = None,
     bus: Bus | None = None,
     counter: TokenCounter | None = None,
-    embedder: Any = None,
-    **settings: Any,
+    embedder: str | Mapping[str, Any] | EmbedderSettings | Embedder | Embeddings | None = None,
+    **settings: Unpack[KnowledgeSettings],
 ) -> KnowledgeStore:
     """The store of a configuration (the one that `load_config` finds by default), or the one at a path or address.
 
@@ -66,9 +98,10 @@ def open_knowledge(
     `collection`, `server`, `use`, `arguments`, `rerank`, `rerank_model`, and so does `embedder`: a name, a mapping with `use`, or an
     object that embeds. A path is a Markdown folder if it is a folder or has no ending, else a SQLite file.
     """
+    wanted: dict[str, Any] = {**settings}
     made = None if embedder is None or isinstance(embedder, str | Mapping | EmbedderSettings) else as_embedder(embedder)
     if embedder is not None and made is None:
-        settings["embedder"] = dict(embedder) if isinstance(embedder, Mapping) else embedder
+        wanted["embedder"] = dict(embedder) if isinstance(embedder, Mapping) else embedder
     shared: dict[str, Any] = {"clock": clock, "bus": bus, "counter": counter, "embedder": made}
     if source is None or isinstance(source, Config):
         config = of_vector_store(load_config() if source is None else source)
@@ -76,11 +109,11 @@ def open_knowledge(
         base: Path | None = config.base
     elif isinstance(source, str | PathLike):
         section, base = Knowledge(), None
-        settings = {**_guess(fspath(source), settings.get("adapter")), **settings}
+        wanted = {**_guess(fspath(source), wanted.get("adapter")), **wanted}
     else:
-        return _open_given(source, settings, shared)
-    if settings:
-        section = section.model_copy(update=_checked(settings))
+        return _open_given(source, wanted, shared)
+    if wanted:
+        section = section.model_copy(update=_checked(wanted))
     return open_section(section, base, **shared)
 
 

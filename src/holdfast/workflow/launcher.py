@@ -30,6 +30,7 @@ from holdfast.errors import (
 from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds
+from holdfast.keywords import spelled_out
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
@@ -85,6 +86,7 @@ class RunParts(TypedDict, total=False):
     journal: bool
 
 
+@spelled_out(RunParts)
 def run_workflow(
     workflow: WorkflowSource,
     *,
@@ -104,6 +106,7 @@ def run_workflow(
     return _checked(session, launcher.raised) if check else session
 
 
+@spelled_out(RunParts)
 def resume(
     session_id: str,
     *,

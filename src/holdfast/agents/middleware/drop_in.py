@@ -11,13 +11,14 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, RemoveMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
+from holdfast.config import memory_sections as written
 from holdfast.context.triggers import AllOf, AnyOf, Fraction, Messages, Size, Tokens, Trigger, parse_keep, parse_trigger
 from holdfast.errors import ConfigError, WrongType, WrongValue
 from holdfast.events import Bus, Event
@@ -27,11 +28,50 @@ from holdfast.tokens.usage import Usage
 if TYPE_CHECKING:
     from holdfast.context.window import ContextWindow, WindowLimits
 
-KEEP = ("messages", 20)
+KEEP: tuple[Literal["messages"], int] = ("messages", 20)
 _KINDS = ("tokens", "messages", "fraction")
 _OURS = (AllOf, AnyOf, Fraction, Messages, Tokens)
 _ALIASES = {"amazon_bedrock": ("bedrock", "bedrock_converse"), "openai-mantle": ("openai",), "anthropic-mantle": ("anthropic",)}
 """Names of providers in messages, by the name in traces, where they differ."""
+
+
+ContextSize = tuple[Literal["fraction"], float] | tuple[Literal["tokens"], int] | tuple[Literal["messages"], int]
+"""LangChain's form of a size: `("fraction", 0.8)`, `("tokens", 4000)`, `("messages", 50)`."""
+
+
+class TriggerClause(TypedDict, total=False):
+    """LangChain's mapping of thresholds, all of which have to be met."""
+
+    tokens: int
+    messages: int
+    fraction: float
+
+
+class WrittenSize(TypedDict):
+    """A size as the configuration writes it: `{type: fraction, value: 0.8}`."""
+
+    type: Literal["fraction", "tokens", "messages"]
+    value: float
+
+
+class WrittenClause(TypedDict):
+    """Several sizes as the configuration writes them, all of which have to be met."""
+
+    all: Sequence[WrittenSize]
+
+
+TriggerEntry = Size | AllOf | ContextSize | TriggerClause | WrittenSize | WrittenClause | written.Trigger
+TriggerSpec = AnyOf | TriggerEntry | Sequence[TriggerEntry]
+"""When to compact: one condition, or a list of which one is enough."""
+KeepSpec = Size | ContextSize | WrittenSize | written.Condition
+"""How much of the newest conversation stays."""
+
+
+class Deprecated(TypedDict, total=False):
+    """Arguments that LangChain's class still takes."""
+
+    max_tokens_before_summary: int | None
+    messages_to_keep: int
 
 
 def sizes(trigger: Any, keep: Any, deprecated: Mapping[str, Any]) -> tuple[Trigger, Size, Any, Any]:

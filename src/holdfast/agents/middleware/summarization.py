@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Unpack
 
 from langchain.agents.middleware.types import (
     AgentMiddleware,
@@ -32,7 +32,16 @@ from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
 from holdfast.agents.message_factory import LangChainMessages, with_reminder
-from holdfast.agents.middleware.drop_in import KEEP, LangChainHooks, ListCounter, reported_tokens, sizes
+from holdfast.agents.middleware.drop_in import (
+    KEEP,
+    Deprecated,
+    KeepSpec,
+    LangChainHooks,
+    ListCounter,
+    TriggerSpec,
+    reported_tokens,
+    sizes,
+)
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.summarizer import Summarizer
 from holdfast.agents.threads import recall_tools
@@ -113,8 +122,8 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         self,
         model: str | BaseChatModel | None = None,
         *,
-        trigger: Any = None,
-        keep: Any = KEEP,
+        trigger: TriggerSpec | None = None,
+        keep: KeepSpec = KEEP,
         token_counter: str | TokenCounter | Callable[..., int] = "exact",  # noqa: S107 - a kind of counter
         summary_prompt: str | None = None,
         trim_tokens_to_summarize: int | None = 4000,
@@ -134,7 +143,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         tools: bool = True,
         counted: int = 10_000,
         calls: CallLog | None = None,
-        **deprecated: Any,
+        **deprecated: Unpack[Deprecated],
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
