@@ -335,7 +335,7 @@ def _served(server: Server) -> ModelConfig:
 def how_to_get_one() -> tuple[str, ...]:
     """What a person can do who has no model, shortest way first."""
     return (
-        "Set a provider's key, for example: export OPENAI_API_KEY=...",
+        "Set the key of a provider in the environment, for example OPENAI_API_KEY.",
         "Or start Ollama (ollama run qwen3) or llama-server on this machine: it is found by itself.",
         "Or describe one under models: in config.yaml; `holdfast config init` writes an example.",
         "Or run a GGUF file: models: [{name: local, use: llama.cpp, path: model.gguf}].",
