@@ -130,13 +130,13 @@ def test_forgetting_a_text_says_what_it_touched_also_in_the_archive(filled: Path
     memory.enqueue("trip", [Turn("m1", "user", "The ledger 3.3 is ours")])
     memory.close(0.0)
     run("edit", "fact_1a2b3c4d", "Uses ledger 3.3 daily")
-    touched = value("forget", "--text", "LEDGER 3.3")["touched"]
+    touched = value("forget", "--text", "LEDGER 3.3", "--yes")["touched"]
     assert touched == {"queue": 1, "global: facts": 1, "global: history": 1, "archive: messages": 1}
     holding = [path for path in filled.rglob("*") if path.is_file() and b"ledger 3.3" in path.read_bytes().lower()]
     assert holding == []
-    assert "Nothing holds" in run("forget", "--text", "LEDGER 3.3")
+    assert "Nothing holds" in run("forget", "--text", "LEDGER 3.3", "--yes")
     assert "Flour" in run("show")
-    assert "global: facts: 1" in run("forget", "fact_99ffee00")
+    assert "global: facts: 1" in run("forget", "fact_99ffee00", "--yes")
     assert "Nothing is known" not in run("show"), "the summaries stay"
 
 
@@ -165,7 +165,7 @@ def test_text_from_memory_does_not_command_the_terminal(base: Path) -> None:
         (["edit", "nothing", "x"], "lists the ids"),
         (["forget"], "Give the ids"),
         (["forget", "a", "--text", "b"], "Give the ids"),
-        (["forget", "nothing"], "no fact"),
+        (["forget", "nothing", "--yes"], "no fact"),
         (["undo", "nothing"], "no change"),
         (["undo"], "nothing to undo"),
         (["review", "burn"], "Use list, accept or reject"),

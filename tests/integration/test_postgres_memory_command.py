@@ -53,13 +53,13 @@ def test_every_command_works_on_the_database(shell: Shell, tmp_path: Path) -> No
     assert "Drinks tea" in shell("memory", "show", "--agent", "writer")
     assert "Drinks tea" not in shell("memory", "show", "--agent", "coder")
     shell("memory", "export", str(tmp_path / "copy.json"))
-    shell("memory", "forget", tea)
+    shell("memory", "forget", tea, "--yes")
     assert shell.json("memory", "show")["memory"]["facts"] == []
     assert shell.json("memory", "history")["changes"][-1]["by"] == "forget"
     shell("memory", "import", str(tmp_path / "copy.json"))
     assert "Drinks tea" in shell("memory", "show", "--injected")
     assert "Nothing is in quarantine" in shell("memory", "review")
-    touched = shell.json("memory", "forget", "--text", "tea")["touched"]
+    touched = shell.json("memory", "forget", "--text", "tea", "--yes")["touched"]
     assert touched["global: facts"] == 1
     assert not (tmp_path / "home" / "memory.json").exists()
 

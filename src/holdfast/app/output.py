@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
 from holdfast.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -152,6 +152,15 @@ def markdown(text: str) -> Markdown:
         elements = {**Markdown.elements, "heading_open": LeftHeading, "list_item_open": DottedItem}  # noqa: RUF012 - as the class above
 
     return Left(visible(text), hyperlinks=False, code_theme="ansi_dark")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is gone for good; where nobody can be asked it needs `--yes`. Raises InputError then: nothing has happened."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError(f"{question} There is nobody to answer, so nothing was done.", hint="Say it with --yes.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def plain(value: str, style: str = "") -> Text:

@@ -25,6 +25,7 @@ from holdfast.knowledge.markdown import write_folder
 from holdfast.knowledge.markdown_files import parse
 from holdfast.knowledge.records import Record, from_json, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
+from holdfast.text.html import read_html
 from holdfast.text.sentences import find_blocks
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
@@ -85,7 +86,9 @@ def paragraphs(text: str) -> list[Section]:
 _MARKDOWN = (".md", ".markdown")
 _TEXT = (".txt", ".text", ".log", ".rst")
 _LINES = (".jsonl", ".ndjson")
+_PAGES = (".html", ".htm", ".xhtml")
 _PACKED = (".xz", ".gz")
+_KINDS = (*_MARKDOWN, *_TEXT, *_PAGES, *_LINES, ".json")
 _SHOWN = 80
 
 
@@ -108,6 +111,8 @@ class ImportReport:
     added: AddReport
     files: int
     faults: tuple[Fault, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Files of a kind that is not read."""
 
 
 def import_path(
@@ -119,13 +124,17 @@ def import_path(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Add everything at a path: a file, or all files of a folder. `tags` are given to all records, `session` is put above theirs."""
+    """Add everything at a path: a file, or all files of a folder. `tags` are given to all records, `session` is put above theirs.
+
+    In a folder hidden files are left out, and so are links: what they lead to may belong to somebody else.
+    """
     faults: list[Fault] = []
+    skipped: list[str] = []
     files: set[str] = set()
     more = tuple(tags)
 
     def records() -> Iterator[Record]:
-        for file, one in read_path(path):
+        for file, one in read_path(path, skipped):
             files.add(file)
             if isinstance(one, Record):
                 yield _placed(one, more, session)
@@ -134,7 +143,8 @@ def import_path(
             else:
                 faults.append(one)
 
-    return ImportReport(store.add(records(), progress=progress), len(files), tuple(faults))
+    added = store.add(records(), progress=progress)
+    return ImportReport(added, len(files - {one.file for one in faults if one.line is None}), tuple(faults), tuple(skipped))
 
 
 def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Record:
@@ -144,29 +154,44 @@ def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Recor
     return replace(record, tags=(*record.tags, *tags), session=below)
 
 
-def read_path(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record | Fault]]:
-    """What is at a path, in order, each with its file. InputError if there is nothing that can be read."""
+def read_path(path: str | os.PathLike[str], skipped: list[str] | None = None) -> Iterator[tuple[str, Record | Fault]]:
+    """What is at a path, in order, each with its file. InputError if there is nothing that can be read.
+
+    The names of files of another kind are put into `skipped`.
+    """
     place = Path(path)
     if place.is_dir():
-        found = sorted(_files(place))
-        if not found:
-            raise InputError(
-                f"{place} has no files that can be imported.", hint=f"Known are {', '.join((*_MARKDOWN, *_TEXT, *_LINES))}, .json."
-            )
-        for file in found:
-            yield from _read(file, file.relative_to(place).as_posix())
+        refused: list[OSError] = []
+        found = sorted(_files(place, refused))
+        known = [file for file in found if _ending(file.name) in _KINDS]
+        if not known and not refused:
+            raise InputError(f"{place} has no files that can be imported.", hint=f"Known are {', '.join(_KINDS)}.")
+        if skipped is not None:
+            skipped += [file.relative_to(place).as_posix() for file in found if file not in set(known)]
+        for file in known:
+            name = file.relative_to(place).as_posix()
+            if _leads_out(file, place):
+                yield name, Fault(name, None, "it is a link that leads out of the folder, and is not followed.")
+            elif not file.is_symlink():  # what a link inside leads to is there itself
+                yield from _read(file, name)
+        for error in refused:
+            folder = os.path.relpath(os.fsdecode(error.filename), place)
+            yield folder, Fault(folder, None, f"the folder cannot be read: {error.strerror}.")
     elif place.exists():
         yield from _read(place, place.name)
     else:
         raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
+def _files(folder: Path, refused: list[OSError]) -> Iterator[Path]:
+    """All files below a folder but hidden ones. Folders that may not be looked into are in `refused` at the end."""
+    for here, folders, names in os.walk(folder, onerror=refused.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (
-            Path(here, name) for name in names if not name.startswith(".") and _ending(name) in (*_MARKDOWN, *_TEXT, *_LINES, ".json")
-        )
+        yield from (Path(here, name) for name in names if not name.startswith("."))
+
+
+def _leads_out(file: Path, folder: Path) -> bool:
+    return file.is_symlink() and not file.resolve().is_relative_to(folder.resolve())
 
 
 def _ending(name: str) -> str:
@@ -191,6 +216,8 @@ def _read(path: Path, name: str) -> Iterator[tuple[str, Record | Fault]]:
             yield from ((name, one) for one in _json_lines(path, name))
         else:
             yield from ((name, one) for one in _whole(path, name))
+    except InputError as error:
+        yield name, Fault(name, None, str(error))
     except (OSError, EOFError, lzma.LZMAError) as error:  # a packed file that is cut short, or a disk that fails
         yield name, Fault(name, None, f"it cannot be read: {error}.")
 
@@ -198,6 +225,11 @@ def _read(path: Path, name: str) -> Iterator[tuple[str, Record | Fault]]:
 def _whole(path: Path, name: str) -> Iterator[Record | Fault]:
     with opened(path) as file:
         data = file.read()
+    if _ending(path.name) in _PAGES:
+        page = read_html(data)
+        made = (_section(one, name) for one in sections(page.text))
+        yield from (replace(one, id="", extra={"title": page.title, **one.extra}) if page.title else one for one in made)
+        return
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -58,7 +58,8 @@ def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str
         return config.model(name)
     choice = pick(config, environ)
     if choice.config is None:
-        raise ModelNotConfigured(choice.why, model=name, hint=" ".join(how_to_get_one()))
+        why = choice.why if name is None else f"there is no model named {name!r}: none is configured or found."
+        raise ModelNotConfigured(why, model=name, hint=" ".join(how_to_get_one()))
     if name not in {None, choice.name}:
         raise ModelNotConfigured(
             f"there is no model named {name!r}: none is configured.", model=name, hint=f"Without a name, {choice.name} is used."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import closing
 from io import StringIO
@@ -13,7 +14,9 @@ import typer
 from holdfast.app.chat_commands import Leave, Slash, run_command
 from holdfast.app.chat_screen import Screen, one_turn, read_message, remember_lines
 from holdfast.app.output import ConfigOption, JsonOption, complain, open_harness, show
+from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
+from holdfast.ids import check_name
 from holdfast.talk import ApprovalNeeded, Talk, with_uploads
 
 if TYPE_CHECKING:
@@ -42,7 +45,12 @@ def chat(
     as_json: JsonOption = False,
 ) -> None:
     """Talk to the agent. What is piped in is part of the message. Without a model it answers from memory, history and knowledge."""
+    if thread is not None and resume:
+        raise InputError("--thread and --resume contradict each other.", hint="--resume takes the conversation that was used last.")
+    if prompt is not None and not prompt.strip():
+        raise InputError("there is nothing in the prompt.", hint="Write at least one word after -p, or leave it out to talk.")
     with open_harness(config) as harness:
+        _check_agent(agent, harness.base)
         message = _message(prompt)
         if as_json and message is None:
             raise InputError("with --json there must be something to say.", hint="Give -p, or pipe a text in.")
@@ -54,6 +62,16 @@ def chat(
                 _once(talk, with_uploads(message, taken), quiet=quiet, as_json=as_json)
             else:
                 _for_a_while(talk, harness, quiet=quiet)
+
+
+def _check_agent(agent: str | None, base: Path) -> None:
+    """Refuse an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
+    if agent is None or (base / "agents" / check_name(agent, "agent name")).is_dir():
+        return
+    known = sorted(place.name for place in (base / "agents").iterdir() if place.is_dir()) if (base / "agents").is_dir() else []
+    near = nearest(agent, known)
+    have = f"Did you mean {near}?" if near else f"There are {', '.join(known)}." if known else "There is none yet."
+    raise InputError(f"there is no agent {agent!r}.", hint=f"{have} To make it: mkdir -p {shlex.quote(str(base / 'agents' / agent))}")
 
 
 def _message(prompt: str | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, say, show
+from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, open_harness, plain, prose, say, show
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
@@ -23,10 +23,13 @@ from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
+from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+_NAMED = 20
 
 app = typer.Typer(
     help="Search and keep records: notes, findings, documents, conversations.",
@@ -46,9 +49,17 @@ SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", 
 
 
 @contextmanager
-def _store(config: Path | None, store: str | None) -> Iterator[KnowledgeStore]:
+def _store(config: Path | None, store: str | None, *, make: bool = False) -> Iterator[KnowledgeStore]:
+    """The store to work with. Only with `make` one is made at a path where there is none."""
+    _check_place(store, make=make)
     with open_harness(config) as harness, harness.open_knowledge(store) as opened:
         yield opened
+
+
+def _check_place(store: str | None, *, make: bool) -> None:
+    if store is None or make or "://" in store or Path(store).expanduser().exists():
+        return
+    raise InputError(f"there is no knowledge store at {store}.", hint="`knowledge add` and `knowledge import` make one.")
 
 
 @app.command("add", epilog='Example: holdfast knowledge add "The staging server is called heron" --tag infra')
@@ -99,6 +110,7 @@ def search(
 ) -> None:
     """Find records by a question or by words, and say why each was found. "last week" and "in May" are understood."""
     chosen: dict[str, Any] = {"tags": tag or (), "after": _moment(after, "--after"), "before": _moment(before, "--before")}
+    _check_place(store, make=False)
     with open_harness(config) as harness, harness.open_knowledge(store) as opened:
         most = top if top is not None else harness.config.knowledge.top_k
         hits = opened.search(" ".join(words), top_k=most, session=session, budget=budget, **chosen)
@@ -132,13 +144,14 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Take in documents, records and conversations. What is there already is not doubled; what cannot be read is named."""
-    with _store(config, store) as opened, progress_of_records("import") as progress:
+    with _store(config, store, make=True) as opened, progress_of_records("import") as progress:
         report = import_path(opened, path.expanduser(), tags=tag or (), session=session, strict=strict, progress=progress)
     counts = {name: value for name, value in report_to_json(report.added).items() if name != "ids"}
     value = {
         **counts,
         "files": report.files,
         "faults": [{"file": one.file, "line": one.line, "problem": one.problem} for one in report.faults],
+        "skipped": list(report.skipped),
     }
     show(value, lambda console: _draw_import(console, report), as_json=as_json)
     if report.faults:
@@ -185,11 +198,14 @@ def forget(
     """Forget records for good, out of every file and index."""
     if bool(ids) == bool(text):
         raise InputError("say what to forget.", hint="Give the ids of records, or --text with some words.")
-    what = f"everything that holds {text!r}" if text else ", ".join(ids or ())
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
+    what = f"anything that holds {text!r}" if text else ", ".join(ids or ())
     with _store(config, store) as opened:
-        gone = opened.forget_text(text) if text else [id for id in dict.fromkeys(ids or ()) if opened.forget([id])]
+        needle = Needle(text) if text else None
+        found = [one.id for one in opened.records() if needle.in_text(one.text)] if needle else list(dict.fromkeys(ids or ()))
+        if found:
+            holds = f" that hold {text!r}" if text else ""
+            confirm(f"Forget {counted(len(found), 'record')}{holds}? This cannot be undone.", yes=yes)
+        gone = opened.forget_text(text) if text else [id for id in found if opened.forget([id])]
     nothing = f"No record holds {text!r}." if text else f"There is no record {what}."
     lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone else [nothing]
     say({"ids": gone}, "\n".join(lines), as_json=as_json)
@@ -284,6 +300,9 @@ def _draw_import(console: Console, report: ImportReport) -> None:
     """What an import did, and each thing that it could not take in."""
     for fault in report.faults:
         prose(console, plain(f"not taken in: {fault}", "red"))
+    if report.skipped:
+        named = ", ".join(report.skipped[:_NAMED]) + (", ..." if len(report.skipped) > _NAMED else "")
+        prose(console, plain(f"of a kind that is not read: {counted(len(report.skipped), 'file')} ({named})", "yellow"))
     done = report.added
     faults = f"; {counted(len(report.faults), 'fault')}" if report.faults else ""
     prose(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands import memory_tables as tables
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, say, show
+from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, open_harness, say, show
+from holdfast.config.known_keys import nearest
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
 from holdfast.errors import InputError, NotThere
@@ -20,6 +21,7 @@ from holdfast.forgetting import Forgotten, forget_text
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.facts import SLOTS
 from holdfast.memory.history import held_to_json, to_record
+from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
@@ -31,6 +33,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+
+_CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correction")
 
 AgentOption = Annotated[str | None, typer.Option("--agent", "-a", metavar="NAME", help="The agent's own memory. Default: the global one.")]
 Words = Annotated[list[str], typer.Argument(help="The words; quotes are not needed.")]
@@ -100,6 +104,7 @@ def add(
 ) -> None:
     """Remember a fact. Secrets in it are redacted."""
     with _memory(config) as memory:
+        _check_category(category, memory, agent)
         fact = memory.add(" ".join(words), agent, category=category, confidence=confidence)
     say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}", as_json=as_json)
 
@@ -125,8 +130,19 @@ def edit(
             memory.write_slot(id, text or "", agent)
             say({"slot": id, "summary": memory.document(agent).slot(id).text}, f"{id} changed.", as_json=as_json)
             return
+        if category is not None:
+            _check_category(category, memory, agent)
         fact = memory.edit(id, agent, content=text, category=category, confidence=confidence)
     say(fact_to_json(fact), f"{fact.id} is now: {fact.content} ({fact.category}, confidence {fact.confidence:.2f})", as_json=as_json)
+
+
+def _check_category(category: str, memory: MemoryService, agent: str | None) -> None:
+    """Refuse a category that is neither usual nor in use: most likely it is mistyped, and the fact would be found by nobody."""
+    known = {*_CATEGORIES, *(fact.category for fact in memory.document(agent).facts)}
+    if category not in known:
+        near = nearest(category, sorted(known))
+        hint = f"Did you mean {near}?" if near else f"There are {', '.join(sorted(known))}."
+        raise InputError(f"there is no category {category!r}.", hint=hint)
 
 
 @app.command("forget", epilog='Examples: holdfast memory forget fact_1a2b3c4d | holdfast memory forget --text "Elm Street 5"')
@@ -142,9 +158,14 @@ def forget(
     if bool(facts) == bool(text):
         raise InputError("say what to forget.", hint="Give the ids of facts, or --text with some words.")
     what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Forget {what}? This cannot be undone.", abort=True, err=True)
     with open_harness(config) as harness:
+        if text:
+            needle = Needle(text)
+            holding = counted(sum(needle.in_text(fact.content) for fact in harness.memory.document(agent).facts), "fact")
+            also = f"{holding} and whatever records, conversations and sessions have of it"
+            confirm(f"Forget everything that holds {text!r}: {also}? This cannot be undone.", yes=yes)
+        else:
+            confirm(f"Forget {counted(len(facts or ()), 'fact')} ({what})? This cannot be undone.", yes=yes)
         if text:
             done = forget_text(harness, text)
         else:

@@ -112,6 +112,8 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a session. Completed stages do not run again; the interrupted one starts from its beginning."""
+    if accept_changes and as_started:
+        raise InputError("--accept-changes and --as-started contradict each other.", hint="One takes the file as it is, the other not.")
     _launch(
         lambda launcher: launcher.resume(id, workflow=workflow, accept_changes=accept_changes, as_started=as_started),
         config=config,
