@@ -125,7 +125,7 @@ def show_workflow() -> None:
     console.print(Padding(markdown("\n".join(report["text"].splitlines()[:24])), (0, 0, 0, 2)))
     console.print(
         f"\nAll of it: [bold]{escape(os.path.relpath(program))} session report {newest}[/]\n"
-        "With a model behind it: put one under `models:` in config.yaml.",
+        "With a model behind it: put one under `models:` in config.yaml; `holdfast models test` finds out what it can be asked.",
         soft_wrap=True,
     )
 

@@ -326,9 +326,10 @@ class Harness:
         """Whether there is a model to talk to that nobody had to name."""
         from holdfast.models.abilities import abilities_of
         from holdfast.models.choice import pick
+        from holdfast.models.trials import with_trial
 
         chosen = pick(self.config).config
-        return chosen is not None and (bool(self.config.models) or abilities_of(chosen).can("extraction"))
+        return chosen is not None and (bool(self.config.models) or abilities_of(with_trial(chosen, self.base)).can("extraction"))
 
     # workflows
 

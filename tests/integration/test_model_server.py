@@ -116,12 +116,28 @@ REFUSALS: dict[str, tuple[Any, ...]] = {
 
 
 def _completion(request: dict[str, Any]) -> dict[str, Any]:
+    """Of a model that can do what it is asked for."""
     message: dict[str, Any] = {"role": "assistant", "content": f"Paris, says {request['model']}."}
+    asked = str(request["messages"][-1].get("content"))
     if request.get("response_format", {}).get("type") == "json_schema":
-        message["content"] = json.dumps({"city": "Paris", "country": "France"})
-    if request.get("tools"):
+        facts = ("The ferry Alma was launched in 1962.", "She carried 240 passengers.", "A night costs 390 kroner.")
+        found = [{"fact": fact, "source": "ferry.md"} for fact in facts]
+        message["content"] = json.dumps({"summary": "A ferry.", "key_findings": found, "confidence": "high"})
+    elif request.get("tools") and "weather in Paris" in asked:
         call = {"name": request["tools"][0]["function"]["name"], "arguments": json.dumps({"city": "Paris"})}
         message = {"role": "assistant", "content": None, "tool_calls": [{"id": "t1", "type": "function", "function": call}]}
+    elif request["messages"][-1]["role"] == "tool":
+        message["content"] = f"It is {asked}."
+    elif "300 words" in asked:
+        lines = [
+            "In 1962 she was launched.",
+            "She carried 240 passengers and 35 cars.",
+            "In 1988 there was a fire.",
+            "48 bunks were built.",
+        ]
+        message["content"] = " ".join(
+            [*lines, *(f"Sentence {one} tells of the old ferry in its own words." for one in map(_word, range(20)))]
+        )
     return {
         "id": "c1",
         "object": "chat.completion",
@@ -130,6 +146,10 @@ def _completion(request: dict[str, Any]) -> dict[str, Any]:
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": USAGE,
     }
+
+
+def _word(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number * 7919))
 
 
 @pytest.fixture
@@ -424,15 +444,18 @@ def file(server: FakeServer, tmp_path: Path) -> Path:
     return path
 
 
-def test_models_test_asks_in_four_ways_and_tells_times_and_tokens(file: Path) -> None:
+def test_models_test_asks_in_five_ways_and_tells_times_and_tokens(file: Path) -> None:
     """A15"""
     done = CliRunner().invoke(app, ["test", "good", "--config", str(file)])
     assert done.exit_code == 0, done.output
     for part in (
         "plain answer",
         "streamed answer",
-        "JSON in a schema",
-        "tool call",
+        "fills a schema",
+        "calls a tool",
+        "writes 300 words",
+        "3 of 3 facts are in the text",
+        "From now on it is asked for summary, extraction, tools, json.",
         "11 tokens in, 2 out",
         "weather('Paris')",
         "first piece",
@@ -445,7 +468,7 @@ def test_models_test_as_json_is_one_document(file: Path) -> None:
     value = json.loads(CliRunner().invoke(app, ["test", "--json", "--config", str(file)]).stdout)
     assert value["model"] == "good"
     assert value["ok"] is True
-    assert [question["ok"] for question in value["questions"]] == [True] * 4
+    assert [question["ok"] for question in value["questions"]] == [True] * 5
 
 
 def test_models_test_ends_with_one_when_the_key_is_refused_and_asks_no_further(server: FakeServer, file: Path) -> None:

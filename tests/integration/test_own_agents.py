@@ -17,7 +17,7 @@ from holdfast.workflow import events
 from holdfast.workflow.launcher import Launcher
 
 _PROGRAM = [sys.executable, "-m", "holdfast.app.main"]
-_AGENTS = '''
+_AGENTS = """
 from {helper} import LIMIT
 
 def careful(request):
@@ -35,7 +35,7 @@ def leaking(request):
 def late(request):
     import {helper}
     return {{"summary": str({helper}.LIMIT), "key_findings": [], "confidence": "high"}}
-'''
+"""
 
 
 def _project(folder: Path, *agents: str, name: str, **stage: Any) -> Path:
@@ -51,7 +51,9 @@ def _project(folder: Path, *agents: str, name: str, **stage: Any) -> Path:
 
 def _holdfast(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run([*_PROGRAM, *words], capture_output=True, text=True, env={**env, "HOLDFAST_HOME": str(home)}, cwd="/", timeout=120)
+    return subprocess.run(
+        [*_PROGRAM, *words], capture_output=True, text=True, env={**env, "HOLDFAST_HOME": str(home)}, cwd="/", timeout=120
+    )
 
 
 def test_a_module_beside_the_workflow_file_is_found_from_anywhere(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_check_raises_from_what_the_agent_raised(tmp_path: Path) -> None:
 def test_a_failure_has_an_event_with_the_traceback(tmp_path: Path) -> None:
     """O2: whoever watches the bus sees it as well; a time-out has none."""
     seen: list[Any] = []
-    bus = holdfast.events.Bus(seen.append)  # type: ignore[attr-defined]
+    bus = holdfast.events.Bus(seen.append)
     file = _project(tmp_path / "project", "boom", name="beside_five")
     holdfast.run_workflow(file, config={}, session_config={"session": {"path": str(tmp_path / "sessions")}}, bus=bus)
     (event,) = [event for event in seen if isinstance(event, events.StageRaised)]

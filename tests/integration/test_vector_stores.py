@@ -185,7 +185,7 @@ def test_an_open_vector_store_is_searched_without_any_file(tmp_path: Path) -> No
         assert ids(store, "goat at the fence", top_k=1) == ["goat"]
     assert any("goat" in document.page_content for document in made.similarity_search("goat ate the fence", k=5))
     with pytest.raises(InputError, match="no knowledge store"):
-        open_knowledge(object())
+        open_knowledge(object())  # type: ignore[arg-type]
 
 
 def test_what_is_shared_is_found_by_another_machine_and_what_is_not_stays_here(tmp_path: Path) -> None:

@@ -68,7 +68,16 @@ def test_a_type_checker_knows_the_arguments(tmp_path: Path) -> None:
     """P1: right calls pass, each wrong one is found, in a program of the user's own."""
     script = tmp_path / "mine.py"
     script.write_text(_SCRIPT)
-    words = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache"), str(script)]
+    words = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        str(script),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600)
     lines = _SCRIPT.splitlines()
     first_wrong = next(number for number, line in enumerate(lines, 1) if "agent={}" in line)

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents import create_agent
 
 from holdfast.agents.middleware.accounting import AccountingMiddleware
-from holdfast.agents.middleware.lead_features import ClarificationMiddleware, PlainAnswersMiddleware, TitleMiddleware, TodoMiddleware
+from holdfast.agents.middleware.lead_features import (
+    ClarificationMiddleware,
+    PlainAnswersMiddleware,
+    RepetitionMiddleware,
+    TitleMiddleware,
+    TodoMiddleware,
+)
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, ThreadDataMiddleware
@@ -92,6 +98,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         ThreadDataMiddleware(),
         *plan.extra,
         # weights of this size call tools at random, and a list of them is all they then speak of
+        RepetitionMiddleware(),
         *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
         *([ApprovalMiddleware(approve, refuse=not lead)] if approve else []),
         ToolOutputMiddleware(parts.archive, outputs, counter=summarization.context_window.counter, ids=parts.ids),

@@ -134,7 +134,9 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error, also one that an agent of yours raised; may stand anywhere.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the traceback of an error, also one that an agent of yours raised; may stand anywhere.")
+    ] = False,
 ) -> None:
     """Keeps what an agent needs: inside the window, across crashes, across conversations."""
     if version:

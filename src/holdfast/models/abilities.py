@@ -1,8 +1,8 @@
 """What a model may be asked: a summary, an extraction, tool calls, JSON.
 
 A model that is too weak for a task is not asked; extraction without a model takes its place (A15). What `can:` in the configuration says
-counts first; else what is known of local weights goes by their size, and models of the big providers are taken to be able to do everything.
-No LangChain here.
+counts first, then what a trial of the model found (`trials.py`). Until there was one, local weights are guessed at by their size, and
+models of the big providers are taken to be able to do everything. No LangChain here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from holdfast.config.sections import ModelConfig
 from holdfast.errors import ModelTooWeak, ModelUnavailable
-from holdfast.models.providers import LLAMA_CPP
+from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.models.weights import KNOWN_WEIGHTS, read_head
 
 if TYPE_CHECKING:
@@ -96,6 +97,14 @@ def require_ability(able: Abilities, task: Task, *, model: str | None = None) ->
         model=model,
         hint="Configure a larger model for it, or leave it to the extraction that needs no model.",
     )
+
+
+def is_on_this_machine(model: object) -> bool:
+    """Whether the model runs here: weights in this process, or a server at a loopback address."""
+    if abilities_of(model).parameters is not None:
+        return True
+    address = getattr(model, "openai_api_base", None) or getattr(model, "base_url", None)
+    return isinstance(address, str) and is_loopback(urlsplit(address).hostname or "")
 
 
 def model_name_of(model: object) -> str:

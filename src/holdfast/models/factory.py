@@ -20,6 +20,7 @@ from holdfast.models.abilities import CAN, Task, require
 from holdfast.models.choice import how_to_get_one, pick
 from holdfast.models.failures import without_secrets
 from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, how_to_install, with_defaults
+from holdfast.models.trials import with_trial
 from holdfast.models.weights import KNOWN_WEIGHTS
 from holdfast.redaction import is_secret_key
 
@@ -52,6 +53,10 @@ def create_chat_model(
 def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str, str] | None = None) -> ModelConfig:
     """The settings behind a name: of the configuration, or of weights that a package brings. Raises ModelNotConfigured otherwise,
     which says how to get a model when there is none."""
+    return with_trial(_settings_of(name, config, environ), config.base)
+
+
+def _settings_of(name: str | None, config: Config, environ: Mapping[str, str] | None) -> ModelConfig:
     if name is not None and (brought := _brought(name, config)) is not None:
         return brought
     if name is not None and config.models:
@@ -78,8 +83,8 @@ def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, ret
     try:
         return build(settings, thinking=thinking, retries=retries, beside=config.beside, cache=config.base)
     except ConfigError as error:
-        if settings in config.models and error.file is None and error.key and not isinstance(error, MissingVariable):
-            index = config.models.index(settings)
+        index = next((number for number, one in enumerate(config.models) if one.name == settings.name), None)
+        if index is not None and error.file is None and error.key and not isinstance(error, MissingVariable):
             part = error.key.rpartition(".")[2] if "." in error.key else None
             error.file = str(config.file) if config.file is not None else None
             error.line = config.reading.line(("models", index, part) if part else ("models", index)) or config.reading.line(
@@ -106,6 +111,7 @@ def _side_model(config: Config, name: str | None, task: Task, environ: Mapping[s
     settings = config.model(name) if name else config.lightweight_model() or pick(config, environ).config
     if settings is None:
         return None
+    settings = with_trial(settings, config.base)
     try:
         require(settings, task)
         model = _built(settings, config)

@@ -7,7 +7,7 @@ for them, are offered none. Start with `local_chat_model`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, cast
@@ -15,7 +15,8 @@ from typing import Any, Self, cast
 import openai
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput, ModelProfile
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_json_schema
@@ -24,8 +25,10 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from holdfast.errors import InputError, ModelUnavailable
 from holdfast.models.abilities import Abilities, abilities_by_size, require
+from holdfast.models.answers import REPEATED, AnswerCut, filled_text
 from holdfast.models.local_server import LocalServer, ServerOptions, shared_server
 from holdfast.models.weights import KNOWN_WEIGHTS, check_weights, find_weights
+from holdfast.text.repetition import repetition
 
 _CLOSE_EACH = {"Connection": "close"}  # an idle connection would belong to an event loop that may be gone when the next request comes
 _TIMEOUT = 1800.0  # a long prompt takes minutes on a small machine
@@ -130,7 +133,8 @@ class LocalChat(ChatOpenAI):
     ) -> Runnable[LanguageModelInput, Any]:
         """Answers in a schema, held to it while they are written. `method` may be any that LangChain knows; all go this way.
 
-        An answer that is cut or does not validate raises OutputParserException, or is `parsing_error` with `include_raw`.
+        An answer that is cut (AnswerCut), also where a text in it fills its bound, or that does not validate raises
+        OutputParserException, or is `parsing_error` with `include_raw`.
         """
         if method not in ("json_schema", "function_calling", "json_mode"):
             raise InputError(f"no structured output by {method!r}.", hint="Use json_schema.")
@@ -140,12 +144,30 @@ class LocalChat(ChatOpenAI):
         kwargs.pop("tools", None)
         named = {"kwargs": {"method": "json_schema"}, "schema": schema}
         model = self.bind(response_format=form, ls_structured_output_format=named, **kwargs)
-        parser = RunnableLambda(lambda message: _parsed(message, schema))
+        bounds = _bounded(_json_schema(schema)) if schema is not None else None
+        parser = RunnableLambda(lambda message: _parsed(message, schema, bounds))
         if not include_raw:
             return model | parser
         parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
         failed = RunnablePassthrough.assign(parsed=lambda _: None)
         return RunnableMap(raw=model) | parsed.with_fallbacks([failed], exception_key="parsing_error")
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        """As it comes, until it only repeats itself: the connection is closed then, and the server stops."""
+        heard = _Listener()
+        for piece in super()._stream(*args, **kwargs):
+            yield piece
+            if heard.repeats(piece):
+                yield _STOPPED
+                return
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        heard = _Listener()
+        async for piece in super()._astream(*args, **kwargs):
+            yield piece
+            if heard.repeats(piece):
+                yield _STOPPED
+                return
 
     def _get_request_payload(self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         """What is sent. A response format goes as a grammar of llguidance, which keeps ranges and wastes no spaces, unlike llama.cpp's."""
@@ -160,6 +182,25 @@ class LocalChat(ChatOpenAI):
             form = json.dumps({**_bounded(schema), "x-guidance": {"whitespace_flexible": False}})
             payload["extra_body"] = {**(payload.get("extra_body") or {}), "grammar": f"%llguidance {{}}\nstart: %json {form}"}
         return payload
+
+
+_STOPPED = ChatGenerationChunk(message=AIMessageChunk(content="", response_metadata={"finish_reason": REPEATED}))
+_EVERY = 64
+
+
+class _Listener:
+    """Hears an answer piece by piece, and looks now and then whether it only repeats itself."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._looked = 0
+
+    def repeats(self, piece: ChatGenerationChunk) -> bool:
+        self._text += piece.text
+        if len(self._text) - self._looked < _EVERY:
+            return False
+        self._looked = len(self._text)
+        return repetition(self._text) is not None
 
 
 def _bounded(schema: Any) -> Any:
@@ -219,11 +260,15 @@ def _schema_in(form: Any) -> dict[str, Any] | None:
     return _json_schema(dict(form))
 
 
-def _parsed(message: AIMessage, schema: Any) -> Any:
+def _parsed(message: AIMessage, schema: Any, bounds: Any = None) -> Any:
     if message.response_metadata.get("finish_reason") == "length":
-        raise OutputParserException("the answer was cut before its end: raise max_tokens or the window.", llm_output=message.text)
+        raise AnswerCut("the answer was cut before its end: raise max_tokens or the window.", llm_output=message.text)
     try:
         value = json.loads(message.text)
-        return schema.model_validate(value) if isinstance(schema, type) and issubclass(schema, BaseModel) else value
+        place = filled_text(value, bounds)
+        parsed = schema.model_validate(value) if isinstance(schema, type) and issubclass(schema, BaseModel) else value
     except (ValueError, ValidationError) as error:
         raise OutputParserException(f"the answer is not what was asked for: {error}", llm_output=message.text) from error
+    if place is not None:
+        raise AnswerCut(f"the answer was cut: {place} is as long as it may be.", llm_output=message.text)
+    return parsed

@@ -101,7 +101,7 @@ class StageRetried(StageEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StageRaised(StageEvent):
-    """An agent raised an exception; the log has the traceback below the line. It begins at the first line that is not the harness's own, without secrets."""
+    """An agent raised an exception; the log has the traceback below the line, from the first frame that is not the harness's own."""
 
     level: ClassVar[int] = logging.DEBUG
     text: ClassVar[str] = "Stage {stage} raised {error}"

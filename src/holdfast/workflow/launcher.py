@@ -98,8 +98,8 @@ def run_workflow(
 ) -> Session:
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
-    With `check` a session that does not complete raises what stopped it, from what the agent raised. LimitExceeded and StorageError are always raised; what was
-    done is on disk then, and `resume` goes on.
+    With `check` a session that does not complete raises what stopped it, from what the agent raised. LimitExceeded and StorageError are
+    always raised; what was done is on disk then, and `resume` goes on.
     """
     launcher = Launcher(**parts)
     session = launcher.run(workflow, task=task, parameters=parameters, session_id=session_id)

@@ -101,7 +101,7 @@ def _plain(hit: Any) -> dict[str, Any]:
 def records_of(workflow: Workflow, session: Session) -> list[Record]:
     """What a session leaves behind: the summary of each stage, and each fact of each source once, in the order of the workflow.
 
-    A finding that was not found in its source is no knowledge and is left out.
+    A finding that was not found in its source is no knowledge and is left out, and so is a summary that stands on nothing else.
     """
     trusted = _trust_of_sources(session)
     summaries: dict[str, Trust] = {}
@@ -117,7 +117,7 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
             "extra": {"stage": name, "confidence": output.confidence, "task": session.task[:500]},
         }
         summaries[name] = _summary_trust(workflow, session, output, trusted, summaries)
-        if output.summary != legacy_output(name, None).summary:  # which says nothing of what was found
+        if output.summary != legacy_output(name, None).summary and not _is_baseless(output):  # else it says nothing of what was found
             place = f"{session.workflow_id}/{name}"
             found[name, output.summary] = Record(
                 output.summary, source=place, kind="summary", trust=summaries[name], position=len(found), **common
@@ -128,6 +128,11 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
                 trust = _trust(workflow, output, finding, trusted)
                 found[key] = Record(finding.fact, source=finding.source, kind="finding", trust=trust, position=len(found), **common)
     return list(found.values())
+
+
+def _is_baseless(output: StageOutput) -> bool:
+    """Whether the summary of an output stands on nothing: none of its findings was found in its source, or it has figures of its own."""
+    return "not_in_sources" in output.extra or bool(output.key_findings and all(one.grounded is False for one in output.key_findings))
 
 
 def _trust(workflow: Workflow, output: StageOutput, finding: Finding, trusted: Mapping[str, Trust]) -> Trust:

@@ -54,11 +54,14 @@ class GroundingReport:
 
 
 def ground_output(output: StageOutput, resolve: Resolve) -> tuple[StageOutput, GroundingReport]:
-    """The output with `grounded` set on each finding, and the verdicts. One that is not grounded lowers the confidence by one step."""
+    """The output with `grounded` set on each finding, and the verdicts. One that is not grounded lowers the confidence by one step; if
+    several are there and none of them is, it is low."""
     verdicts = tuple(ground_finding(finding, resolve) for finding in output.key_findings)
     marked = tuple(replace(verdict.finding, grounded=verdict.grounded) for verdict in verdicts)
     report = GroundingReport(verdicts)
     confidence = lowered(output.confidence) if report.ungrounded else output.confidence
+    if len(report.ungrounded) == len(report.verdicts) > 1:
+        confidence = "low"
     return replace(output, key_findings=marked, confidence=confidence), report
 
 
@@ -95,6 +98,17 @@ def _ground(fact: str, source: SourceText) -> Grounding:
             best = replace(near, passage=replace(here, start=start + here.start, end=start + here.end))
         start += len(line)
     return best
+
+
+def strange_figures(text: str, sources: str) -> list[str]:
+    """The figures of a text that its sources do not have, if there are several and they are most of its figures; else none.
+
+    One or two that are new may be sums and counts of its own.
+    """
+    there = {_plain(figure) for figure in _FIGURE.findall(normalise(sources))}
+    said = list(dict.fromkeys(_FIGURE.findall(normalise(text))))
+    new = [figure for figure in said if _plain(figure) not in there]
+    return new if len(new) > 2 and 2 * len(new) > len(said) else []
 
 
 def _missing_figure(fact: str, text: str) -> str | None:

@@ -92,7 +92,7 @@ def stage_markdown(
     error: SessionError | None = None,
     trace: str | None = None,
 ) -> tuple[str | None, str | None]:
-    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed, with the traceback if it has one."""
+    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed, with the traceback."""
     given = _context_markdown(system_prompt, context) if context is not None else None
     written = _output_markdown(output, provisional=provisional) if output is not None else None
     if error is not None:

@@ -20,7 +20,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from tests.unit.agents.test_drop_in import SETTINGS, model, steps_of, talk
 
-from holdfast.agents.middleware.drop_in import CounterFailed
+from holdfast.agents.middleware.drop_in import CounterFailed, TriggerClause
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.context.archive import MemoryArchive
 from holdfast.context.window import SummaryFailed
@@ -209,7 +209,7 @@ def test_before_model_can_be_called_as_langchains(asynchronous: bool) -> None:
 
 def test_attributes_are_those_of_langchain() -> None:
     """S16"""
-    clause = {"tokens": 1000}
+    clause: TriggerClause = {"tokens": 1000}
     summaries = model("NOTES")
     middleware = SummarizationMiddleware(
         summaries, trigger=[clause, ("messages", 9)], keep=("messages", 10), summary_prompt="Sum up {messages}"
@@ -237,7 +237,7 @@ def test_deprecated_arguments_are_taken_with_a_warning() -> None:
         )
     assert (middleware.trigger, middleware.keep) == (("tokens", 9), ("messages", 7)), "what is not deprecated wins"
     with pytest.raises(TypeError, match="unexpected keyword argument 'keep_messages'"):
-        SummarizationMiddleware(model(), keep_messages=5)
+        SummarizationMiddleware(model(), keep_messages=5)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

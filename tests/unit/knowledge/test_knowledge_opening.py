@@ -90,7 +90,7 @@ def test_a_session_configuration_opens_its_own_store(tmp_path: Path) -> None:
 
 def test_settings_that_are_not_known_or_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="adapter"):
-        open_knowledge(tmp_path, adaptr="markdown")
+        open_knowledge(tmp_path, adaptr="markdown")  # type: ignore[call-arg]
     with pytest.raises(InputError, match="adapter"):
         open_knowledge(tmp_path, adapter="redis")
     with pytest.raises(InputError, match="ftp"):

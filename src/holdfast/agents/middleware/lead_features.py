@@ -30,6 +30,7 @@ from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
 from holdfast.secret_forms import replace_secrets
+from holdfast.text.repetition import repetition
 from holdfast.tokens.usage import Usage
 
 if TYPE_CHECKING:
@@ -147,6 +148,20 @@ def _one_line(text: object) -> str:
     return " ".join(str(text).split()).replace("<", "&lt;")
 
 
+class RepetitionMiddleware(AroundModelCall):
+    """Cuts an answer that only repeats itself to what it said once, so that neither the user nor the next call reads it again (A15)."""
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Ask the model, and look at what it said."""
+        response = yield request
+        for number, message in enumerate(response.result):
+            end = repetition(str(message.text)) if isinstance(message, AIMessage) and not message.tool_calls else None
+            if end is not None:
+                said = f"{str(message.text)[:end]}\n\n({_REPEATED})"
+                response.result[number] = message.model_copy(update={"content": said})
+        return response
+
+
 class PlainAnswersMiddleware(AroundModelCall):
     """Takes the tools out of every request: a weak model answers from its prompt, in which the memory of the user is (A15)."""
 
@@ -155,6 +170,7 @@ class PlainAnswersMiddleware(AroundModelCall):
         return (yield request.override(tools=[]))
 
 
+_REPEATED = "It said the same over and over from here on, and was cut."
 _END = re.compile(r"(?<=[.!?。！？])\s")
 _MOST = 4_000
 

@@ -14,6 +14,7 @@ from holdfast.errors import Cancelled
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.models.abilities import model_name_of
+from holdfast.models.answers import AnswerCut, cut_by_client, flaw_of
 from holdfast.tokens.counter import open_counter
 from holdfast.tokens.usage import Usage
 from holdfast.tokens.windows import find_window
@@ -36,6 +37,8 @@ class Answer:
 
     value: object
     usage: Usage | None
+    flaw: str | None = None
+    """Why it is no whole answer, in words that follow "the answer"; None when it is one."""
 
 
 @dataclass
@@ -60,6 +63,13 @@ class Asker:
         """The tokens that all messages of a question may take together."""
         return self.window - min(_LARGEST_ANSWER, self.window // _ANSWER_SHARE)
 
+    @property
+    def answer_room(self) -> int:
+        """The tokens that an answer may have: what is left of the window, and what the model is set to."""
+        profile = getattr(self.model, "profile", None)
+        said = [profile.get("max_output_tokens") if isinstance(profile, Mapping) else None, getattr(self.model, "max_tokens", None)]
+        return min([self.window - self.room, *(most for most in said if isinstance(most, int) and most > 0)])
+
     def count(self, text: str) -> int:
         """The tokens of a text, as this model counts them as far as is known."""
         if self._counter is None:
@@ -78,26 +88,32 @@ class Asker:
             structured: Any = self.model.with_structured_output(named, include_raw=True)
         except NotImplementedError:
             return self._in_words(messages, schema, settings)
-        found = structured.invoke(list(messages), settings)
+        try:
+            found = structured.invoke(list(messages), settings)
+        except Exception as failure:
+            if (cut := cut_by_client(failure)) is None:
+                raise
+            return Answer("", None, cut)
         usage = self._charge(found["raw"])
         parsed, error = found.get("parsed"), found.get("parsing_error")
+        flaw = flaw_of(found["raw"]) or ("was cut where its room ended" if isinstance(error, AnswerCut) else None)
         if isinstance(parsed, Mapping):
-            return Answer(dict(parsed), usage)
+            return Answer(dict(parsed), usage, flaw)
         if error is not None and not isinstance(error, OutputParserException | ValueError | TypeError):
             raise error
-        return Answer(_text(found["raw"]), usage)
+        return Answer(_text(found["raw"]), usage, flaw)
 
     def say(self, messages: Sequence[BaseMessage], *, title: str) -> Answer:
         """The answer as text."""
         settings: Any = {**_QUIET, "run_name": title}
         answer = self.model.invoke(list(messages), settings)
-        return Answer(_text(answer), self._charge(answer))
+        return Answer(_text(answer), self._charge(answer), flaw_of(answer))
 
     def _in_words(self, messages: Sequence[BaseMessage], schema: Mapping[str, Any], settings: Any) -> Answer:
         wanted = json.dumps(schema, ensure_ascii=False)
         form = HumanMessage(f"Answer with one JSON object that fits this JSON Schema, and nothing else:\n{wanted}")
         answer = self.model.invoke([*messages, form], settings)
-        return Answer(_text(answer), self._charge(answer))
+        return Answer(_text(answer), self._charge(answer), flaw_of(answer))
 
     def charged(self, message: _Message) -> _Message:
         """The message, with what it used added to what is to be paid."""

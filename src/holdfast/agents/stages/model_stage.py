@@ -6,11 +6,11 @@ The model is asked for the contract's own form. Its words about sources are only
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
@@ -19,10 +19,10 @@ from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, source_to
 from holdfast.agents.stages.tool_loop import talk_with_tools
 from holdfast.durable.replace import replace_text
 from holdfast.errors import OutputInvalid
-from holdfast.models.abilities import abilities_of, model_name_of
+from holdfast.models.abilities import Task, abilities_of, is_on_this_machine, model_name_of
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import StageOutput, addressed, output_schema, parse_output
-from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.output_grounding import ground_output
 
 if TYPE_CHECKING:
@@ -44,17 +44,45 @@ class ModelStage:
     role: str = "llm"
     add_stages: bool = False
     outside: StageTools | None = None
+    needs: Task = "json"
+    """What a model must be able to do to be asked."""
+    instead: StageAgent | None = None
+    """Who does the stage without a model, where that one cannot (A15)."""
 
     def run(self, request: StageRequest) -> StageResult:
         stop_if_cancelled(request)
         asker = self.asker(request)
+        if (weakness := self.weakness(request, asker)) is not None and self.instead is not None:
+            return self._without_model(request, asker, weakness)
         evidence = self.evidence(request, asker)
         stop_if_cancelled(request)
         asker.pay(request)
         request.emit(f"asking {asker.name}")
         answer = asker.ask(self.messages(request, asker, evidence), self.schema(request), title=f"{self.role}_output")
+        here = is_on_this_machine(asker.model)
+        if (flaw := answer.flaw or (self.flaw(request, answer.value) if here else None)) is not None:
+            asker.pay(request)
+            if self.instead is not None and here:
+                return self._without_model(request, asker, f"the answer {flaw}")
+            hint = "Raise `max_tokens` of the model, or let the stage do less."
+            raise OutputInvalid(f"the answer of {asker.name} {flaw}.", problems=[f"the answer {flaw}"], raw=answer.value, hint=hint)
         output, added = self.read(request, answer.value, evidence)
         return StageResult(output=self.finish(request, output), usage=asker.used, model=asker.name, add_stages=added)
+
+    def weakness(self, request: StageRequest, asker: Asker) -> str | None:
+        """Why this model is not asked; None when it is."""
+        return None if abilities_of(asker.model).can(self.needs) else f"it is too weak for {self.needs}"
+
+    def flaw(self, request: StageRequest, value: object) -> str | None:
+        """What is wrong with an answer that is whole, of a model that may be a small one; here nothing."""
+        return None
+
+    def _without_model(self, request: StageRequest, asker: Asker, why: str) -> StageResult:
+        """The stage by extraction. Its output says so, and why."""
+        request.emit(f"{asker.name}: {why}; done without a model")
+        done = cast("StageAgent", self.instead).run(request)
+        output = parse_output(addressed(done.output, request.stage.name), stage=request.stage.name, schema=request.stage.output_schema)
+        return replace(done, output=replace(output, extra={**output.extra, "without_model": f"{asker.name}: {why}"}))
 
     def asker(self, request: StageRequest) -> Asker:
         model = self.models(request.model)
@@ -123,7 +151,7 @@ class ModelStage:
         except OutputInvalid:
             return value, ()
         checked, _ = ground_output(evidence.named(output), evidence.resolve)
-        return checked, added
+        return evidence.weighed(checked), added
 
     def finish(self, request: StageRequest, output: object) -> object:
         """A last step on an output that is right; here none."""
@@ -131,6 +159,8 @@ class ModelStage:
 
 
 _CALLS = 12
+_REPORT_TOKENS = 1_000
+_REPORT_WORDS = 20
 _OVERHEAD = 64  # what the messages cost beside their text
 _ADDED = {
     "type": "array",
@@ -168,6 +198,17 @@ class ModelWriter(ModelStage):
         if request.stage.output_schema is None:
             _add_data(schema, {"report": {"type": "string", "minLength": 1}})
         return schema
+
+    def weakness(self, request: StageRequest, asker: Asker) -> str | None:
+        if request.stage.output_schema is None and asker.answer_room < _REPORT_TOKENS:
+            return f"its answers have {asker.answer_room:,} tokens (`max_tokens`), and a report needs {_REPORT_TOKENS:,}"
+        return super().weakness(request, asker)
+
+    def flaw(self, request: StageRequest, value: object) -> str | None:
+        data = value.get("data") if isinstance(value, Mapping) else None
+        report = data.get("report") if isinstance(data, Mapping) and request.stage.output_schema is None else None
+        words = len(report.split()) if isinstance(report, str) else _REPORT_WORDS
+        return f"is a report of {words} words" if words < _REPORT_WORDS else None
 
     def finish(self, request: StageRequest, output: object) -> object:
         data = output.data if isinstance(output, StageOutput) else None

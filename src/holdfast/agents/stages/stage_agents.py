@@ -6,19 +6,24 @@ Also how a stage's code is run in the sandbox of its session, with or without a 
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import SystemClock, stamp
 from holdfast.durable.replace import replace_text
 from holdfast.errors import ModelNotConfigured, ModelTooWeak, SandboxError
+from holdfast.imports import load_dotted
 from holdfast.models.abilities import abilities_of
-from holdfast.models.factory import create_chat_model, settings_of
+from holdfast.models.factory import create_chat_model, secrets_of, settings_of
+from holdfast.models.providers import LLAMA_CPP
+from holdfast.models.trials import keep_trial, kept_trial, trial, verdict
 from holdfast.offline.coder import Coder, Ran, RunCode
 from holdfast.sandbox.commands import Cancel, Sandbox
-from holdfast.workflow.agent import StageAgent, StageRequest
+from holdfast.workflow.agent import OFFLINE_AGENTS, StageAgent, StageRequest
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from holdfast.config.sections import Config
     from holdfast.sandbox.commands import Sandbox
 
+
+_LOG = logging.getLogger("holdfast.models")
+_BY_EXTRACTION = ("planner", "researcher", "synthesizer", "writer", "llm")
 
 PROGRAMS = {"python": ("program.py", "python3 program.py"), "bash": ("program.sh", "bash program.sh")}
 """For each language the file that code is written to, and the command that runs it."""
@@ -86,9 +94,9 @@ def stage_agents(
     """Agents by type, for `run_workflow(agents=...)`. Only the coder that runs given code when extraction is to do the rest of the work,
     because no model is good enough.
 
-    A model that is named is asked, whatever its size: its output is held to the contract all the same. Without a name it is the first
-    configured one, if its profile says that it can do such work. ModelNotConfigured and ModelTooWeak are about a named one. `tools` gives
-    each stage further tools, of MCP servers for example.
+    A model that is named is asked for what it can do, and the rest is done by extraction, which the output says. Without a name it is
+    the first configured one, if its profile or its trial says that it can do such work. ModelNotConfigured and ModelTooWeak are about a
+    named one. `tools` gives each stage further tools, of MCP servers for example.
     """
     chosen = model if model is None or not isinstance(model, str) else _named(model, config, environ)
     if chosen is None:
@@ -144,10 +152,23 @@ def _models(config: Config, usual: str | BaseChatModel | None) -> Models:
             return wanted
         with lock:
             if wanted not in made:
-                made[wanted] = create_chat_model(wanted, config=config)
+                made[wanted] = _tried(wanted, config)
             return made[wanted]
 
     return find
+
+
+def _tried(name: str, config: Config) -> BaseChatModel:
+    """The model of this name. Weights that run here and were never tried are tried first, once; what they fail they are not asked (A15)."""
+    model, settings = create_chat_model(name, config=config), settings_of(name, config=config)
+    if settings.use != LLAMA_CPP or kept_trial(settings, config.base) is not None or not abilities_of(model).can("extraction"):
+        return model
+    _LOG.warning("the model %s is tried once, to know what it can be asked; `holdfast models test %s` does it again", name, name)
+    can = verdict(list(trial(model, name, secrets_of(settings))))
+    if can is None:
+        return model
+    keep_trial(settings, config.base, can, at=stamp(SystemClock().now()))
+    return create_chat_model(name, config=config)
 
 
 def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: StageTools | None) -> dict[str, StageAgent]:
@@ -156,13 +177,14 @@ def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] |
     from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
 
     sandboxes = _sandboxes(config, open_one)
+    one: dict[str, StageAgent] = {role: load_dotted(path, "the agent")() for role, path in OFFLINE_AGENTS.items() if role in _BY_EXTRACTION}
     parts: dict[str, Any] = {
-        "planner": ModelPlanner(models, "planner", add_stages=True, outside=tools),
-        "researcher": ModelResearcher(models, "researcher", outside=tools, config=config),
-        "synthesizer": ModelStage(models, "synthesizer", outside=tools),
-        "writer": ModelWriter(models, "writer", outside=tools),
+        "planner": ModelPlanner(models, "planner", add_stages=True, outside=tools, needs="extraction", instead=one["planner"]),
+        "researcher": ModelResearcher(models, "researcher", outside=tools, needs="extraction", instead=one["researcher"], config=config),
+        "synthesizer": ModelStage(models, "synthesizer", outside=tools, needs="summary", instead=one["synthesizer"]),
+        "writer": ModelWriter(models, "writer", outside=tools, needs="summary", instead=one["writer"]),
         "coder": ModelCoder(models, "coder", open_sandbox=sandboxes),
-        "llm": ModelStage(models, "llm", outside=tools),
+        "llm": ModelStage(models, "llm", outside=tools, needs="extraction", instead=one["llm"]),
         "discussion": ModelDiscussion(models, outside=tools, config=config),
     }
     return parts

@@ -19,7 +19,7 @@ from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.output_grounding import Verdict, ground_finding
+from holdfast.workflow.output_grounding import Verdict, ground_finding, strange_figures
 from holdfast.workflow.stage_context import inert
 
 if TYPE_CHECKING:
@@ -95,6 +95,16 @@ class Evidence:
     @staticmethod
     def _block(passage: Passage) -> str:
         return f"[{passage.source}]\n{inert(passage.text)}"
+
+    def weighed(self, output: StageOutput) -> StageOutput:
+        """The output, of low confidence where most figures of what it says as a whole are in nothing that the stage was given."""
+        data = output.data.get("report") if isinstance(output.data, Mapping) else None
+        said = f"{output.summary}\n{data if isinstance(data, str) else ''}"
+        texts = [passage.text for passage in self.shown] + list(self.known.values())
+        strange = strange_figures(said, "\n".join(texts)) if texts else []
+        if not strange:
+            return output
+        return replace(output, confidence="low", extra={**output.extra, "not_in_sources": strange})
 
     def named(self, output: StageOutput) -> StageOutput:
         """The output with sources in the spelling of the passages: models like to keep the brackets, or to say `source: x`.

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, prose, show
+from holdfast.clock import stamp
 from holdfast.errors import ModelUnavailable
 from holdfast.models.abilities import TASKS, abilities_by_size
 from holdfast.models.choice import Choice, how_to_get_one, pick
 from holdfast.models.factory import secrets_of, settings_of
-from holdfast.models.inventory import Entry, Outcome, entry_of, trial
+from holdfast.models.inventory import Entry, entry_of
+from holdfast.models.trials import Outcome, keep_trial, trial, verdict
 from holdfast.models.weights import KNOWN_WEIGHTS, find_weights, install_weights
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
         settings = harness.config
     choice = pick(settings)
     found = settings.models or ((choice.config,) if choice.config is not None else ())
-    entries = [entry_of(model) for model in found]
+    entries = [entry_of(model, base=settings.base) for model in found]
     side = settings.lightweight_model()
     how = how_to_get_one() if choice.name is None else ()
     weights = _weights()
@@ -93,10 +95,13 @@ def test(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Really ask a model: a plain answer, a streamed one, JSON in a schema, a tool call. Exit code 1 when one of them fails."""
+    """Really ask a model: an answer, a streamed one, a schema, a tool, 300 words. What it failed it is not asked from then on.
+
+    What was found is kept for this model with its settings, and counts before a guess by its size. Exit code 1 when something failed.
+    """
     with open_harness(config) as harness:
         settings = settings_of(name, config=harness.config)
-        model = harness.chat_model(settings.name, thinking=thinking)
+        model, base, now = harness.chat_model(settings.name, thinking=thinking), harness.make_base(), harness.clock.now()
     outcomes: list[Outcome] = []
     if not json:
         _say(f"asking {settings.name}")
@@ -105,8 +110,24 @@ def test(
         if not json:
             _say(_line(outcome))
     failed = any(outcome.ok is False for outcome in outcomes)
+    can = verdict(outcomes)
+    if can is not None:
+        keep_trial(settings, base, can, at=stamp(now))
     if json:
-        show({"model": settings.name, "ok": not failed, "questions": [asdict(one) for one in outcomes]}, lambda out: None, as_json=True)
+        value = {
+            "model": settings.name,
+            "ok": not failed,
+            "can": can,
+            "kept": can is not None,
+            "questions": [asdict(one) for one in outcomes],
+        }
+        show(value, lambda out: None, as_json=True)
+    elif can is not None:
+        cannot = [task for task in TASKS if not can[task]]
+        left = f" {_words(cannot).capitalize()}: done without a model." if cannot else ""
+        _say(f"From now on it is asked for {_words([task for task in TASKS if can[task]])}.{left}")
+    else:
+        _say("It could not be asked to the end, so nothing is concluded about it.")
     if failed:
         raise typer.Exit(1)
 
@@ -141,7 +162,7 @@ def _draw_entries(out: Console, entries: list[Entry], used: str | None) -> None:
             f"{entry.window:,} ({_source(entry.window_source)})",
             entry.price or "",
             "ready" if entry.ready else "not ready",
-            "everything" if len(entry.can) == len(TASKS) else _words(entry.can),
+            ("everything" if len(entry.can) == len(TASKS) else _words(entry.can)) + (", tried" if entry.tried else ""),
         )
         rows.append(cells)
     listing(out, columns, rows, text_first=False)

@@ -242,7 +242,7 @@ def _launch(
 
 @contextmanager
 def _tracebacks(bus: Bus) -> Iterator[None]:
-    """What agents raised meanwhile, on standard error when the display is closed; of a stage that was tried again and again the last one."""
+    """What agents raised meanwhile, on standard error when the display is closed; of a stage that was tried several times the last."""
     raised: dict[str, str] = {}
 
     def told(event: Event) -> None:

@@ -1,0 +1,75 @@
+"""Makes the pictures of the README: real commands in a fresh folder, 80 columns wide, drawn as a terminal by rich.
+
+python examples/pictures.py            # writes docs/images/run.svg and docs/images/chat.svg
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+COLUMNS = 80
+PICTURES: dict[str, tuple[str, Sequence[str]]] = {
+    "run": (
+        "holdfast run, without a model",
+        (
+            "holdfast run examples/research/workflow.yaml --id queues",
+            "holdfast session report queues | head -24",
+        ),
+    ),
+    "chat": (
+        "holdfast chat, without a model",
+        (
+            "holdfast knowledge import examples/research/corpus",
+            'holdfast chat -q -p "My cat is called Pixel and I prefer short answers."',
+            'holdfast chat -q -p "What is my cat called?"',
+            'holdfast chat -q -p "How much memory did Osprey use under full load?"',
+            "holdfast memory show",
+        ),
+    ),
+}
+
+
+def main() -> None:
+    """Draw them all."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for name, (title, commands) in PICTURES.items():
+        with tempfile.TemporaryDirectory() as home, Path(os.devnull).open("w") as nowhere:
+            console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
+            for command in commands:
+                console.print(Text(f"$ {command}", "bold cyan"))
+                console.print(Text.from_ansi(_output(command, Path(home))))
+            console.save_svg(str(IMAGES / f"{name}.svg"), title=title)
+
+
+def _output(command: str, home: Path) -> str:
+    """What a command prints, as a person would see it who stands in the repository."""
+    program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
+    env = {**os.environ, "HOLDFAST_HOME": str(home), "COLUMNS": str(COLUMNS)}
+    for name in ("HOLDFAST_CONFIG", "HOLDFAST_MODEL"):
+        env.pop(name, None)
+    done = subprocess.run(  # noqa: S602 - the commands are the ones above
+        command.replace("holdfast", program, 1),
+        shell=True,
+        cwd=ROOT,
+        env=env,
+        text=True,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    return (done.stdout + done.stderr).replace(str(home), "~/.local/share/holdfast").rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    main()
