@@ -6,7 +6,6 @@ python examples/pictures.py            # writes docs/images/run.svg and docs/ima
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,11 +29,10 @@ PICTURES: dict[str, tuple[str, Sequence[str]]] = {
     "chat": (
         "holdfast chat, without a model",
         (
-            "holdfast knowledge import examples/research/corpus",
-            'holdfast chat -q -p "My cat is called Pixel and I prefer short answers."',
-            'holdfast chat -q -p "What is my cat called?"',
-            'holdfast chat -q -p "How much memory did Osprey use under full load?"',
+            'holdfast chat -p "My cat is called Pixel, and I prefer short answers."',
+            'holdfast chat -p "What is my cat called?"',
             "holdfast memory show",
+            "holdfast memory history",
         ),
     ),
 }
@@ -45,6 +43,7 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name, (title, commands) in PICTURES.items():
         with tempfile.TemporaryDirectory() as home, Path(os.devnull).open("w") as nowhere:
+            (Path(home) / "examples").symlink_to(ROOT / "examples")
             console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
             for command in commands:
                 console.print(Text(f"$ {command}", "bold cyan"))
@@ -53,22 +52,12 @@ def main() -> None:
 
 
 def _output(command: str, home: Path) -> str:
-    """What a command prints, as a person would see it who stands in the repository."""
-    program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
-    env = {**os.environ, "HOLDFAST_HOME": str(home), "COLUMNS": str(COLUMNS)}
-    for name in ("HOLDFAST_CONFIG", "HOLDFAST_MODEL"):
-        env.pop(name, None)
-    done = subprocess.run(  # noqa: S602 - the commands are the ones above
-        command.replace("holdfast", program, 1),
-        shell=True,
-        cwd=ROOT,
-        env=env,
-        text=True,
-        capture_output=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    return (done.stdout + done.stderr).replace(str(home), "~/.local/share/holdfast").rstrip() + "\n"
+    """What a command prints, as a person would see it who stands in a folder of his own."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    env = {**kept, "PATH": programs, "HOME": str(home), "XDG_DATA_HOME": str(home / ".local" / "share"), "COLUMNS": str(COLUMNS)}
+    done = subprocess.run(command, shell=True, cwd=home, env=env, text=True, capture_output=True, check=False, stdin=subprocess.DEVNULL)  # noqa: S602
+    return (done.stdout + done.stderr).replace(str(home), "~").rstrip() + "\n"
 
 
 if __name__ == "__main__":
