@@ -139,7 +139,7 @@ def bare(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", [("compact", "x"), ("chat", "-p", "hi", "-m", "ollama:x")], ids=" ".join)
+@pytest.mark.parametrize("words", [("compact", "x"), ("chat", "-p", "hi", "-m", "ollama:x"), ("models", "test", "smollm2")], ids=" ".join)
 def test_without_an_extra_a_command_says_which_line_to_type(words: tuple[str, ...], bare: Path, tmp_path: Path) -> None:
     """P2: the extra is named, in the form that can be pasted."""
     assert "pip install 'holdfast[agents]'" in _told(_holdfast(*words, home=tmp_path / "home", PYTHONPATH=str(bare)))

@@ -22,7 +22,7 @@ from urllib.request import getproxies
 from holdfast.config.known_keys import is_reference_path
 from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelUnavailable, NotImportable
-from holdfast.imports import load_dotted
+from holdfast.imports import load_dotted, missing_extra
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -174,7 +174,10 @@ def package_of(module: str) -> str | None:
 
 
 def how_to_install(missing: str, use: str) -> str:
-    """What to do when a module is missing that `use` needs; the name of a package only where it is known."""
+    """What to do when a module is missing that `use` needs: the extra that brings it, or a package that is known."""
+    extra = missing_extra(ModuleNotFoundError(name=missing))
+    if extra is not None and extra.hint:
+        return extra.hint
     if package := package_of(missing):
         return f"Install it with `pip install {package}`."
     if is_reference_path(use):
