@@ -27,11 +27,12 @@ from holdfast.config.sections import Config
 from holdfast.durable.replace import read_json, replace_json, replace_text
 from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError
 from holdfast.ids import check_name
-from holdfast.memory import store as memory_store
+from holdfast.memory import layout as memory_layout
 from holdfast.memory.document import Document, parse
 from holdfast.memory.facts import SLOTS
+from holdfast.memory.layout import Layout
 from holdfast.memory.storage import FileMemoryStorage, keeps_files, open_storage
-from holdfast.memory.store import Edit, Layout, MemoryStore
+from holdfast.memory.store import Edit, MemoryStore
 
 _STATE_FOLDERS = (".deer-flow", "backend/.deer-flow", ".")
 _DEFAULT_AGENT = "__default__"
@@ -193,7 +194,7 @@ def _layout(config: Config, home: Path) -> Layout:
     """The layout that the configuration has with `home` as base directory; never a file beside it, which is the installation's own."""
     path = config.memory.storage_path
     if home != config.base and Path(path).expanduser().is_absolute():
-        path = memory_store.FILE_NAME
+        path = memory_layout.FILE_NAME
     return Layout.below(home, path, inherit=config.memory.inherit)
 
 
@@ -299,12 +300,12 @@ def _roots(source: Path, theirs: Path | None) -> list[Path]:
 
 def _scopes(root: Path, theirs: Path | None, found: _Findings) -> Iterator[_Scope]:
     """Every scope below a state folder that holds memory."""
-    name = theirs.name if theirs is not None and (root / theirs.name).is_file() else memory_store.FILE_NAME
+    name = theirs.name if theirs is not None and (root / theirs.name).is_file() else memory_layout.FILE_NAME
     yield from _agents(root, None, name, found)
     users = root / "users"
     for user in sorted(users.iterdir()) if users.is_dir() else ():
         if re.fullmatch(r"[A-Za-z0-9_-]{1,128}", user.name):
-            yield from _agents(user, user.name, memory_store.FILE_NAME, found)
+            yield from _agents(user, user.name, memory_layout.FILE_NAME, found)
         elif user.is_dir():
             found.unreadable.append((user, "this cannot be the name of a user"))
 
@@ -314,7 +315,7 @@ def _agents(folder: Path, user: str | None, name: str, found: _Findings) -> Iter
         yield _Scope(user, None, folder, folder / name)
     agents = folder / "agents"
     for agent in sorted(agents.iterdir()) if agents.is_dir() else ():
-        file = agent / memory_store.FILE_NAME
+        file = agent / memory_layout.FILE_NAME
         if not (file.is_file() or (agent / "facts").is_dir()):
             continue
         if agent.name == _DEFAULT_AGENT:
@@ -419,9 +420,9 @@ def _configuration(file: Path | None, ours: Config, target: Path, found: _Findin
         return ours, theirs
     place = read_yaml(text, file).places.get(("memory", "storage_path"))
     if theirs is not None and theirs.is_absolute() and place is not None:
-        text = f"{text[: place.start]}{memory_store.FILE_NAME}{text[place.end :]}"
+        text = f"{text[: place.start]}{memory_layout.FILE_NAME}{text[place.end :]}"
         config = read_config(text, file=target)
-        found.notes.append(f"memory.storage_path was {theirs}, a place of the installation; here it is {memory_store.FILE_NAME}.")
+        found.notes.append(f"memory.storage_path was {theirs}, a place of the installation; here it is {memory_layout.FILE_NAME}.")
     found.files.append(FileStep("config", file, target, text))
     return config, theirs
 

@@ -189,6 +189,27 @@ def test_a_log_is_read_in_pieces_and_a_record_by_its_place(backend: Backend, ope
     assert mark == backend.mark("a/log.jsonl")
 
 
+def test_the_newest_record_is_found_without_the_others(backend: Backend, opener: Opener) -> None:
+    """M7: also of several that were appended as one, after a rewriting, and where there is none."""
+    assert backend.last("a/log.jsonl") is None
+    backend.write(Append("a/log.jsonl", [{"n": 1}, {"n": 2, "text": "x" * 300_000}]))
+    other = opener()
+    assert (other.last("a/log.jsonl") or {})["n"] == 2
+    backend.write(Append("a/log.jsonl", [{"n": 3}]))
+    assert other.last("a/log.jsonl") == {"n": 3}
+    backend.rewrite("a/log.jsonl", [{"n": 9}])
+    assert other.last("a/log.jsonl") == {"n": 9}
+    backend.rewrite("a/log.jsonl", [])
+    assert other.last("a/log.jsonl") is None
+
+
+def test_what_was_just_put_does_not_come_from_before_the_start(backend: Backend) -> None:
+    """M6: and what is not there does not either."""
+    assert not backend.predates_start("a.json")
+    backend.write(Put("a.json", b"{}", durable=False))
+    assert not backend.predates_start("a.json")
+
+
 @pytest.mark.parametrize("place", [-1, 10**9])
 def test_a_place_without_a_record_gives_none(backend: Backend, place: int) -> None:
     backend.write(Append("a/log.jsonl", [{"n": 1}]))

@@ -251,3 +251,33 @@ def test_only_an_empty_folder_is_removed(disk: Disk, place: str) -> None:
     disk.remove_folder(f"{place}/a")
     disk.remove_folder(f"{place}/a")
     assert disk.kind(f"{place}/a") is None
+
+
+def test_a_file_that_was_just_written_does_not_come_from_before_the_start(disk: Disk, place: str) -> None:
+    """M6: only what is older than the start of the machine may have been torn by a power cut."""
+    with pytest.raises(FileNotFoundError):
+        disk.predates_start(f"{place}/a")
+    put(disk, f"{place}/a", b"x")
+    assert not disk.predates_start(f"{place}/a")
+    disk.rename(f"{place}/a", f"{place}/b")
+    assert not disk.predates_start(f"{place}/b")
+
+
+def test_after_a_power_cut_files_come_from_before_it_until_they_are_written() -> None:
+    """M6: the simulated disk, after each of its starts."""
+    disk = SimulatedDisk(seed=3)
+    with closing(disk, disk.create("/a")) as handle:
+        write_all(disk, handle, b"x")
+        disk.sync(handle)
+    disk.sync_folder("/")
+    assert not disk.kill().predates_start("/a")
+    disk = SimulatedDisk(seed=3)
+    with closing(disk, disk.create("/a")) as handle:
+        write_all(disk, handle, b"x")
+        disk.sync(handle)
+    disk.sync_folder("/")
+    after = disk.crash()
+    assert after.predates_start("/a")
+    with closing(after, after.open_log("/a")) as handle:
+        write_all(after, handle, b"y")
+    assert not after.predates_start("/a")

@@ -13,7 +13,8 @@ from holdfast.app.commands.memory import app
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
-from holdfast.errors import InputError
+from holdfast.durable.append import AppendLog
+from holdfast.errors import Damaged, InputError
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Held
 from holdfast.memory.queue import Retry
@@ -203,3 +204,25 @@ def test_conversations_that_were_given_up_are_tried_again(base: Path) -> None:
     assert value("retry") == {"retried": 1, "learned": 1, "failed": 0, "waiting": 0}
     assert "prefers short answers" in run("show")
     assert value("retry")["retried"] == 0
+
+
+def test_a_damaged_document_is_never_exported_as_an_empty_one_and_is_repaired_by_a_command(base: Path, tmp_path: Path) -> None:
+    """M6, M14: of a document without a state in its history, as earlier versions wrote it, `repair` brings back what the history knows."""
+    run("add", "Keeps bees")
+    run("add", "Likes tea")
+    history = AppendLog(base / "memory.d" / "history.jsonl")
+    records = [{name: one for name, one in record.items() if name != "file"} for record in history.read().records]
+    history.rewrite(record for record in records if "state" not in record)
+    damaged = (base / "memory.json").read_bytes()[:-20]
+    (base / "memory.json").write_bytes(damaged)
+    backup = tmp_path / "backup.json"
+    for arguments in (("export",), ("show",), ("search", "bees"), ("export", str(backup))):
+        done = CliRunner().invoke(app, list(arguments))
+        assert isinstance(done.exception, Damaged), done.output
+        assert "holdfast memory repair" in str(done.exception)
+        assert '"facts"' not in done.output
+    assert not backup.exists()
+    run("repair")
+    assert [fact["content"] for fact in json.loads(run("export"))["facts"]] == ["Keeps bees", "Likes tea"]
+    assert "Nothing is missing" in run("repair")
+    assert [path.read_bytes() for path in base.glob("memory.json.damaged-*")] == [damaged]

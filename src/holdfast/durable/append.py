@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from holdfast.durable.disk import REAL, Disk, Identity, closing, open_in, read_whole, write_all
 from holdfast.durable.records import (
     BLANK,
+    START,
     Damage,
     Entry,
     find_end,
@@ -217,6 +218,16 @@ class AppendLog:
         if found is None:
             raise Damaged(f"{self.path} has no sound record at byte {position}.", path=self.path, position=position)
         return found[0]
+
+    def last(self) -> dict[str, Any] | None:
+        """The newest record of a whole append, without reading the others. None if there is none."""
+        handle = self._opened()
+        if handle is None:
+            return None
+        with closing(self._disk, handle):
+            _, data, found = _last_append(self._disk, handle, self._disk.size(handle))
+        record = None if found is None else find_end(data[data.rfind(START, 0, found[0]) : found[0]])
+        return None if record is None or "holdfast" in record[0] else record[0]
 
     @property
     def last_mark(self) -> str | None:
@@ -484,13 +495,18 @@ def _mark(position: int, head: bytes, tail: bytes) -> str:
 
 
 def _sound_end(disk: Disk, handle: int, size: int) -> tuple[int, bool]:
-    """Where the last whole append ends, and whether its line break is missing. Looks at no more of the file than it must."""
+    """Where the last whole append ends, and whether its line break is missing."""
+    begin, _, found = _last_append(disk, handle, size)
+    return (0, False) if found is None else (begin + found[0], found[1])
+
+
+def _last_append(disk: Disk, handle: int, size: int) -> tuple[int, bytes, tuple[int, bool] | None]:
+    """The end of a log with its last whole append: where that piece begins, its bytes, and what `last_append` says of it."""
     window = _WINDOW
     while True:
         begin = max(size - window, 0)
-        found = last_append(disk.read(handle, begin, size - begin))
-        if found is not None:
-            return begin + found[0], found[1]
-        if begin == 0:
-            return 0, False
+        data = disk.read(handle, begin, size - begin)
+        found = last_append(data)
+        if found is not None or begin == 0:
+            return begin, data, found
         window *= 8

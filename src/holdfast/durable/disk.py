@@ -73,6 +73,8 @@ _SETTLED_LIMIT = 4096
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 _TICK = 20_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
 _COARSE_TICK = 2_000_000_000  # of file systems that count in seconds
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK_SLACK = 2.0  # seconds by which a clock may have been set since
 
 
 class Identity(NamedTuple):
@@ -115,6 +117,9 @@ class Disk(Protocol):
 
     def identity(self, place: str | int) -> Identity | None:
         """What changes when the file at a path, or of a handle, is written by anybody; None for nothing."""
+
+    def predates_start(self, path: str) -> bool:
+        """Whether the file was last written, or named, before the machine started: then a power cut may have torn what was not synced."""
 
     def touch(self, path: str) -> None:
         """Set the time of the last change to now."""
@@ -240,6 +245,11 @@ class RealDisk:
         tick = _COARSE_TICK if newest % 1_000_000_000 == 0 else _TICK
         facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         return Identity(facts, time.time_ns() - newest > tick)
+
+    def predates_start(self, path: str) -> bool:
+        with faults(path, "look at"):
+            changed = os.stat(path).st_ctime
+        return changed < time.time() - time.clock_gettime(_SINCE_START) + _CLOCK_SLACK
 
     def touch(self, path: str) -> None:
         with faults(path, "touch"):

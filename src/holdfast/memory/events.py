@@ -42,10 +42,12 @@ class MemoryDamaged(_StorageEvent):
     """A document could not be read. It was moved out of the way, and nothing of it was overwritten."""
 
     level: ClassVar[int] = logging.ERROR
-    text: ClassVar[str] = "{path} is damaged and was set aside as {aside}: {reason}"
+    text: ClassVar[str] = "{path} is damaged and was set aside as {aside}: {reason} {then}"
     path: str
     aside: str
     reason: str
+    then: str = ""
+    """What stands in its place."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,11 @@ from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
 from holdfast.memory.history import Author, Change, Held, chosen_to_undo, undone
+from holdfast.memory.layout import Layout
 from holdfast.memory.queue import MemoryQueue, Retry
 from holdfast.memory.rendering import BlockView, Rendering, blocks_of, compose, edited, remind
 from holdfast.memory.storage import FileMemoryStorage, open_storage
-from holdfast.memory.store import Edit, Layout, MemoryStore, StorageState, check_agent, scope_name
+from holdfast.memory.store import Edit, MemoryStore, StorageState, check_agent, scope_name
 from holdfast.memory.updater import Extractor, Updater, apply_decisions, evict_from, new_fact_id
 from holdfast.memory.worker import Flushed, Worker
 from holdfast.secret_forms import replace_secrets
@@ -414,8 +415,14 @@ class MemoryService:
         return held
 
     def export(self, agent: str | None = None) -> dict[str, Any]:
-        """The document that an agent reads, in the form of `memory.json`."""
+        """The document that an agent reads, in the form of `memory.json`. Damaged if it was damaged and nothing took its place."""
+        self.store.check_lost(agent)
         return to_json(self.store.document(agent))
+
+    def repair(self, agent: str | None = None) -> Change | None:
+        """Bring back, from the history, what a damaged document lost. None if nothing is missing."""
+        self.store.document(agent)  # sets aside what is damaged, and makes it again where the history holds all of it
+        return self.store.rebuild(agent)
 
     def import_(self, data: Any, agent: str | None = None, *, mode: Literal["merge", "replace"] = "merge") -> Change | None:
         """Take in a document of either spelling. `merge` adds what is not there yet; `replace` puts it in place of all there is."""

@@ -20,10 +20,13 @@ from holdfast.durable.postgres import Postgres, scripts
 from holdfast.errors import ConfigError, InputError, RevisionConflict, StoreUnavailable, WriteFailed
 from holdfast.imports import load_dotted, standing_in
 from holdfast.memory.document import Document, parse, to_json
+from holdfast.memory.document_file import Found
 from holdfast.memory.events import StorageFallback
-from holdfast.memory.store import Edit, Layout, MemoryStore, check_agent
+from holdfast.memory.history import Change, to_record
+from holdfast.memory.layout import Layout
+from holdfast.memory.store import Edit, MemoryStore, check_agent, keys_of
+from holdfast.storage.backend import Append
 from holdfast.storage.backend import Change as Write
-from holdfast.storage.backend import Mark
 from holdfast.storage.files import FileBackend
 from holdfast.storage.postgres import PostgresBackend
 
@@ -113,17 +116,24 @@ class CustomStorage(MemoryStore):
     def where(self, agent: str | None = None) -> str:
         return f"{self.state.kind} ({check_agent(agent) or 'global'})"
 
-    def _found(self, agent: str | None) -> tuple[Document | None, Mark]:
-        found = self._opened(self.inner.reload(agent))
-        return found, repr(found)
+    def check_lost(self, agent: str | None = None) -> None:
+        """Nothing of a user's own storage is ever set aside here."""
 
-    def _write(self, agent: str | None, writes: Sequence[Write], document: Document | None, mark: Mark) -> None:
+    def _found(self, agent: str | None) -> Found:
+        found = self._opened(self.inner.reload(agent))
+        return Found(found, repr(found))
+
+    def _write(self, agent: str | None, change: Change | None, more: Sequence[Write], document: Document | None, found: Found) -> None:
         if document is not None:
-            if repr(self._opened(self.inner.reload(agent))) != mark:
+            if repr(self._opened(self.inner.reload(agent))) != found.mark:
                 raise RevisionConflict(f"{self.where(agent)} was changed by somebody else.", path=self.where(agent))
             if not self.inner.save(to_json(document), agent):
                 raise WriteFailed(f"{self.where(agent)} did not keep the document.", path=self.where(agent), operation="save")
-        self.backend.write(*writes)
+        entry = [] if change is None else [Append(keys_of(agent).history, [to_record(change)])]
+        self.backend.write(*entry, *more)
+
+    def _state(self, agent: str | None) -> list[dict[str, Any]]:
+        return []  # the document is in the user's own storage
 
     def _opened(self, value: Mapping[str, Any] | None) -> Document | None:
         if not value:

@@ -1,29 +1,30 @@
 """Memory documents with their history and quarantine, over a storage backend (M3, M6, M7).
 
-One change is one write of the backend: the entry in the history, the candidates that wait, and the document, all of them or none, so a
-document and its history never disagree, and an update of the queue that is in the history has been carried out.
+One change is one record in the history, with one sync; the document is put in its place after it, as a view that can be made again and an
+input that a person may edit (see `document_log.py`). What waits for a person goes with it in one step. So a document and its history never
+disagree, and an update of the queue that is in the history has been carried out.
 
-`Layout` says whose memory it is: the global one and one for each agent, under which keys each is kept, and where the files are (M2-M4).
+`keys_of` says under which keys a scope is kept: the global memory, and one for each agent (M3, M4).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged, InputError, RevisionConflict
+from holdfast.errors import Damaged, InputError, RevisionConflict, StorageError, SyncFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_name
-from holdfast.memory.document import Document, parse, to_json
-from holdfast.memory.events import MemoryDamaged, PathBeside
+from holdfast.memory.document import Document
+from holdfast.memory.document_file import DocumentFile, Found
+from holdfast.memory.document_log import fold, gathered, is_state, states, written
+from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.history import (
     Author,
     Change,
@@ -38,15 +39,10 @@ from holdfast.memory.history import (
     to_record,
     written_held,
 )
+from holdfast.memory.layout import FILE_NAME, Layout
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put
 from holdfast.storage.backend import Change as Write
 
-if TYPE_CHECKING:
-    from holdfast.config.sections import Config
-
-
-FILE_NAME = "memory.json"
-_ENDING = re.compile(r"[^.]\.\w+$")
 AGENTS = "agents"
 
 
@@ -78,47 +74,6 @@ def keys_of(agent: str | None) -> Keys:
     below = "" if name is None else f"{AGENTS}/{name}/"
     side = f"{below}memory.d"
     return Keys(f"{below}{FILE_NAME}", f"{side}/history.jsonl", f"{side}/quarantine.json", f"{side}/pending.json")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where memory is kept. `shared` is the global file; the agents' are below `base`. `inherit`: an agent without its own reads it."""
-
-    base: Path
-    shared: Path
-    inherit: bool = True
-
-    @classmethod
-    def below(cls, base: str | Path, storage_path: str = FILE_NAME, *, inherit: bool = True) -> Layout:
-        """The usual layout in a base directory, without a configuration."""
-        return cls(Path(base), _file(Path(base) / Path(storage_path).expanduser()), inherit)
-
-    @classmethod
-    def of(cls, config: Config, *, bus: Bus | None = None) -> Layout:
-        """Where the configuration says. A relative path that is absent in the base directory, but exists beside the file, is used there."""
-        written = config.memory.storage_path
-        shared = _file(config.in_base(written))
-        beside = _file(config.beside(written))
-        if not Path(written).expanduser().is_absolute() and not shared.exists() and beside.is_file():
-            (bus or process_bus).emit(PathBeside(path=str(beside), expected=str(shared)))
-            shared = beside
-        return cls(config.base, shared, config.memory.inherit)
-
-    @property
-    def places(self) -> dict[str, str]:
-        """The keys whose files are not below the base under their own names."""
-        if self.shared == self.base / FILE_NAME:
-            return {}
-        return {
-            FILE_NAME: str(self.shared),
-            FILE_NAME + ".damaged-{time}": str(self.shared) + ".damaged-{time}",
-            "memory.d/": f"{self.shared.with_name(f'{self.shared.stem}.d')}/",
-        }
-
-
-def _file(path: Path) -> Path:
-    """A folder, which some installations of the reference have there, means the usual file in it; so does a name without an ending."""
-    return path / FILE_NAME if path.is_dir() or not (_ENDING.search(path.name) or path.exists()) else path
 
 
 _REBASES = 20
@@ -186,25 +141,22 @@ class MemoryStore:
         self.ids = ids or RandomIds()
         self.bus = bus or process_bus
         self._timeout = timeout
-        self._cache: dict[str, tuple[Mark, Document]] = {}  # by the document's key
+        self._files: dict[str, DocumentFile] = {}
         self._finished: set[str | None] = set()
 
     # Reading
 
     def own(self, agent: str | None = None) -> Document | None:
         """The document of this very scope, or None when it has none yet."""
-        key = keys_of(agent).document
-        mark = self.backend.mark(key)
-        if mark is None:
-            return None
-        held = self._cache.get(key)
-        if held is not None and held[0] == mark:
-            return held[1]
         try:
-            return self._parsed(agent)[0]
+            found = self._file(agent).read()
         except Damaged:
             with self.locked(agent):
-                return self._found(agent)[0]
+                return self._found(agent).document
+        if found.is_behind:
+            with suppress(StorageError), self.backend.locked(keys_of(agent).document, 0):  # else whoever writes is about to do it
+                self._file(agent).put_again()
+        return found.document
 
     def document(self, agent: str | None = None) -> Document:
         """What an agent reads: its own document, or the global one until it has one (M3). An empty one if there is nothing."""
@@ -259,8 +211,8 @@ class MemoryStore:
         with self.locked(agent):
             self._finish(agent)
             for _ in range(_REBASES):
-                found, mark = self._found(agent)
-                before = found if found is not None else Document()
+                found = self._found(agent)
+                before = found.document if found.document is not None else Document()
                 wish = edit(before)
                 if wish is None:
                     return None
@@ -269,8 +221,7 @@ class MemoryStore:
                     return None
                 after = replace(wish.document, revision=change.revision, updated=change.time) if change.differences else None
                 with suppress(RevisionConflict):
-                    writes = [Append(keys_of(agent).history, [to_record(change)]), *self._holding(agent, wish.held, wish.released)]
-                    self._write(agent, writes, after, mark)
+                    self._write(agent, change, self._holding(agent, wish.held, wish.released), after, found)
                     return change
         raise RevisionConflict(f"{self.where(agent)} is being written by somebody else all the time.", path=self.where(agent))
 
@@ -297,20 +248,43 @@ class MemoryStore:
             self._finished.discard(agent)
             self._finish(agent)
             for _ in range(_REBASES):
-                found, mark = self._found(agent)
-                before = found or Document()
+                found = self._found(agent)
+                before = found.document or Document()
                 after, gone = document(before), [one.id for one in self._waiting(agent)[0] if held(one)]
-                writes = self._holding(agent, (), gone)
                 renewed = replace(after, revision=before.revision + 1, updated=stamp(self.clock.now())) if after != before else None
                 with suppress(RevisionConflict):
-                    if writes or renewed is not None:
-                        self._write(agent, writes, renewed, mark)
-                    return Scrubbed(before, after, self._rewrite(agent, change), len(gone))
+                    self._write(agent, None, self._holding(agent, (), gone), renewed, found)
+                    stale = any(one is None or document(one) != one for one in states(self.backend.read(keys_of(agent).history).records))
+                    return Scrubbed(before, after, self._rewrite(agent, change, always=stale), len(gone))
         raise RevisionConflict(f"{self.where(agent)} is being written by somebody else all the time.", path=self.where(agent))
 
     def note(self, agent: str | None, change: Change) -> None:
         """Enter a change in the history that leaves the document as it is."""
-        self.backend.write(Append(keys_of(agent).history, [to_record(change)]))
+        with self.locked(agent):
+            self._write(agent, change, (), None, self._found(agent))
+
+    def rebuild(self, agent: str | None = None) -> Change | None:
+        """Bring back, from the history, what a document lost that was damaged and set aside; gives the change, None if nothing is missing.
+
+        What stood in that document without ever having been changed here is in no history. InputError if there is none.
+        """
+        agent = check_agent(agent)
+        records = self.backend.read(keys_of(agent).history).records
+        if not records:
+            raise InputError(f"the {scope_name(agent)} memory has no history to be rebuilt from.", hint="Import a backup of the document.")
+        known = gathered(records)
+        return self.change(agent, lambda document: Edit(document.joined(known), "user", "rebuilt from the history"))
+
+    def check_lost(self, agent: str | None = None) -> None:
+        """Damaged, saying where it is kept, if the document of a scope was set aside and nothing took its place: it is not an empty one."""
+        key = keys_of(agent).document
+        if self.own(agent) is None and (aside := [item.key for item in self.backend.list(f"{key}.damaged-")]):
+            kept = self.backend.where(max(aside))
+            raise Damaged(
+                f"{self.where(agent)} was damaged, and is kept as {kept}.",
+                path=kept,
+                hint="`holdfast memory repair` brings back what the history knows; or mend that file and import it.",
+            )
 
     def prune(self, before: str, agent: str | None = None, *, dry_run: bool = False) -> int:
         """Take out the changes that are older than this moment (ISO); says how many. They can no longer be undone."""
@@ -332,7 +306,7 @@ class MemoryStore:
 
     def forget_cached(self) -> None:
         """Read everything anew from now on."""
-        self._cache.clear()
+        self._files.clear()
 
     def close(self) -> None:
         """Let go of what the storage holds open. It may still be used afterwards."""
@@ -344,27 +318,27 @@ class MemoryStore:
         """Inside, nobody else changes the scope."""
         return self.backend.locked(keys_of(agent).document, self._timeout)
 
-    def _parsed(self, agent: str | None) -> tuple[Document | None, Mark]:
-        key = keys_of(agent).document
-        stored = self.backend.get(key)
-        if stored is None:
-            self._cache.pop(key, None)
-            return None, ABSENT
-        held = self._cache.get(key)
-        if held is not None and held[0] == stored.mark:
-            return held[1], stored.mark
-        path = self.backend.where(key)
-        document = parse(strict_json.decode(stored.data, path=path), path=path)
-        self._cache[key] = (stored.mark, document)
-        return document, stored.mark
+    def _file(self, agent: str | None) -> DocumentFile:
+        keys = keys_of(agent)
+        return self._files.get(keys.document) or self._files.setdefault(
+            keys.document, DocumentFile(self.backend, keys.document, keys.history)
+        )
 
-    def _found(self, agent: str | None) -> tuple[Document | None, Mark]:
-        """The document as it is now and the mark to be given back with the next one. What is damaged is set aside."""
+    def _found(self, agent: str | None) -> Found:
+        """The document as it is now. What is damaged is set aside, and made again from the history where that holds all of it."""
         try:
-            return self._parsed(agent)
+            return self._file(agent).read()
         except Damaged as error:
-            self._set_aside(keys_of(agent).document, error)
-            return None, ABSENT
+            keys = keys_of(agent)
+            folded = fold(self.backend.read(keys.history).records)
+            stored = self.backend.get(keys.document)
+            if folded.document is None or stored is None:
+                self._set_aside(keys.document, error)
+                return Found(None)
+            aside = self._kept_aside(keys.document, stored.data)  # a copy, so that there is never a moment without a document
+            (mark,) = self.backend.write(Put(keys.document, written(folded.document), expect=stored.mark))
+            self._tell_aside(keys.document, aside, error, "It was made again from its history.")
+            return Found(folded.document, mark, in_log=True)
 
     def _waiting(self, agent: str | None) -> tuple[list[Held], Mark]:
         """The candidates as they are now, with the mark. What is damaged is set aside."""
@@ -384,14 +358,30 @@ class MemoryStore:
         waiting, mark = self._waiting(agent)
         return [Put(keys_of(agent).quarantine, written_held(changed(waiting, held, released)), expect=mark)]
 
-    def _write(self, agent: str | None, writes: Sequence[Write], document: Document | None, mark: Mark) -> None:
-        """Carry out all of it in one step. RevisionConflict, and nothing is written, if the document is not that of the mark any more."""
-        if document is None:
-            self.backend.write(*writes)
+    def _write(self, agent: str | None, change: Change | None, more: Sequence[Write], document: Document | None, found: Found) -> None:
+        """Enter a change and put the document, in one step. RevisionConflict, and nothing is written, if the document is another by now.
+
+        Without a change the document is put durably: the history is written anew after it. With one the record is what counts.
+        """
+        keys = keys_of(agent)
+        if change is None:
+            puts = [] if document is None else [Put(keys.document, written(document), expect=found.mark)]
+            self.backend.write(*more, *puts)
             return
-        key = keys_of(agent).document
-        marks = self.backend.write(*writes, Put(key, strict_json.encode(to_json(document)), expect=mark))
-        self._cache[key] = (marks[-1], document)
+        data = None if document is None else written(document)
+        records = self._file(agent).records(change, found, data)
+        puts = [] if data is None else [Put(keys.document, data, expect=found.mark, durable=found.mark == ABSENT)]
+        try:
+            marks = self.backend.write(Append(keys.history, records), *more, *puts)
+        except (RevisionConflict, SyncFailed):
+            raise
+        except StorageError:
+            last = self.backend.last(keys.history) or {}
+            if data is None or last.get("id") != change.id:
+                raise
+            return  # only the view could not be written, for want of room: what counts is in the history, and is read from there
+        if document is not None:
+            self._file(agent).note(document, marks[-1])
 
     def _finish(self, agent: str | None) -> None:
         """Carry out a change that an earlier version wrote down before it died. This one writes no such notes, so one look is enough."""
@@ -406,33 +396,40 @@ class MemoryStore:
         except Damaged as error:
             self._set_aside(keys.note, error)
             return
-        found, mark = self._found(agent)
+        found = self._found(agent)
+        before = found.document or Document()
         writes: list[Write] = [Delete(keys.note)]
         if not any(one.id == change.id for one in self.changes(agent)):
             writes.append(Append(keys.history, [to_record(change)]))
         writes += self._holding(agent, [held_from(one) for one in change.held], record.get("released", ()))
-        missing = change.differences and (found is None or found.revision < change.revision)
-        self._write(agent, writes, redone(found or Document(), change) if missing else None, mark)
+        missing = change.differences and before.revision < change.revision
+        self._write(agent, None, writes, redone(before, change) if missing else None, found)
 
     def _history(self, agent: str | None) -> tuple[list[Change | Damaged], tuple[str, ...], Mark]:
         reading = self.backend.read(keys_of(agent).history)
         found: list[Change | Damaged] = []
         for record in reading.records:
+            if is_state(record):
+                continue
             try:
                 found.append(from_record(record))
             except Damaged as error:
                 found.append(error)
         return found, reading.damage, reading.mark
 
-    def _rewrite(self, agent: str | None, keep: Callable[[Change], Change | None]) -> int:
+    def _rewrite(self, agent: str | None, keep: Callable[[Change], Change | None], *, always: bool = False) -> int:
         """Put another version of each change in its place, or (None) take it out; says how many are different. What is damaged goes."""
         found, damage, mark = self._history(agent)
         left = [keep(one) if isinstance(one, Change) else None for one in found]
         touched = sum(1 for old, new in zip(found, left, strict=True) if isinstance(old, Change) and old != new)
-        if damage or any(old is not new and old != new for old, new in zip(found, left, strict=True)):
+        if always or damage or any(old is not new and old != new for old, new in zip(found, left, strict=True)):
             records = [to_record(one) for one in left if one is not None]
-            self.backend.rewrite(keys_of(agent).history, records, expect=mark)
+            self.backend.rewrite(keys_of(agent).history, [*records, *self._state(agent)], expect=mark)
         return touched
+
+    def _state(self, agent: str | None) -> list[dict[str, Any]]:
+        """The record with which a history that is written anew ends: the document as it is, which is on the disk by then."""
+        return self._file(agent).state(self._found(agent), stamp(self.clock.now()))
 
     def _change(self, before: Document, wish: Edit) -> Change:
         return Change(
@@ -449,10 +446,23 @@ class MemoryStore:
         )
 
     def _set_aside(self, key: str, error: Damaged) -> None:
-        place = self.backend.where(key)
         try:
-            aside = self.backend.where(self.backend.set_aside(key))
+            aside = self.backend.set_aside(key)
         except InputError:
             return  # somebody else was quicker
-        self.state = replace(self.state, set_aside=(*self.state.set_aside, aside))
-        self.bus.emit(MemoryDamaged(path=place, aside=aside, reason=error.message))
+        self._tell_aside(key, aside, error, "" if key != FILE_NAME else "Nothing stands in its place; see `holdfast memory repair`.")
+
+    def _kept_aside(self, key: str, data: bytes) -> str:
+        """The key of a copy of what is damaged; its place is taken after that."""
+        name, number = f"{key}.damaged-{self.clock.now():%Y%m%dT%H%M%SZ}", 0
+        while True:
+            aside = f"{name}-{number}" if number else name
+            with suppress(RevisionConflict):
+                self.backend.write(Put(aside, data, expect=ABSENT))
+                return aside
+            number += 1
+
+    def _tell_aside(self, key: str, aside: str, error: Damaged, then: str) -> None:
+        place = self.backend.where(aside)
+        self.state = replace(self.state, set_aside=(*self.state.set_aside, place))
+        self.bus.emit(MemoryDamaged(path=self.backend.where(key), aside=place, reason=error.message, then=then))

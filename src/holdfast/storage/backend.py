@@ -147,6 +147,9 @@ class Backend(Protocol):
         reads everything, and `whole` says so.
         """
 
+    def last(self, key: str) -> Mapping[str, Any] | None:
+        """The newest sound record of a log, without reading the others. None if there is none."""
+
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         """One record of a log by its place, without reading the others. None if none begins there any more."""
 
@@ -179,6 +182,12 @@ class Backend(Protocol):
 
     def glance(self, key: str) -> str | None:
         """As `mark`, but never reads what is there, and so may overlook an edit within the same tick of the clock. For lists."""
+
+    def predates_start(self, key: str) -> bool:
+        """Whether the document was last written before the machine started: a power cut may have torn what was put without `durable`.
+
+        False where there is no document, and where nothing is ever torn.
+        """
 
     def children(self, folder: str) -> Iterator[str]:
         """The names directly below `folder`, in order and each once: of keys, and of what holds keys. Never looks deeper than it must.

@@ -115,6 +115,16 @@ class FileBackend:
         damage = tuple(f"{self.where(key)}, byte {one.position}, {one.length} bytes: {one.reason}" for one in found.damage)
         return Records(found.records, found.mark or ABSENT, damage, found.whole, found.positions, found.torn)
 
+    def last(self, key: str) -> Mapping[str, Any] | None:
+        self._finish_if_abandoned(check_log(key))
+        return self.log(key).last()
+
+    def predates_start(self, key: str) -> bool:
+        try:
+            return self.disk.predates_start(self.path(check_document(key)))
+        except FileNotFoundError:
+            return False
+
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         try:
             return self.log(check_log(key)).read_at(place)

@@ -69,6 +69,16 @@ class MemoryBackend:
             mark = self._end(key) if last == len(lines) else f"l{generation}:{last}"
             return Records(tuple(decode(line) for line in lines[first:last]), mark, (), start is None, tuple(range(first, last)))
 
+    def last(self, key: str) -> Mapping[str, Any] | None:
+        with self._guard:
+            lines = self._logs.get(check_log(key), ([], 0, 0.0))[0]
+            found: Mapping[str, Any] | None = decode(lines[-1]) if lines else None
+            return found
+
+    def predates_start(self, key: str) -> bool:
+        check_document(key)
+        return False
+
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         with self._guard:
             lines = self._logs.get(check_log(key), ([], 0, 0.0))[0]

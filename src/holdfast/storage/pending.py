@@ -107,7 +107,8 @@ class PendingSteps:
                     folders |= self._folder_of(step.change.key)
             for folder in sorted(folders):
                 disk.sync_folder(folder)
-            self._drop_note(note)
+            with suppress(StorageError):  # all of it is done: whoever comes next finds that, and removes the note
+                self._drop_note(note)
         except (StorageError, OSError) as error:
             _drop(drafts)
             if isinstance(error, SyncFailed):

@@ -132,6 +132,14 @@ class PostgresBackend:
         end = found[-1][1] if found else (0 if whole else start)
         return Records(tuple(records.values()), f"{rows[0][0]}:{end}", damage, whole, tuple(records), torn)
 
+    def last(self, key: str) -> Mapping[str, Any] | None:
+        found = self._decoded(key, self._rows("last", check_log(key)))[0]
+        return next(iter(found.values()), None)
+
+    def predates_start(self, key: str) -> bool:
+        check_document(key)
+        return False
+
     def at(self, key: str, place: int) -> Mapping[str, Any] | None:
         rows = self._rows("at", check_log(key), place)
         return self._decoded(key, rows)[0].get(place)

@@ -44,6 +44,8 @@ class _File:
     changed: float = 0.0
     number: int = field(default_factory=lambda: next(_NUMBERS))  # as an inode has one, and never given twice
     version: int = 0
+    survived: bool = False
+    """Whether it was last written before the power went."""
 
 
 @dataclass(eq=False)
@@ -115,6 +117,7 @@ class SimulatedDisk:
                 if isinstance(node, _File):
                     node.seen = node.kept
                     node.version += 1
+                    node.survived = True
         return after
 
     def kill(self, *, cut_at: int | None = None) -> SimulatedDisk:
@@ -183,6 +186,10 @@ class SimulatedDisk:
         if isinstance(node, _Folder):
             return Identity((node.number, node.version), settled=True)
         return Identity((node.number, len(node.seen), node.version), settled=True)
+
+    def predates_start(self, path: str) -> bool:
+        self._tick()
+        return self._need_file(path).survived
 
     def touch(self, path: str) -> None:
         self._tick()
@@ -325,6 +332,7 @@ class SimulatedDisk:
         file.seen = _applied(file.seen, change)
         file.pending.append(change)
         file.version += 1
+        file.survived = False
         file.changed = float(self.calls)
 
     def _add(self, folder: _Folder, name: str, node: _AnyNode) -> _AnyNode:

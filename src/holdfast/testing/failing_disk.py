@@ -92,6 +92,10 @@ class FailingDisk:
         self._meet("identity", place)
         return self.disk.identity(place)
 
+    def predates_start(self, path: str) -> bool:
+        self._meet("predates_start", path)
+        return self.disk.predates_start(path)
+
     def touch(self, path: str) -> None:
         self._meet("touch", path)
         self.disk.touch(path)

@@ -18,8 +18,9 @@ from holdfast.events import Bus
 from holdfast.memory.document import Document
 from holdfast.memory.events import MemoryDamaged, PathBeside, StorageFallback
 from holdfast.memory.facts import Fact
+from holdfast.memory.layout import Layout
 from holdfast.memory.storage import CustomStorage, FileMemoryStorage, MemoryStorage, open_storage
-from holdfast.memory.store import Edit, Layout, MemoryStore
+from holdfast.memory.store import Edit, MemoryStore
 
 
 def learn(storage: MemoryStore, content: str, agent: str | None = None) -> None:

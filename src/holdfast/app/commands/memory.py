@@ -69,6 +69,7 @@ def show_memory(
             value: Any = {"fact": fact_to_json(found) if found else None, "history": [to_record(change) for change in changes]}
             show(value, lambda console: tables.draw_fact(console, fact, found, changes), as_json=as_json)
         else:
+            memory.store.check_lost(agent)
             status, document = memory.status(), memory.document(agent)
             inherited = agent is not None and memory.store.own(agent) is None and not document.empty
             where = memory.store.where(None if inherited else agent)
@@ -88,6 +89,7 @@ def search(
 ) -> None:
     """Search the facts by words."""
     with _memory(config) as memory:
+        memory.store.check_lost(agent)
         found = memory.search(" ".join(words), agent, top)
     value = [{"score": round(match.score, 4), "words": match.words, "fact": fact_to_json(match.fact)} for match in found]
     show(value, lambda console: tables.draw_matches(console, found), as_json=as_json)
@@ -208,6 +210,17 @@ def history(
         damage = memory.store.damage(agent)
     value = {"changes": [to_record(change) for change in changes], "damage": damage}
     show(value, lambda console: tables.draw_changes(console, changes, damage, in_full=fact is not None), as_json=as_json)
+
+
+@app.command("repair", epilog="Example: holdfast memory repair")
+def repair(agent: AgentOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Bring back, from the history, what was in a memory.json that was damaged. `undo` takes it back."""
+    with _memory(config) as memory:
+        made = memory.repair(agent)
+    if made is None:
+        say({"change": None}, "Nothing is missing: the memory holds all that its history knows.", as_json=as_json)
+        return
+    show(to_record(made), lambda console: tables.draw_change(console, made), as_json=as_json)
 
 
 @app.command("retry", epilog="Example: holdfast memory retry")

@@ -23,6 +23,9 @@ WHERE l.key = %s
 ORDER BY r.number
 LIMIT %s
 
+-- name: last
+SELECT '', number, record FROM storage_records WHERE key = %s ORDER BY number DESC LIMIT 8
+
 -- name: at
 SELECT '', number, record FROM storage_records WHERE key = %s AND number = %s
 
