@@ -354,6 +354,22 @@ def test_the_names_directly_below_a_folder_are_those_of_keys(backend: Backend, o
     assert [*backend.children("absent")] == []
 
 
+def test_the_names_that_were_written_last_come_first(backend: Backend, opener: Opener) -> None:
+    """O1: by any of the endings, each once, and without what is deeper or has another ending."""
+    assert list(backend.recent("s", "/log.jsonl", ".json")) == []
+    for name in ("a", "b", "c"):
+        backend.write(Put(f"s/{name}.json", b"{}"), Append(f"s/{name}/log.jsonl", [{"n": 1}]))
+        time.sleep(0.02)
+    backend.write(Put("s/old.json", b"{}"))
+    backend.write(Append("s/only/log.jsonl", [{"n": 1}]), Put("s/b/other.txt", b"x"), Put("s/deep/er/x.json", b"{}"), Put("s/d.txt", b"x"))
+    time.sleep(0.02)
+    backend.write(Append("s/a/log.jsonl", [{"n": 2}]))
+    found = opener().recent("s", "/log.jsonl", ".json")
+    assert sorted(name for name, _ in found) == ["a", "b", "c", "old", "only"]
+    assert [name for name, _ in found if name in "abc"] == ["a", "c", "b"]
+    assert [time for _, time in found] == sorted((time for _, time in found), reverse=True)
+
+
 def test_everything_below_a_prefix_is_removed(backend: Backend, opener: Opener) -> None:
     backend.put_blob("s/1/raw", b"12345")
     backend.write(Put("s/1.json", b"1"), Append("s/1/l.jsonl", [{"n": 1}]), Put("s/1/x/y", b""), Put("s/10/x", b""))

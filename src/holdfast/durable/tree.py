@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import BinaryIO, Literal
 
 from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, drop
+from holdfast.durable.disk import REAL, faults, flush, make_folders
+from holdfast.errors import SyncFailed
 
 _FOLDER = os.O_RDONLY | DIRECTORY | CLOEXEC
 _FILE = os.O_RDONLY | CLOEXEC | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # a pipe must not make us wait
@@ -164,6 +166,21 @@ class Tree:
                 mode = stat.S_IFLNK
             found.append(TreeEntry(name if path == "." else f"{path}/{name}", _kind(mode), facts))
         return found
+
+
+def sync_tree(root: str | PathLike[str]) -> None:
+    """Make everything below a folder durable, whoever wrote it, the names of the folders on the way to it too. SyncFailed if that fails."""
+    place = os.fspath(root)
+    make_folders(REAL, place)
+    unread: dict[str, str] = {}
+    with faults(place, "sync"), Tree(place) as tree:
+        for entry in tree.walk(unread):
+            if entry.kind == "file":
+                with tree.open(entry.path) as file:
+                    flush(file.fileno())
+        tree.sync_folders()
+    for name, why in unread.items():
+        raise SyncFailed(f"could not sync {place}/{name}: {why}.", path=f"{place}/{name}", operation="sync")
 
 
 def _kind(mode: int) -> str:

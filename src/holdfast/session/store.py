@@ -11,18 +11,19 @@ meanwhile (`hold`), so that two processes never run one session at once; committ
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
+from holdfast.errors import Damaged, HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
 from holdfast.session.edits import Edit
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
 from holdfast.session.parser import parse_session
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _KEPT = 32  # sessions whose newest state is kept in memory
 _TRIES = 50
+_SLACK = 2.0  # seconds by which the clocks of a file system and of its writers may differ
 
 
 class SessionStore:
@@ -144,6 +146,22 @@ class SessionStore:
         """All sessions, newest first. A damaged one is listed with its problem."""
         found = [brief for workflow_id in self.ids() if (brief := self._brief(workflow_id)) is not None]
         return sorted(found, key=lambda brief: (brief.updated_at, brief.workflow_id), reverse=True)
+
+    def newest(self) -> Iterator[SessionBrief]:
+        """As `list`, one by one: whoever wants only the first few reads only those, however many there are.
+
+        A session was not changed later than its log was last written; so the order holds where the clock of its writers did.
+        """
+        waiting: builtins.list[tuple[str, str, SessionBrief]] = []
+        names = self.backend.recent(self.prefix, "/log.jsonl", ".json")
+        for workflow_id, written in names:
+            latest = stamp(datetime.fromtimestamp(written + _SLACK, UTC))
+            while waiting and waiting[-1][0] >= latest:
+                yield waiting.pop()[2]
+            brief = self._brief(workflow_id) if is_session_id(workflow_id) else None
+            if brief is not None:
+                bisect.insort(waiting, (brief.updated_at, workflow_id, brief), key=lambda one: one[:2])
+        yield from (one[2] for one in reversed(waiting))
 
     def new_session_id(self, workflow_id: str, day: date) -> str:
         """An id `{workflow_id}-{date}-{nnn}` that nobody has and nobody else is given, also not in another process (W2)."""
@@ -257,6 +275,11 @@ class SessionStore:
                 return
         raise self._never_at_rest(session.workflow_id)
 
+    def damage(self, workflow_id: str) -> builtins.list[str]:
+        """What of a session's log cannot be read, in words: recovery points, and what came after them, may be lost by it."""
+        with self.current(workflow_id) as known:
+            return [*known.damage()]
+
     def checkpoints(self, workflow_id: str) -> builtins.list[CheckpointBrief]:
         """The recovery points, oldest first."""
         with self.current(workflow_id) as known:
@@ -267,6 +290,13 @@ class SessionStore:
         check_checkpoint_name(name)
         with self.current(workflow_id) as known:
             found = points_of(known.records())
+            damage = known.damage() if name not in found else ()
+        if damage:
+            raise Damaged(
+                f"there is no recovery point {name!r} that can be read: {'; '.join(damage)}",
+                path=self.backend.where(self._key(workflow_id, "log.jsonl")),
+                hint=near(name, reversed(found)),
+            )
         if name not in found:
             raise NotThere(f"there is no recovery point {name!r}.", hint=near(name, reversed(found)))
         return parse_session(found[name][1], f"the recovery point {name!r} of {workflow_id!r}")

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageError
 from holdfast.redaction import redact_text
-from holdfast.session.edits import Edit, compare
+from holdfast.session.edits import Edit, compare, is_torn
 from holdfast.session.legacy import old_session
 from holdfast.session.log import Document, Folded, Record, TextPacker, commit_record, flat, fold, states, texts_of, together
 from holdfast.session.parser import parse_session
@@ -58,11 +58,25 @@ class Views:
         return [Put(f"{self._stages(workflow_id)}{name}", shown_text(text).encode(), durable=False) for name, text in texts.items()]
 
     def missing(self, workflow_id: str, names: set[str]) -> set[str]:
-        """Which of the stages' texts are not there."""
+        """Which of the stages' texts are not there, or have nothing in them."""
         if not names:
             return names
         start = self._stages(workflow_id)
-        return names - {item.key.removeprefix(start) for item in self.backend.list(start)}
+        return names - {item.key.removeprefix(start) for item in self.backend.list(start) if item.size}
+
+    def torn(self, workflow_id: str, texts: Mapping[str, str]) -> set[str]:
+        """Which of the stages' texts a power cut left half of. What a person wrote there since stays."""
+        start, found = self._stages(workflow_id), set[str]()
+        for name, text in texts.items():
+            stored = self.backend.get(start + name) if self.backend.predates_start(start + name) else None
+            whole = shown_text(text).encode()
+            if stored is not None and stored.data != whole and is_torn(stored.data, whole):
+                found.add(name)
+        return found
+
+    def predate_start(self, workflow_id: str, names: set[str]) -> bool:
+        """Whether any of the stages' texts was last written before the machine started, so that a power cut may have torn it."""
+        return any(self.backend.predates_start(f"{self._stages(workflow_id)}{name}") for name in names)
 
     def texts(self, workflow_id: str) -> dict[str, str]:
         """The stages' texts that are there."""
@@ -109,6 +123,8 @@ class StoredSession:
         self._viewed = -VIEW_DELAY
         """When the files were last written, by the monotonic clock."""
         self._told: str | None = None
+        self._texts_checked = False
+        """Whether the Markdown was compared with the log since this process began."""
 
     @property
     def session(self) -> Session:
@@ -173,6 +189,10 @@ class StoredSession:
         """All records, from the beginning."""
         return self._old or self._backend.read(self._log).records
 
+    def damage(self) -> Sequence[str]:
+        """What of the log cannot be read, in words."""
+        return () if self._old else self._backend.read(self._log).damage
+
     def history(self) -> Iterator[Document]:
         """All states in the log, newest first."""
         yield from reversed([state.document for state in states(self.records()) if state.problem is None])
@@ -194,11 +214,20 @@ class StoredSession:
             if mend and verdict == "outdated":
                 with suppress(StorageError):  # a folder that may not be written: what is read is right all the same
                     self.put_view()
-        if mend and (missing := self._views.missing(self.id, self.folded.files)):
-            texts = texts_of(self.records())
+        if mend:
             with suppress(StorageError):
-                self._views.backend.write(*self._views.markdown(self.id, {name: texts[name] for name in missing}))
+                self._mend_texts(self._views)
         return None
+
+    def _mend_texts(self, views: Views) -> None:
+        """Write the Markdown of stages again that is missing, or that a power cut tore: it is put without a sync, and is in the log."""
+        missing = views.missing(self.id, self.folded.files)
+        is_old = not self._texts_checked and views.predate_start(self.id, self.folded.files)
+        if missing or is_old:
+            texts = texts_of(self.records())
+            again = missing & texts.keys() | (views.torn(self.id, texts) if is_old else set())
+            views.backend.write(*views.markdown(self.id, {name: texts[name] for name in again}))
+        self._texts_checked = True
 
     def _verdict(self) -> str | Edit:
         assert self._views is not None  # noqa: S101 - asked by `compare`

@@ -195,6 +195,12 @@ class Backend(Protocol):
         `children("sessions")` of the keys `sessions/a.json` and `sessions/a/log.jsonl` gives `a` and `a.json`.
         """
 
+    def recent(self, folder: str, *endings: str) -> Sequence[tuple[str, float]]:
+        """The names below `folder` for which there is a key `FOLDER/NAME` with one of these endings, the one last written first.
+
+        With each, when that was, in seconds since the epoch. Looks at nothing else, so that it stays quick where there are very many.
+        """
+
     def locked(self, key: str, timeout: float | None = 10.0) -> AbstractContextManager[None]:
         """Held inside the `with`: nobody else, thread or process or machine, is inside for this key. Locked after `timeout` seconds.
 

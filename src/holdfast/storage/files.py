@@ -196,6 +196,11 @@ class FileBackend:
             self._pending.finish_if_abandoned(None)
         yield from self._places.children(folder)
 
+    def recent(self, folder: str, *endings: str) -> Sequence[tuple[str, float]]:
+        if self._pending.are_there():
+            self._pending.finish_if_abandoned(None)
+        return self._places.recent(folder, endings)
+
     def remove(self, prefix: str) -> int:
         check_prefix(prefix)
         items = [*self.list(prefix)]

@@ -140,6 +140,15 @@ class MemoryBackend:
         start = f"{check_key(folder)}/"
         yield from sorted({item.key.removeprefix(start).partition("/")[0] for item in self.list(start)})
 
+    def recent(self, folder: str, *endings: str) -> Sequence[tuple[str, float]]:
+        start, found = f"{check_key(folder)}/", dict[str, float]()
+        for item in self.list(start):
+            for ending in endings:
+                name = item.key.removeprefix(start).removesuffix(ending)
+                if item.key == f"{start}{name}{ending}" and "/" not in name:
+                    found[name] = max(item.modified, found.get(name, 0.0))
+        return sorted(found.items(), key=lambda one: (one[1], one[0]), reverse=True)
+
     @contextmanager
     def locked(self, key: str, timeout: float | None = 10.0) -> Iterator[None]:
         with self._guard:

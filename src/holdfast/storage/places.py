@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -106,6 +106,33 @@ class Places:
         names = {key[len(prefix) :].partition("/")[0] for key in self._first_keys(place, prefix, origin)}
         names |= {key[len(prefix) :].partition("/")[0] for key in self._moved_keys(prefix)}
         return sorted(names)
+
+    def recent(self, folder: str, endings: Sequence[str]) -> list[tuple[str, float]]:
+        """The names below a folder whose keys with one of the endings have a file, and when the newest was written; newest first."""
+        prefix, found = f"{check_key(folder)}/", dict[str, float]()
+        place = self.folder(prefix)
+        flat = [ending for ending in endings if "/" not in ending]
+        deep = [ending for ending in endings if "/" in ending]
+        for entry in self._scan(place):
+            if entry.kind == "folder":
+                times = [time for ending in deep if (time := self._modified(f"{place}/{entry.name}{ending}")) is not None]
+                if times:
+                    found[entry.name] = max(times)
+            for ending in flat if entry.kind == "file" and not _is_hidden(entry.name) else ():
+                name = entry.name.removesuffix(ending)
+                if name != entry.name:
+                    found[name] = max(entry.modified, found.get(name, 0.0))
+        for key in self._moved_keys(prefix):
+            name = next((key[len(prefix) :].removesuffix(ending) for ending in flat if key.endswith(ending)), "")
+            if name and "/" not in name:
+                found.setdefault(name, self._modified(self.path(key)) or 0.0)
+        return sorted(found.items(), key=lambda item: (item[1], item[0]), reverse=True)
+
+    def _modified(self, path: str) -> float | None:
+        try:
+            return self._disk.modified(path)
+        except FileNotFoundError:
+            return None
 
     def _first_keys(self, place: str, prefix: str, origin: str) -> Iterator[str]:
         """A key for each name directly below a place; all of them for blobs, which are sorted into folders that are no part of the key."""

@@ -227,6 +227,11 @@ class PostgresBackend:
         rows = self.database.rows(self._sql["children"], {**_range(prefix), "skip": len(prefix) + 1})
         yield from (name for (name,) in rows)
 
+    def recent(self, folder: str, *endings: str) -> Sequence[tuple[str, float]]:
+        prefix = f"{check_key(folder)}/"
+        values = {**_range(prefix), "skip": len(prefix) + 1, "endings": [*endings]}
+        return [(str(name), float(time)) for name, time in self.database.rows(self._sql["recent"], values)]
+
     def remove(self, prefix: str) -> int:
         with self._changing(check_prefix(prefix)) as step:
             named = ("remove_documents", "remove_logs", "remove_blobs")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, stamp
+from holdfast.durable.tree import sync_tree
 from holdfast.events import Bus
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError, Status, evolved, stage_files
@@ -167,6 +168,8 @@ class SessionRecorder:
         if run.folder is not None:
             with suppress(OSError):
                 run.folder.rmdir()  # most agents write no files; an empty folder for each would only be in the way
+            if run.folder.is_dir():
+                sync_tree(run.folder)  # the stage never runs again, so what it wrote there is on the disk first
 
     def _note(self, stage: str, kind: str, message: str) -> None:
         self.change(transitions.noted(self.session, stage, kind=kind, message=message, at=self.now()))

@@ -6,7 +6,10 @@ import errno
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.loading import config_from_values, load_config
+from holdfast.durable.disk import RealDisk, read_whole
+from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import (
     ConfigError,
     Damaged,
@@ -34,7 +39,7 @@ from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Append, Change, Mark
 from holdfast.storage.memory import MemoryBackend
 from holdfast.testing.clock import FakeClock
-from holdfast.testing.disk import SimulatedDisk
+from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault
 
 
@@ -489,3 +494,93 @@ def test_a_run_leaves_a_log_without_room_behind_its_end(tmp_path: Path) -> None:
         store.commit(replace(made, status="completed"), expect=4)
     assert (tmp_path / "w-1/log.jsonl").read_bytes().endswith(b"}\n")
     assert file_sessions(tmp_path).load("w-1").status == "completed"
+
+
+# Lists, leftovers, and what a power cut does to the views
+
+
+def test_only_what_may_be_among_the_newest_is_read(tmp_path: Path) -> None:
+    """W1, O1: sessions whose logs were written days apart."""
+    clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC))
+    store = file_sessions(tmp_path / "sessions", clock=clock)
+    for number in range(30):
+        clock.advance(86_400)
+        id = f"w-{(number * 7) % 30:02d}"
+        made = store.create(session(id))
+        store.commit(replace(made, status="completed"), expect=1)
+        moment = clock.now().timestamp()
+        for path in (tmp_path / "sessions" / f"{id}.json", tmp_path / "sessions" / id / "log.jsonl"):
+            os.utime(path, (moment, moment))
+    disk = FailingDisk(RealDisk())
+    few = [one.workflow_id for one in islice(file_sessions(tmp_path / "sessions", disk=disk).newest(), 5)]
+    read = {call.path.split("/sessions/")[1][:4] for call in disk.calls if call.operation == "open" and "/sessions/" in call.path}
+    assert few == [one.workflow_id for one in store.list()][:5]
+    assert len(read) <= 6, read
+    assert [one.workflow_id for one in store.newest()] == [one.workflow_id for one in store.list()]
+
+
+def test_markdown_of_stages_that_a_power_cut_tore_or_emptied_is_written_again() -> None:
+    """W5, W7: it is put without a sync, and its text is in the log: whoever loads the session next finds it whole."""
+    for seed in range(30):
+        disk = SimulatedDisk(seed=seed)
+        store = file_sessions("/base/sessions", disk=disk)
+        state, wanted = store.create(session()), dict[str, str]()
+        for number in range(1, 4):
+            texts = stage_files(number, f"s{number}", context=f"given {number} " * 200, output=f"wrote {number} " * 100)
+            state = store.commit(grown(state, number), expect=state.revision, files=texts)
+            wanted |= texts
+        after = disk.crash()
+        file_sessions("/base/sessions", disk=after).load("w-1")
+        for name, text in wanted.items():
+            assert read_whole(after, f"/base/sessions/w-1/stages/{name}").decode().startswith(text[:50]), (seed, name)
+            assert len(read_whole(after, f"/base/sessions/w-1/stages/{name}")) >= len(text), (seed, name)
+
+
+def test_an_emptied_stage_file_is_written_again_and_a_person_s_note_in_one_stays(tmp_path: Path) -> None:
+    store = file_sessions(tmp_path / "sessions")
+    made = store.create(session())
+    store.commit(grown(made, 1), expect=1, files=stage_files(1, "s1", context="given", output="written"))
+    folder = tmp_path / "sessions" / "w-1" / "stages" / "01-s1"
+    (folder / "context.md").write_bytes(b"")
+    (folder / "output.md").write_text("my own note")
+    file_sessions(tmp_path / "sessions").load("w-1")
+    assert (folder / "context.md").read_text().strip() == "given"
+    assert (folder / "output.md").read_text() == "my own note"
+
+
+def test_a_recovery_point_that_is_damaged_is_told_where_it_is_asked_for(tmp_path: Path) -> None:
+    """W5: not as if there had never been one."""
+    store = file_sessions(tmp_path / "sessions")
+    state = store.create(session())
+    for number in range(1, 4):
+        state = store.commit(grown(state, number), expect=state.revision, point=f"p{number}")
+    store.close()
+    log = tmp_path / "sessions" / "w-1" / "log.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"summary 2", b"summbry 2", 1))
+    store = file_sessions(tmp_path / "sessions")
+    assert len(store.damage("w-1")) == 1
+    with pytest.raises(Damaged, match=r"byte \d+"):
+        store.load_checkpoint("w-1", "p2")
+    assert store.restore("w-1", "p1").completed_stages == ("s1",)
+    with pytest.raises(Damaged, match="p2"):
+        file_sessions(tmp_path / "sessions").restore("w-1", "p2")
+
+
+def test_restoring_over_a_file_that_cannot_be_read_has_no_moment_without_a_session() -> None:
+    """W5, W15: killed, or without power, at any call of the disk: the session is listed, and one of its two states is read or restored."""
+    for moment in range(1, 60):
+        for way in ("crash", "kill"):
+            disk = SimulatedDisk(seed=moment)
+            store = file_sessions("/base/sessions", disk=disk)
+            state = store.create(session())
+            for number in (1, 2):
+                state = store.commit(grown(state, number), expect=state.revision, point=f"p{number}")
+            replace_file("/base/sessions/w-1.json", b'{"workflow_id": "w-1", broken', disk=disk)
+            disk.cut_at = disk.calls + moment
+            with suppress(PowerCut):
+                file_sessions("/base/sessions", disk=disk).restore("w-1", "p1")
+            after = disk.crash() if way == "crash" else disk.kill()
+            again = file_sessions("/base/sessions", disk=after)
+            assert [one.workflow_id for one in again.list()] == ["w-1"], (moment, way)
+            assert again.restore("w-1", "p1").completed_stages == ("s1",), (moment, way)
+            assert again.load("w-1").completed_stages == ("s1",)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,3 +103,31 @@ def test_a_session_that_a_person_edits_while_it_runs_is_not_overwritten(tmp_path
         place.run(linear("a", "b"))
     assert place.file.read_text("utf-8") == edited[0]
     assert place.resume().task == "Find out more."
+
+
+def test_what_an_agent_wrote_to_its_folder_is_on_the_disk_before_the_stage_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W5, W12: files, the folders they are in, and the names of these are synced before the record that completes the stage."""
+    synced: list[str] = []
+
+    def noted(call: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(handle: int) -> None:
+            synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+            call(handle)
+
+        return sync
+
+    def write(request: StageRequest) -> object:
+        (request.folder / "tables").mkdir()
+        (request.folder / "tables" / "one.csv").write_text("1,2", encoding="utf-8")
+        (request.folder / "link").symlink_to("nowhere")
+        synced.clear()
+        return output(request.stage.name)
+
+    place = Place(tmp_path, Agent({"a": [write]}))
+    monkeypatch.setattr(os, "fsync", noted(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", noted(os.fdatasync))
+    place.run(linear("a"))
+    work = place.folder / "sessions" / "s1" / "files" / "01-a"
+    log = synced.index(str(place.folder / "sessions" / "s1" / "log.jsonl"))
+    for path in (work / "tables" / "one.csv", work / "tables", work, work.parent, work.parent.parent):
+        assert str(path) in synced[:log], (path, synced)

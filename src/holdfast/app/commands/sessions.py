@@ -61,13 +61,14 @@ def sessions(
         raise InputError(f"{status!r} is not a status.", hint=f"Use one of {', '.join(known)}.")
     with opened_sessions(config, session_config) as store:
         rows: list[dict[str, Any]] = []
-        for brief in store.list():
+        for brief in store.newest() if last is not None else store.list():
             found = "damaged" if brief.problem is not None else str(brief.status)
             if found == "running" and store.owner(brief.workflow_id) is None:
                 found = "interrupted"  # it says that it runs, and nobody runs it
             if status in (None, found):
                 rows.append({"session": brief.workflow_id} | asdict(brief) | {"status": found})
-    rows = rows[:last]
+                if len(rows) == last:
+                    break
     show({"sessions": rows}, lambda console: _draw_sessions(console, rows, filtered=status is not None), as_json=as_json)
 
 

@@ -87,6 +87,17 @@ SELECT DISTINCT split_part(substr(key, %(skip)s), '/', 1) COLLATE "C" FROM (
 ) AS keys
 ORDER BY 1
 
+-- name: recent
+SELECT left(rest, length(rest) - length(ending)) COLLATE "C" AS name, max(extract(epoch FROM modified))
+FROM (
+    SELECT substr(key, %(skip)s) AS rest, modified FROM storage_documents WHERE key >= %(from)s AND key < %(to)s
+    UNION ALL SELECT substr(key, %(skip)s), modified FROM storage_logs WHERE key >= %(from)s AND key < %(to)s
+) AS keys, unnest(%(endings)s::text[]) AS ending
+WHERE right(rest, length(ending)) = ending AND length(rest) > length(ending)
+    AND strpos(left(rest, length(rest) - length(ending)), '/') = 0
+GROUP BY 1
+ORDER BY 2 DESC, 1 DESC
+
 -- name: remove_documents
 DELETE FROM storage_documents WHERE key >= %(from)s AND key < %(to)s
 
