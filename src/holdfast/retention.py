@@ -5,18 +5,22 @@ What is removed is asked of the stores themselves, so it is found wherever the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.clock import stamp
+from holdfast.durable.folder import remove_tree
+from holdfast.durable.replace import is_temp
 from holdfast.errors import Locked
+from holdfast.forgetting import is_in_use, leftovers
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
 
 _ENDED = ("completed", "cancelled")
+_LEFT_BEHIND = 3600.0  # seconds: what is written takes milliseconds, so what is older belongs to nobody
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Pruned:
     kept: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
+    leftovers: tuple[str, ...] = ()
+    """What killed writers and removals left behind: paths, and ids of sessions."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Places that could not be looked at, and why."""
 
 
 def prune(
@@ -51,7 +59,9 @@ def prune(
     agents = _subagents(harness, subagent_days if subagent_days is not None else config.subagents.retain_days, dry_run=dry_run)
     before = None if memory_days is None else stamp(harness.clock.now() - timedelta(days=memory_days))
     memory = {} if before is None else harness.memory.prune(before, dry_run=dry_run)
-    return Pruned(tuple(gone), removed, tuple(kept), tuple(agents), memory)
+    unread: dict[str, str] = {}
+    left = [*_half_removed(harness, dry_run=dry_run), *_temporary(harness, unread, dry_run=dry_run)]
+    return Pruned(tuple(gone), removed, tuple(kept), tuple(agents), memory, tuple(left), unread)
 
 
 def _sessions(harness: Harness, days: int | None, points: int | None, *, dry_run: bool) -> tuple[list[str], int, list[str]]:
@@ -71,6 +81,36 @@ def _sessions(harness: Harness, days: int | None, points: int | None, *, dry_run
         elif points is not None and brief.problem is None and not dry_run:
             removed += store.prune_checkpoints(brief.workflow_id, keep=points)
     return gone, removed, kept
+
+
+def _half_removed(harness: Harness, *, dry_run: bool) -> Iterator[str]:
+    """Sessions whose removing was killed half-way: there is no session of that id, and nobody wrote to what is left for an hour.
+
+    An id that was given out and has no session yet is none.
+    """
+    store, hour_ago = harness.sessions, harness.clock.now().timestamp() - _LEFT_BEHIND
+    for workflow_id in store.ids():
+        if not store.exists(workflow_id):
+            items = [item for place in store.backends() for item in place.list(f"{store.prefix}/{workflow_id}/")]
+            if items and max(item.modified for item in items) < hour_ago and store.owner(workflow_id) is None:
+                if not dry_run:
+                    store.remove_rest(workflow_id)
+                yield workflow_id
+
+
+def _temporary(harness: Harness, unread: dict[str, str], *, dry_run: bool) -> Iterator[str]:
+    """Files and folders that were never put in their place, and that nobody wrote to for an hour."""
+    hour_ago = harness.clock.now().timestamp() - _LEFT_BEHIND
+    for path in leftovers(harness, unread):
+        try:
+            if is_temp(path.name) and path.stat().st_mtime < hour_ago and not (path.is_dir() and is_in_use(path)):
+                if not dry_run:
+                    remove_tree(path) if path.is_dir() else path.unlink()
+                yield str(path)
+        except FileNotFoundError:
+            continue  # its writer came to its end after all
+        except OSError as error:
+            unread[str(path)] = error.strerror or str(error)
 
 
 def _subagents(harness: Harness, days: int, *, dry_run: bool) -> list[str]:

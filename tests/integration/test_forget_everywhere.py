@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast import Harness, build
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.context.compaction import FileOutputs
@@ -112,3 +114,65 @@ def test_a_text_that_the_window_moved_to_a_file_is_forgotten_and_no_link_is_foll
     assert done.touched == {"texts that were moved to files": 1}
     assert [path.read_text() for path in moved.iterdir()] == ["another text"]
     assert (tmp_path / "host" / "mine.txt").read_text() == CANARY
+
+
+TEMPORARY = ".new-0123456789abcdef.tmp"
+
+
+def plant(*places: Path) -> None:
+    """What crashes and damage leave behind, of long ago."""
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"old {CANARY} here")
+        os.utime(place, (1_700_000_000, 1_700_000_000))
+
+
+@pytest.mark.parametrize("adapter", ["sqlite", "markdown"])
+def test_no_place_of_the_configuration_and_no_leftover_holds_it(tmp_path: Path, adapter: str) -> None:
+    """M14: everything is kept outside of the base directory, and beside each thing lies what was set aside or never put in place."""
+    base, out = tmp_path / "base", tmp_path / "out"
+    records = out / "know" / "k.db" if adapter == "sqlite" else out / "know"
+    values = {
+        "session": {"path": str(out / "runs")},
+        "memory": {"storage_path": str(out / "mem" / "user.json"), "session_memory": {"path": str(out / "views" / "{session_id}.json")}},
+        "knowledge": {"adapter": adapter, "path": str(records)},
+    }
+    config = config_from_values(values, environ={"HOLDFAST_HOME": str(base)})
+    with build(config) as harness:
+        harness.memory.add(f"User knows {CANARY}.")
+        harness.memory.add(f"User knows {CANARY}.", "coder")
+        harness.knowledge.add([Record(id="r1", text=f"The code is {CANARY} in every case.")])
+        run_session(harness, tmp_path)
+        (id,) = harness.sessions.ids()
+        harness.sessions.raw_put(id, f"raw {CANARY}".encode())
+        with harness.lead_agent(model=ScriptedModel([f"Noted: {CANARY}."])) as agent:
+            agent.conversation("t1").ask(f"Remember the code {CANARY}, please.")
+    aside = "damaged-20260101T000000Z"
+    plant(
+        *(
+            folder / TEMPORARY
+            for folder in [out / "views", *(path for path in tmp_path.rglob("*") if path.is_dir() and path.name != "docs")]
+        )
+    )
+    plant(
+        out / "views" / f"{id}.json.{aside}",
+        out / "views" / f"{id}.json.edited-20260101T000000Z",
+        out / "runs" / id / "log.jsonl.damaged-7",
+    )
+    plant(
+        out / "mem" / f"user.json.{aside}",
+        out / "mem" / "user.d" / "history.jsonl.damaged-5",
+        out / "mem" / f"user.json.edited-{aside[8:]}",
+    )
+    plant(base / "memory.d" / f"queue.db.{aside}", base / f"checkpoints.db.{aside}", base / "threads" / "t1" / "archive.jsonl.damaged-9")
+    plant(records.with_name(f"{records.name}.{aside}") if adapter == "sqlite" else records / f"x.md.{aside}")
+    plant(out / "runs" / "gone" / "stages" / "01-x" / "output.md", base / ".new-aaaaaaaaaaaaaaaa.tmp" / "memory.json")
+    (tmp_path / "docs" / "a.md").unlink()
+    (out / TEMPORARY).unlink(missing_ok=True)
+    (tmp_path / TEMPORARY).unlink(missing_ok=True)
+    assert len(holders(tmp_path)) > 30
+    with build(config) as harness:
+        done = forget_text(harness, CANARY)
+        assert done.left == []
+        assert harness.sessions.load(id).status == "completed"
+    assert holders(tmp_path) == []

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,17 @@ def bad(request: Any) -> str:
 
 def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
     base = tmp_path / "base"
-    assert pruned(base) == {"dry_run": False, "sessions": [], "recovery_points": 0, "kept": [], "subagents": [], "memory": {}}
+    nothing = {
+        "dry_run": False,
+        "sessions": [],
+        "recovery_points": 0,
+        "kept": [],
+        "subagents": [],
+        "memory": {},
+        "leftovers": [],
+        "unread": {},
+    }
+    assert pruned(base) == nothing
     harness = build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)}))
     agents = {"good": good, "bad": bad}
     done = harness.run_workflow({"id": "done", "task": "t", "stages": [{"name": "a", "agent_type": "good"}]}, agents=agents)
@@ -83,3 +94,35 @@ def test_changes_of_memory_go_when_asked_and_facts_stay(tmp_path: Path) -> None:
     with MemoryService.at(base) as memory:
         assert memory.history() == []
         assert [fact.content for fact in memory.document().facts] == ["Likes tea"]
+
+
+def test_what_killed_processes_left_behind_goes(tmp_path: Path) -> None:
+    """O7: half-removed sessions, files that were never put in place, half a backup; nothing that is new, named otherwise, or a user's."""
+    base = tmp_path / "base"
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        kept = harness.sessions.new_session_id("given-out", date(2026, 1, 1))
+    old = [
+        base / "sessions" / "gone" / "stages" / "01-x" / "output.md",
+        base / "sessions" / ".new-0123456789abcdef.tmp",
+        base / "memory.d" / ".new-0123456789abcdef.tmp",
+        base / ".new-aaaaaaaaaaaaaaaa.tmp" / "memory.json",
+    ]
+    staying = [
+        base / "threads" / "t" / "user-data" / "workspace" / ".new-0123456789abcdef.tmp",
+        base / "memory.json.damaged-20260101T000000Z",
+    ]
+    for path in (*old, *staying):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    os.utime(base / ".new-aaaaaaaaaaaaaaaa.tmp", (1_700_000_000, 1_700_000_000))
+    new = base / "sessions" / ".new-bbbbbbbbbbbbbbbb.tmp"
+    new.write_text("somebody writes this")
+    would = pruned(base, "--dry-run")["leftovers"]
+    assert len(would) == 4
+    assert all(path.exists() for path in old)
+    assert pruned(base)["leftovers"] == would
+    assert not any(path.exists() for path in old)
+    assert not (base / "sessions" / "gone").exists()
+    assert all(path.exists() for path in (*staying, new))
+    assert (base / "sessions" / kept).is_dir()

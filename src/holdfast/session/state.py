@@ -323,3 +323,15 @@ def spare_name(taken: Iterable[str], stem: str = "before-restore") -> str:
     while f"{stem}-{number:03d}" in names:
         number += 1
     return f"{stem}-{number:03d}"
+
+
+def checkpoint_brief(name: str, at: str, document: Mapping[str, Any]) -> CheckpointBrief:
+    """The line for a recovery point, from its state as JSON."""
+    return CheckpointBrief(
+        name,
+        at,
+        document.get("revision", 0),
+        document.get("status", "ready"),
+        document.get("current_stage"),
+        len(document.get("completed_stages") or ()),
+    )

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
@@ -35,6 +35,7 @@ from holdfast.session.state import (
     SessionBrief,
     check_checkpoint_name,
     check_session_id,
+    checkpoint_brief,
     evolved,
     forked,
     id_stem,
@@ -83,7 +84,7 @@ class SessionStore:
 
     def create(self, session: Session, *, files: Mapping[str, str] | None = None) -> Session:
         """Keep a new session, durably, and return it as revision 1. InputError if the id exists."""
-        if self._exists(session.workflow_id):
+        if self.exists(session.workflow_id):
             raise _exists_already(session.workflow_id)
         now = self.now()
         first = changed(session, revision=1, created_at=session.created_at or now, updated_at=now, mark=None)
@@ -283,7 +284,7 @@ class SessionStore:
     def checkpoints(self, workflow_id: str) -> builtins.list[CheckpointBrief]:
         """The recovery points, oldest first."""
         with self.current(workflow_id) as known:
-            return [_point_brief(name, at, document) for name, (at, document) in points_of(known.records()).items()]
+            return [checkpoint_brief(name, at, document) for name, (at, document) in points_of(known.records()).items()]
 
     def load_checkpoint(self, workflow_id: str, name: str) -> Session:
         """The session as it was then. InputError, naming the ones there are, if there is none of this name."""
@@ -355,7 +356,7 @@ class SessionStore:
         """
         check_session_id(new_id)
         origin = self.load(workflow_id) if checkpoint is None else self.load_checkpoint(workflow_id, checkpoint)
-        if self._exists(new_id):
+        if self.exists(new_id):
             raise _exists_already(new_id)
         now = self.now()
         self.raw(workflow_id).copy_to(self.raw(new_id), now)  # before the session itself: who sees it can read what it refers to
@@ -370,10 +371,14 @@ class SessionStore:
             if self.views is not None:
                 self.views.backend.write(Delete(self.views.key(workflow_id)))
             self.backend.write(Delete(self._key(workflow_id, "log.jsonl")))
-            for place in self.backends():
-                place.remove(f"{self.prefix}/{workflow_id}/")
+            self.remove_rest(workflow_id)
         with self._guard:
             self._known.pop(workflow_id, None)
+
+    def remove_rest(self, workflow_id: str) -> None:
+        """Remove what belongs to a session that is no more."""
+        for place in self.backends():
+            place.remove(f"{self.prefix}/{check_session_id(workflow_id)}/")
 
     # Raw data
 
@@ -413,7 +418,7 @@ class SessionStore:
 
     def _refreshed(self, known: StoredSession) -> None:
         if not known.refresh():
-            raise no_session(known.id, [id for id in self.ids() if self._exists(id)])
+            raise no_session(known.id, [id for id in self.ids() if self.exists(id)])
 
     def _stored(self, workflow_id: str) -> StoredSession:
         check_session_id(workflow_id)
@@ -470,7 +475,8 @@ class SessionStore:
         views = self.views
         return [self.backend] if views is None or views.backend is self.backend else [self.backend, views.backend]
 
-    def _exists(self, workflow_id: str) -> bool:
+    def exists(self, workflow_id: str) -> bool:
+        """Whether there is such a session; also one that cannot be read."""
         known = self._stored(workflow_id)
         with known.guard:
             try:
@@ -479,8 +485,8 @@ class SessionStore:
                 return True
 
     def _need(self, workflow_id: str) -> None:
-        if not self._exists(workflow_id):
-            raise no_session(workflow_id, [id for id in self.ids() if self._exists(id)])
+        if not self.exists(workflow_id):
+            raise no_session(workflow_id, [id for id in self.ids() if self.exists(id)])
 
     def _never_at_rest(self, workflow_id: str, expect: int | None = None) -> RevisionConflict:
         place = self.where(workflow_id)
@@ -506,14 +512,3 @@ def locked_by(workflow_id: str, path: str | None, owner: object) -> Locked:
 
 def _exists_already(workflow_id: str) -> InputError:
     return InputError(f"the session {workflow_id!r} exists already.", hint="Go on with `holdfast resume`, or choose another id.")
-
-
-def _point_brief(name: str, at: str, document: Mapping[str, Any]) -> CheckpointBrief:
-    return CheckpointBrief(
-        name,
-        at,
-        document.get("revision", 0),
-        document.get("status", "ready"),
-        document.get("current_stage"),
-        len(document.get("completed_stages") or ()),
-    )

@@ -210,6 +210,8 @@ def prune(
         )
     value = {"dry_run": dry_run, **asdict(done)}
     show(value, lambda console: _draw_pruned(console, value), as_json=as_json)
+    if done.unread:
+        raise typer.Exit(1)
 
 
 def _draw_pruned(console: Console, value: dict[str, Any]) -> None:
@@ -220,5 +222,9 @@ def _draw_pruned(console: Console, value: dict[str, Any]) -> None:
         prose(console, f"{counted(value['recovery_points'], 'recovery point')} {would}.")
     for place, count in value["memory"].items():
         prose(console, f"memory, {place}: {count} {would}.")
+    if value["leftovers"]:
+        prose(console, f"{counted(len(value['leftovers']), 'leftover')} of killed processes {would}.")
     for name in value["kept"]:
         prose(console, f"{name} stays: somebody runs it.")
+    for place, why in value["unread"].items():
+        prose(console, f"not looked at: {place} ({why})")
