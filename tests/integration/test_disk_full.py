@@ -55,6 +55,7 @@ blobs.put(b"small")
 folder.write("note.txt", b"small")
 insert("small")
 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+open_database(base + "/second.db", migrations=["CREATE TABLE rows (text)"]).close()
 before = state()
 stuffing = []
 if fill == "inodes":
@@ -69,6 +70,7 @@ if fill == "inodes":
         "blob": attempt(lambda: blobs.put(b"big")),
         "folder": attempt(lambda: folder.write("note.txt", b"big")),
         "new log": attempt(lambda: AppendLog(base + "/new/log").append(small)),
+        "database that is opened again": attempt(lambda: open_database(base + "/second.db", migrations=["CREATE TABLE rows (text)"])),
     }
 else:
     outcomes = {
@@ -85,6 +87,7 @@ else:
                 pass
         except OSError:
             pass
+    outcomes["database that is opened again"] = attempt(lambda: open_database(base + "/second.db", migrations=["CREATE TABLE rows (text)"]))
     outcomes["tiny file on a full disk"] = attempt(lambda: replace_json(base + "/file.json", {"n": 2}))
 after = state()
 for path in stuffing:

@@ -19,6 +19,7 @@ Migration = str | Callable[[sqlite3.Connection], None]
 """One step from a schema number to the next: SQL statements, or a function that runs inside the transaction."""
 
 
+_LEAST = 64 << 10  # bytes: a side file of SQLite's takes half of that at once
 _LOG_LIMIT = 64 << 20  # what one large transaction may leave behind as an empty write-ahead log
 
 
@@ -166,7 +167,7 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
     if code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC):
         return SyncFailed(what, path=path, operation=operation, hint="Check the disk, then open the database anew.")
     primary = None if code is None else code & 0xFF
-    if primary == sqlite3.SQLITE_FULL:
+    if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
         return DiskFull(what, path=path, operation=operation, hint="Free space; what was committed before stands.")
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
         return NotWritable(what, path=path, operation=operation, hint="Check the owner and the mode of the file and of its folder.")
@@ -177,6 +178,15 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
     if primary == sqlite3.SQLITE_IOERR:
         return WriteFailed(what, path=path, operation=operation, hint="What was committed before stands. Check the disk.")
     return None
+
+
+def _is_full(path: str) -> bool:
+    """Whether there is hardly any room where a database is: SQLite calls that by other names when its side files meet it first."""
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except (OSError, AttributeError):
+        return False
+    return found.f_bavail * found.f_frsize < _LEAST or (found.f_files > 0 and found.f_favail == 0)
 
 
 def _make_private(name: str) -> None:

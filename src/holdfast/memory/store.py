@@ -179,10 +179,14 @@ class MemoryStore:
         return any(record.get("item") == item for record in self.backend.read(keys_of(agent).history).records)
 
     def held(self, agent: str | None = None) -> list[Held]:
-        """The candidates that wait for a person in a scope, oldest first. Damaged if they cannot be read."""
+        """The candidates that wait for a person in a scope, oldest first. What is damaged is set aside and told: the rest goes on."""
         key = keys_of(agent).quarantine
         stored = self.backend.get(key)
-        return [] if stored is None else read_held(stored.data, self.backend.where(key))
+        try:
+            return [] if stored is None else read_held(stored.data, self.backend.where(key))
+        except Damaged:
+            with self.locked(agent):
+                return self._waiting(agent)[0]
 
     def scopes(self) -> Iterator[str | None]:
         """The global scope, and every agent that has anything of its own."""

@@ -129,6 +129,16 @@ def test_a_damaged_quarantine_is_set_aside(memory: MemoryService, tmp_path: Path
     assert any("quarantine.json.damaged" in path.name for path in (tmp_path / "memory.d").iterdir())
 
 
+def test_a_damaged_quarantine_keeps_nobody_from_the_memory(memory: MemoryService, tmp_path: Path) -> None:
+    """M6: looking at what is known, or waits, sets it aside and goes on."""
+    memory.add("Likes tea")
+    (tmp_path / "memory.d" / "quarantine.json").write_text("{")
+    assert memory.review() == []
+    assert memory.status().held == 0
+    assert contents(memory) == ["Likes tea"]
+    assert len([path for path in (tmp_path / "memory.d").iterdir() if "quarantine.json.damaged" in path.name]) == 1
+
+
 def test_a_damaged_line_of_the_history_is_named_and_the_rest_is_read(memory: MemoryService, tmp_path: Path) -> None:
     memory.add("Likes tea")
     memory.add("Likes cake")
