@@ -6,8 +6,6 @@ forgotten from its first day. What could not be reached, or is not ours to chang
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,11 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.durable.disk import REAL
 from holdfast.durable.folder import Folder, remove_tree
-from holdfast.durable.replace import is_temp
 from holdfast.errors import OutsideRoot, StorageError
-from holdfast.events import Bus
 from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
-from holdfast.memory.layout import Layout
+from holdfast.leftovers import is_in_use, leftovers
 from holdfast.storage.scrub import Rule, scrub
 from holdfast.text.needle import Needle
 
@@ -33,9 +29,6 @@ MOVED = "user-data/outputs/moved"
 """Where texts that are too long for the window stand, below the folder of a thread."""
 _OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**")
 """Keys below the base directory that their rooms have cleaned already, and files of the user's own."""
-_OTHERS = ("user-data", "skills", "models", "postgres")
-"""Folders below the base directory in which nothing is of our naming."""
-_ASIDE = re.compile(r"\.(?:damaged|edited)-")
 _OF_THE_USER = ("threads/*/user-data/**/*", "skills/**/*", "agents/*/config.yaml", "agents/*/SOUL.md")
 
 
@@ -129,52 +122,6 @@ def _leftovers(harness: Harness, needle: Needle, done: Forgotten) -> None:
         except (OSError, StorageError) as error:
             unread[str(path)] = str(error)
     done.left.extend(f"{place}: it could not be looked at ({why})" for place, why in unread.items())
-
-
-def leftovers(harness: Harness, unread: dict[str, str]) -> Iterator[Path]:
-    """What crashes and damage left behind wherever the configuration keeps something, by its name. What cannot be read goes to `unread`."""
-
-    def note(error: OSError) -> None:
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            unread[str(error.filename)] = error.strerror or str(error)
-
-    for folder, begin, deep in _kept_places(harness):
-        for here, folders, files in os.walk(folder, onerror=note):
-            folders[:] = [name for name in folders if deep and name not in _OTHERS and not is_temp(name)]
-            yield from (Path(here, name) for name in sorted(files) if is_temp(name) or (name.startswith(begin) and _ASIDE.search(name)))
-            if deep:
-                yield from (found for found in sorted(Path(here).glob(".new-*.tmp")) if found.is_dir() and is_temp(found.name))
-
-
-def _kept_places(harness: Harness) -> Iterator[tuple[Path, str, bool]]:
-    """The folders in which something of ours is: with how its names begin there, and whether all below is ours too."""
-    config, base = harness.config, harness.base
-    yield base, "", True
-    layout = Layout.of(config, bus=Bus())
-    if layout.places:
-        yield layout.shared.parent, layout.shared.name, False
-        yield layout.shared.with_name(f"{layout.shared.stem}.d"), "", True
-    views = config.memory.session_memory.path
-    for folder, deep in ((config.session.path, True), (str(Path(views).parent) if views else None, False)):
-        if folder and not (base / folder).is_relative_to(base):
-            yield base / folder, "", deep
-    for section in (config.knowledge, of_vector_store(config).knowledge):
-        if section.adapter in ("sqlite", "markdown", "langchain") and not (place := path_of(section, base)).is_relative_to(base):
-            yield (place, "", True) if place.is_dir() else (place.parent, place.name, False)
-
-
-def is_in_use(folder: Path) -> bool:
-    """Whether a process that lives holds a folder: that of a backup which is being made."""
-    import fcntl  # not on every system
-
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def _below(harness: Harness, path: str | None) -> list[str]:

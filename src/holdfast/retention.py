@@ -14,7 +14,7 @@ from holdfast.clock import stamp
 from holdfast.durable.folder import remove_tree
 from holdfast.durable.replace import is_temp
 from holdfast.errors import Locked
-from holdfast.forgetting import is_in_use, leftovers
+from holdfast.leftovers import is_in_use, leftovers
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
