@@ -32,6 +32,11 @@ LastEventId = Annotated[str | None, Header(max_length=100)]
 TOKEN = Depends(HTTPBearer(auto_error=False, description="The token that `holdfast serve --show-token` prints."))
 
 
+_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
+STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Events", "content": {"text/event-stream": {"schema": _EVENT}}}}
+"""How a stream is described: each event has an id, a kind, and an envelope as JSON text."""
+
+
 class Body(BaseModel):
     """A request's body: nothing in it that nobody asked for."""
 

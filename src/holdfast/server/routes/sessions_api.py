@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError, HoldfastError, InputError, NotThere, Re
 from holdfast.redaction import redact, redact_text, without_paths
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN, Body, Cursor, Flag, Follow, Id, LastEventId, Limit, Page, Short, StageName, Text, page_of
+from holdfast.server.wire import STREAM, TOKEN, Body, Cursor, Flag, Follow, Id, LastEventId, Limit, Page, Short, StageName, Text, page_of
 from holdfast.session.editor import differences, fix_output
 from holdfast.session.renderer import session_json
 from holdfast.session.state import Session, spare_name, stage_folder
@@ -25,7 +25,6 @@ from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 router = APIRouter(tags=["sessions"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Events", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
 
 class NewSession(Body):
@@ -288,7 +287,7 @@ def _there(use: Use, id: Id) -> str:
     return id
 
 
-@router.get("/sessions/{id}/events", response_class=StreamingResponse, responses=_STREAM)
+@router.get("/sessions/{id}/events", response_class=StreamingResponse, responses=STREAM)
 async def sessions_events(
     use: Use, id: Annotated[str, Depends(_there)], last_event_id: LastEventId = None, follow: Follow = True
 ) -> StreamingResponse:
@@ -302,7 +301,7 @@ async def sessions_events(
     return StreamingResponse(frames(), media_type=MEDIA_TYPE)
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_STREAM)
+@router.get("/events", response_class=StreamingResponse, responses=STREAM)
 async def events_all(use: Use, last_event_id: LastEventId = None, follow: Follow = True) -> StreamingResponse:
     """Everything that happens in this server."""
 

@@ -19,7 +19,23 @@ from holdfast.sandbox.uploads import MarkItDown, Uploads, clean_name
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.running_turns import Run
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN, Body, Cursor, Flag, Follow, Id, LastEventId, Limit, Page, Short, Text, ThreadId, Words, page_of
+from holdfast.server.wire import (
+    STREAM,
+    TOKEN,
+    Body,
+    Cursor,
+    Flag,
+    Follow,
+    Id,
+    LastEventId,
+    Limit,
+    Page,
+    Short,
+    Text,
+    ThreadId,
+    Words,
+    page_of,
+)
 from holdfast.talk import Decision, ThreadInfo
 
 if TYPE_CHECKING:
@@ -27,7 +43,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["threads"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Events", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
 
 class NewThread(Body):
@@ -264,7 +279,7 @@ async def runs_cancel(use: Use, run: Found) -> dict[str, Any]:
     return _run(run)
 
 
-@router.get("/runs/{id}/events", response_class=StreamingResponse, responses=_STREAM)
+@router.get("/runs/{id}/events", response_class=StreamingResponse, responses=STREAM)
 async def runs_events(use: Use, run: Found, last_event_id: LastEventId = None, follow: Follow = True) -> StreamingResponse:
     """What happens in a run, from the event after `Last-Event-ID` on."""
     return StreamingResponse(_counted(use, run.stream.follow(last_event_id, wait=follow)), media_type=MEDIA_TYPE)
