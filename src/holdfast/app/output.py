@@ -85,9 +85,15 @@ def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:
         draw(console())
 
 
-def say(value: Any, line: str, *, as_json: bool) -> None:
-    """Print the value as JSON, or a line for a person."""
-    show(value, lambda console: prose(console, line), as_json=as_json)
+def say(value: Any, line: str, *, as_json: bool, then: str | None = None) -> None:
+    """Print the value as JSON, or a line for a person, and below it the command that comes `then`."""
+
+    def draw(console: Console) -> None:
+        prose(console, line)
+        if then is not None:
+            to_paste(console, then)
+
+    show(value, draw, as_json=as_json)
 
 
 def prose(console: Console, text: str | Text, *, mark: str | Text = "", style: str = "") -> None:

@@ -183,8 +183,9 @@ def fix(
         "output": output_json(done.stage_outputs[stage]),
     }
     resume = typed("resume", id, session_config=session_config, config=config)
-    step = f"Go on with `{resume}`." if done.status == "ready" else f"The session is {done.status}."
-    say(value, f"The output of {stage} is in. {step}", as_json=as_json)
+    ready = done.status == "ready"
+    step = "Go on with:" if ready else f"The session is {done.status}."
+    say(value, f"The output of {stage} is in. {step}", as_json=as_json, then=resume if ready else None)
 
 
 @session_app.command("edit", epilog="Example: EDITOR=nano holdfast session edit ID")
@@ -234,7 +235,7 @@ def fork(
         made = store.fork(id, new, checkpoint=point)
     value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}
     resume = typed("resume", new, session_config=session_config, config=config)
-    say(value, f"Forked {id} as {new}. Go on with `{resume}`.", as_json=as_json)
+    say(value, f"Forked {id} as {new}. Go on with:", as_json=as_json, then=resume)
 
 
 @session_app.command("restore", epilog="Example: holdfast session restore ID 002-research")

@@ -170,7 +170,7 @@ def reject(
     refused = session.error.stage if session.error is not None else stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
     step = typed("resume", id, session_config=session_config, config=config)
-    say(value, f"Rejected {refused}. `{step}` runs it again.", as_json=as_json)
+    say(value, f"Rejected {refused}. This runs it again:", as_json=as_json, then=step)
 
 
 @app.command(epilog="Example: holdfast cancel research-2026-04-19-001")
