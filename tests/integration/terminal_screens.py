@@ -43,12 +43,15 @@ BEGIN = datetime(2026, 4, 19, 9, 12, tzinfo=UTC)
 THREADS = ("thread-1m7h87219f30c38b5ae", "thread-1m7h872199f51bff25e")
 CONFIG = """
 holdfast_version: 1
-models:
-  - {name: main, use: openai, model: gpt-4o, api_key: $OPENAI_API_KEY, max_input_tokens: 128000, pricing: {input: 2.5, output: 10}}
-  - {name: small, use: openai, model: gpt-4o-mini, api_key: $OPENAI_API_KEY, lightweight: true}
 memory: {debounce_seconds: 5}
 summarization: {trigger: {type: fraction, value: 0.8}}
 channels: {slack: {enabled: true}}
+"""
+MODELS = """
+holdfast_version: 1
+models:
+  - {name: main, use: openai, model: gpt-4o, api_key: $OPENAI_API_KEY, max_input_tokens: 128000, pricing: {input: 2.5, output: 10}}
+  - {name: small, use: openai, model: gpt-4o-mini, api_key: $OPENAI_API_KEY, lightweight: true}
 """
 
 
@@ -67,7 +70,7 @@ class LongIds:
 def furnish(folder: Path) -> None:
     """A project folder with a configuration, and in its base directory something of everything."""
     (folder / "config.yaml").write_text(CONFIG)
-    (folder / "plain.yaml").write_text("holdfast_version: 1\n")
+    (folder / "models.yaml").write_text(MODELS)
     (folder / "research.yaml").write_text(WORKFLOW)
     (folder / "notes").mkdir()
     (folder / "notes" / "heating.md").write_text(HEATING)
