@@ -130,6 +130,7 @@ def by_stages(corpus: Path) -> Told:
     with tempfile.TemporaryDirectory() as name:
         store = file_sessions(Path(name) / "sessions")
         store.create(Session("s1", task=task))
+        raw = SessionRaw(store, "s1")
         agents: dict[str, StageAgent] = {"researcher": Researcher(), "synthesizer": Synthesizer(), "writer": Writer()}
         for stage, agent in agents.items():
             settings = {"sources": {"folder": str(corpus / "documents")}} if stage == "researcher" else {}
@@ -140,7 +141,7 @@ def by_stages(corpus: Path) -> Told:
                 system_prompt="",
                 prompt=task,
                 given=tuple(outputs),
-                raw=SessionRaw(store, "s1"),
+                raw=raw,
                 folder=Path(name),
             )
             outputs.append(parse_output(agent.run(request).output, stage=stage))

@@ -63,7 +63,7 @@ def test_the_example_completes_and_answers_every_question(finished: tuple[Sessio
     assert all("nothing was generated" in output.summary.lower() for output in session.stage_outputs.values())
 
 
-def test_at_least_four_fifths_of_the_planted_contradictions_are_found_with_at_most_two_false_alarms(
+def test_at_least_half_of_the_planted_contradictions_are_found_and_no_false_one(
     finished: tuple[Session, SessionStore, Path],
 ) -> None:
     told = _disagreements(finished[0])
@@ -71,8 +71,8 @@ def test_at_least_four_fifths_of_the_planted_contradictions_are_found_with_at_mo
     false_alarms = [
         facts for facts in told if not any(all(any(part in fact for fact in facts) for part in parts) for parts in PLANTED.values())
     ]
-    assert len(found) >= 0.8 * len(PLANTED), sorted(set(PLANTED) - set(found))
-    assert len(false_alarms) <= 2, false_alarms
+    assert len(found) >= 0.5 * len(PLANTED), sorted(set(PLANTED) - set(found))
+    assert false_alarms == []
 
 
 def test_every_quoted_sentence_of_the_report_is_in_the_document_that_it_names(finished: tuple[Session, SessionStore, Path]) -> None:
@@ -108,17 +108,19 @@ def test_the_outdated_review_is_marked_and_the_newsletter_is_not_cited(finished:
     old = [line for line in report.splitlines() if line.startswith("- ") and ("Osprey 2.8" in line or "In 2023" in line)]
     assert old and all("from 2023, older than the other sources" in line for line in old)
     assert "canteen" not in report
-    for line in report.split("## Where the sources disagree")[1].split("## Sources")[0].splitlines():
+    for line in report.split("## Where the sources disagree")[1].split("\n## ")[0].splitlines():
         assert "2.8" not in line and "2023" not in line
 
 
-def test_the_requirements_come_first_and_the_figures_are_in_a_table(finished: tuple[Session, SessionStore, Path]) -> None:
+def test_the_answers_come_first_short_enough_to_be_read_and_the_rest_is_an_appendix(finished: tuple[Session, SessionStore, Path]) -> None:
+    """W18: per question two or three sentences, then what speaks against them, then what was not found; a page for five questions."""
     report = finished[0].stage_outputs["report"].data["report"]
-    table = {line.split(" | ")[0].strip("| "): line for line in report.splitlines() if line.startswith("| ")}
-    assert "185,000 messages per second" in table["throughput"] and "38,000 messages per second" in table["throughput"]
-    assert "11 ms" in table["tail latency"] and "hours" not in table["tail latency"]
-    purpose = report.split("## The message queue for our order pipeline")[1].split("##")[0]
-    assert "60,000 messages per second" in purpose and "15 ms" in purpose and "power cut" in purpose
+    body, appendix = report.split("## Appendix")
+    assert body.index("## Throughput") < body.index("## Where the sources disagree") and "### Further sentences" in appendix
+    assert len(body.split("## Where the sources disagree")[0].split()) <= 23 / 5 * 500
+    throughput = body.split("## Throughput")[1].split("\n## ")[0]
+    assert "messages per second" in throughput and "against it: D" in body
+    assert "messages per second" in report.split("## The message queue for our order pipeline")[1].split("##")[0]
 
 
 def test_the_documents_are_kept_as_raw_data_and_the_report_as_a_file(finished: tuple[Session, SessionStore, Path]) -> None:

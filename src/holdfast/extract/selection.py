@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import InputError
-from holdfast.extract.answer_types import understand
 from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
-from holdfast.extract.sentence_ranking import RelevanceWeights, centrality, positions, relevance, unit_terms
+from holdfast.extract.sentence_index import IndexedSentence, SentenceIndex
+from holdfast.extract.sentence_ranking import centrality, positions, unit_terms
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.word_lists import alternatives, read_lists
 
+_EMBEDDED = 600  # sentences that are all compared by meaning, in a second or two
 # How much of its score a unit loses when all its words were used already: answers to one question rightly resemble each other.
 _REDUNDANCY, _REDUNDANCY_ASKED = 0.5, 0.15
 _LISTS = {name: alternatives(entry) for name, entry in read_lists("holdfast.extract", "cues").items()}
 _CUES = re.compile(rf"\b(?:{_LISTS['words']})\b|{_LISTS['wide']}", re.IGNORECASE)
+
+
+_POINTS_BACK = re.compile(r"(?:it|its|they|their|he|she|his|her|this|these|er|sie|es|il|elle|ils|elles)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,6 @@ def select(
     budget: int,
     question: str | None = None,
     count: Callable[[str], int] | None = None,
-    weights: RelevanceWeights | None = None,
 ) -> Extract:
     """The passages that answer `question`, or that carry the texts when there is none, in at most `budget` tokens.
 
@@ -70,7 +73,7 @@ def select(
     counter = count or _default_count
     units = cut(sources)
     found = unit_terms(units)
-    scores = _scores(units, found, question, weights)
+    scores = _scores(units, found, question)
     costs = [counter(unit.passage.text) for unit in units]
     redundancy = _REDUNDANCY_ASKED if question and question.strip() else _REDUNDANCY
     chosen, repeated = _choose(units, found, scores, costs, budget, redundancy)
@@ -86,15 +89,37 @@ def _default_count(text: str) -> int:
     return math.ceil(estimate(text))
 
 
-def _scores(
-    units: Sequence[TextUnit], found: Sequence[Sequence[str]], question: str | None, weights: RelevanceWeights | None
-) -> list[float]:
+def _scores(units: Sequence[TextUnit], found: Sequence[Sequence[str]], question: str | None) -> list[float]:
     central, place = centrality(found), positions(units)
-    if question is not None and question.strip():
-        relevant = relevance(units, found, understand(question), weights)
-        # What has nothing to do with the question comes last, by its weight in the text, so that a budget is never wasted.
-        return [r + 0.02 * c + 0.01 * p if r > 0 else 0.01 * c for r, c, p in zip(relevant, central, place, strict=True)]
-    return [_standing(unit, c, p) for unit, c, p in zip(units, central, place, strict=True)]
+    if question is None or not question.strip():
+        return [_standing(unit, c, p) for unit, c, p in zip(units, central, place, strict=True)]
+    chosen, sentences = _sentences(units)
+    ranked = SentenceIndex(sentences, most_embedded=_EMBEDDED).rank(question, limit=len(sentences))
+    relevant = {chosen[match.place].order: match.score for match in ranked if match.score > 0}
+    # What has nothing to do with the question comes last, by its weight in the text, so that a budget is never wasted.
+    return [relevant.get(unit.order, 0.0) + 0.01 * c for unit, c in zip(units, central, strict=True)]
+
+
+def _sentences(units: Sequence[TextUnit]) -> tuple[list[TextUnit], list[IndexedSentence]]:
+    """What is ranked: all but headings and the heads of tables, each with what it stands under."""
+    chosen: list[TextUnit] = []
+    sentences: list[IndexedSentence] = []
+    heads: tuple[int, str] = (-1, "")
+    for unit in units:
+        text, source = " ".join(unit.passage.text.split()), unit.passage.source
+        if unit.kind == "heading":
+            continue
+        if unit.kind == "row" and heads[0] != unit.order - 1:
+            heads = (unit.order, text)
+            continue
+        above = unit.heading
+        if not above and chosen and chosen[-1].block == unit.block and chosen[-1].passage.source == source and _POINTS_BACK.match(text):
+            above = (sentences[-1].text,)
+        if unit.kind == "row":
+            above, heads = (*above, heads[1]), (unit.order, heads[1])
+        chosen.append(unit)
+        sentences.append(IndexedSentence(source, text, above))
+    return chosen, sentences
 
 
 def _standing(unit: TextUnit, central: float, place: float) -> float:

@@ -1,36 +1,48 @@
-"""Where sources disagree: another figure, another date, a yes against a no, about the same subject and under the same conditions.
+"""Where sources disagree, told only where it is sure: the same thing, the same attribute, the same unit, and another value.
 
-Two clauses are compared only if they come from different documents, are about the same thing and share most of their words. A second
-figure that differs as well (at 10,000 a second against at 50,000) is another condition, and two dates far apart are a development: neither
-is a disagreement.
+Two clauses of different documents are compared by the words that they share with each other, and with the rest of each other's sentence
+and its heading, weighed by how rare these are; equal figures and dates in both are shared words too. What is a plan, a bound on one side,
+a change, another case (a further figure or date that differs) or about something else (each names what the other does not) is no
+disagreement. A false one costs a reader more than one that was missed.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from math import log
 
-from holdfast.offline.claims import Claim
-from holdfast.offline.quantities import Quantity, differ
-from holdfast.text.likeness import compare
+from holdfast.offline.documents import SourceDocument, bare_text, tainted_units
+from holdfast.offline.quantities import MEASURES, Quantity, differ, find_quantities, full_dates
+from holdfast.text.dates import Span
+from holdfast.text.language import guess_language
+from holdfast.text.word_lists import alternatives, read_lists
+from holdfast.text.words import is_stop_word, terms
 
-Kind = Literal["number", "date", "negation", "opposite"]
-
-_SHARED = 0.6  # of the words of the clause that has fewer
-_AS_LONG = 0.34  # of the words of the longer one
+_SURE, _SURE_OF_DATES = 3.5, 7.0  # shared rarity times its share of the shorter sentence
+_USUAL = 60  # claims: in a few sentences every word would look common
+_LEAST = 2  # things that two sentences must have in common
+_CONTEXT = 0.5  # what it counts that only the headings share a word
 _OUTDATED = 540  # days between two documents, from which on the older one is history
-_LATER = 150  # days: "no longer" does not contradict what was said so long before
-_YEAR = re.compile(r"\b\d{4}\b")
-_DENIED = 2  # words after the negation that the other claim has to say: what is denied, and of what
-_BUCKET = 400  # claims about one subject that are compared with each other: beyond, a subject is too wide to mean one thing
+_BUCKET = 300  # sentences with one sort of figure that are compared with each other
+_CLAUSES = re.compile(r"(?<=\S)[,;]\s+|\s+[–—]\s+|\s+\(|\)\s*(?=\w)|\s+(?:but|although|whereas|aber|mais|pero|ma)\s+")
+_TIMES = 5
+_ROW = re.compile(r"[^:;]{1,60}: [^;]*; ")
+_CODE = re.compile(r"\b(?=\w*\d)(?=\w*[^\W\d])[\w.-]+|\b[A-Z]{2,}[A-Z0-9-]*\b|\b[A-Z][\w-]*-\d+\b")
+_NAME = re.compile(r"(?<=[a-z,;’'\"] )[A-Z][a-z]\w+")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+_CHANGE, _PLAN, _BOUND = (
+    re.compile(rf"\b(?:{alternatives(read_lists('holdfast.offline', 'hedges')[name])})\b", re.IGNORECASE)
+    for name in ("change", "plan", "bound")
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ConflictingStatement:
-    """What one source says: the whole sentence, where it stands, and the figure or date in question (empty for a yes or a no)."""
+class Statement:
+    """What one source says: the whole sentence, where it stands, and the figure or date in question."""
 
     fact: str
     source: str
@@ -38,183 +50,189 @@ class ConflictingStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two or more statements that cannot all be true, in the order of the sources."""
+class Disagreement:
+    """Two statements that cannot both be true, and how sure that is."""
 
-    kind: Kind
-    subject: str
-    statements: tuple[ConflictingStatement, ...]
-    shared: float
-    terms: frozenset[str]
+    first: Statement
+    second: Statement
+    score: float
 
 
-def find_conflicts(claims: Iterable[Claim]) -> list[Conflict]:
-    """All disagreements between claims of different documents. Those that share a statement and a kind are one."""
-    listed = list(claims)
-    pairs: list[tuple[int, int, Conflict]] = []
-    for a, b in _candidates(listed):
-        found = disagreement_between(listed[a], listed[b])
-        if found is not None:
-            pairs.append((a, b, found))
-    return _joined(pairs, listed)
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A clause with a figure or a date. `around` are the words of the rest of its sentence and of its heading."""
+
+    document: str
+    source: str
+    written: date | None
+    fact: str
+    clause: str
+    words: frozenset[str]
+    around: frozenset[str]
+    quantities: tuple[Quantity, ...]
+    stated: tuple[Quantity, ...]
+    """Those of the whole sentence."""
+    dates: tuple[Span, ...]
+    names: frozenset[str]
+    first: frozenset[str]
+    """The word with which the sentence begins, if it may be a name too."""
+    text: str
+    """The whole document, in small letters."""
 
 
-def _candidates(claims: Sequence[Claim]) -> Iterator[tuple[int, int]]:
-    """Pairs worth comparing: the same subject, other documents, and a sort of figure, a date or a denied word in common."""
-    buckets: dict[tuple[str, ...], list[int]] = {}
+def find_disagreements(documents: Iterable[SourceDocument]) -> list[Disagreement]:
+    """All disagreements between sentences of different documents, the surest first. Each sentence is told in at most one."""
+    claims = [claim for document in documents for claim in _claims(document)]
+    held = Counter(word for claim in claims for word in claim.words | claim.around)
+    size = max(len(claims), _USUAL)
+    rarity = {word: log(1 + (size - count + 0.5) / (count + 0.5)) for word, count in held.items()}
+    found = [one for first, second in _candidates(claims) if (one := _compared(first, second, rarity)) is not None]
+    found.sort(key=lambda one: (-round(one.score, 6), one.first.source, one.second.source, one.first.fact))
+    told: set[tuple[str, str]] = set()
+    kept = []
+    for one in found:
+        both = {(one.first.source, one.first.fact), (one.second.source, one.second.fact)}
+        if not both & told:
+            told |= both
+            kept.append(one)
+    return kept
+
+
+def _claims(document: SourceDocument) -> Iterator[_Claim]:
+    tainted = tainted_units(document)
+    language = guess_language(document.text[:4000])
+    text = f"{document.title}\n{document.text}".lower()
+    for n, unit in enumerate(document.units):
+        fact = bare_text(unit)
+        if n in tainted or unit.kind not in ("sentence", "item") or fact.endswith(("?", "？", ":")) or _ROW.match(fact):
+            continue
+        heading = " ".join(unit.heading[-1:])
+        whole = frozenset(terms(_bare(fact), language))
+        stated = tuple(find_quantities(fact))
+        for clause in _CLAUSES.split(fact):
+            quantities = tuple(find_quantities(clause))
+            dates = tuple(
+                span for span in full_dates(clause) if span.end.isoformat() != document.dated
+            )  # the date of a letter claims nothing
+            words = frozenset((*terms(_bare(clause), language), *_YEAR.findall(clause)))
+            if words and (quantities or dates):
+                names = (*_CODE.findall(_bare(fact)), *(_NAME.findall(fact) if language != "de" else ()))
+                yield _Claim(
+                    document.id,
+                    document.cite(unit),
+                    document.written,
+                    fact,
+                    clause,
+                    words,
+                    (whole | frozenset(terms(heading, language))) - words,
+                    quantities,
+                    stated,
+                    dates,
+                    frozenset(word.lower() for word in names),
+                    frozenset(_first_name(fact)),
+                    text,
+                )
+
+
+def _first_name(fact: str) -> list[str]:
+    """The word with which a sentence begins, if it may be a name."""
+    first = re.match(r"[^\W\d_]\w+", fact)
+    return [first.group().lower()] if first is not None and first.group()[0].isupper() and not is_stop_word(first.group()) else []
+
+
+def _bare(text: str) -> str:
+    """A text without its figures and dates. What is counted stays: of "four containers" the containers."""
+    for one in reversed(find_quantities(text)):
+        counted = " " + one.text.split()[-1] if one.sort not in MEASURES and " " in one.text else ""
+        text = text[: one.start] + counted.ljust(one.end - one.start) + text[one.end :]
+    for span in full_dates(text):
+        text = text.replace(span.text, " ")
+    return text
+
+
+def _candidates(claims: Sequence[_Claim]) -> Iterator[tuple[_Claim, _Claim]]:
+    """Pairs of different documents that have a sort of figure in common, or both a date."""
+    buckets: defaultdict[str, list[int]] = defaultdict(list)
     for n, claim in enumerate(claims):
-        subject = "\x00".join(sorted(claim.subject))
-        for sort in {one.sort for one in claim.quantities}:
-            buckets.setdefault((subject, "figure", sort), []).append(n)
-        if claim.dates:
-            buckets.setdefault((subject, "date"), []).append(n)
-        for term in claim.order:
-            buckets.setdefault((subject, "word", term), []).append(n)
-    seen: set[tuple[int, int]] = set()
-    for key, numbers in buckets.items():
-        for i, a in enumerate(numbers[:_BUCKET]):
-            for b in numbers[i + 1 : _BUCKET]:
-                if claims[a].document == claims[b].document or (a, b) in seen:
-                    continue
-                if (
-                    key[1] == "word"
-                    and (claims[a].denied is None) == (claims[b].denied is None)
-                    and claims[a].quantities
-                    and claims[b].quantities
-                ):
-                    continue
-                seen.add((a, b))
-    yield from sorted(seen)
+        for sort in {one.sort for one in claim.quantities if one.sort} | ({"a date"} if claim.dates else set()):
+            buckets[sort].append(n)
+    seen = {(a, b) for numbers in buckets.values() for i, a in enumerate(numbers[:_BUCKET]) for b in numbers[i + 1 : _BUCKET]}
+    for a, b in sorted(seen):
+        if claims[a].document != claims[b].document:
+            yield claims[a], claims[b]
 
 
-def disagreement_between(first: Claim, second: Claim) -> Conflict | None:
-    """In what two claims disagree, or None."""
-    shared, ratio, longer = _sharing(first, second)
-    enough = ratio >= _SHARED and longer >= _AS_LONG
-    if shared == 0 or not (enough or first.identified) or _other_version(first, second) or _outdated(first.written, second.written):
+def _compared(first: _Claim, second: _Claim, rarity: dict[str, float]) -> Disagreement | None:
+    if _outdated(first.written, second.written) or _hedged(first.clause, second.clause) or _about_others(first, second):
         return None
-    if not first.subject and shared < 2:
+    mine = [one for one in first.quantities if not any(_equal(one, other) for other in second.stated)]
+    theirs = [one for one in second.quantities if not any(_equal(one, other) for other in first.stated)]
+    equal = sum(any(_equal(one, other) for other in second.stated) for one in first.stated)
+    same_dates = [span for span in first.dates if any(_meets(span, other) for other in second.dates)]
+    other_dates = bool(first.dates and second.dates and not same_dates)
+    differing = [(a, b) for a in mine for b in theirs if a.sort == b.sort and _same_size(a, b)]
+    if any(a.sort not in MEASURES for a, _ in differing) and _BOUND.search(
+        first.clause
+    ):  # a bound of what is counted is a bound of anything
         return None
-    dates, numbers = _other_dates(first, second), _other_numbers(first, second, shared)
-    if numbers is not None and enough:
-        if _other_conditions(first, second, numbers[0].sort) or _other_period(first, second):
-            return None
-        return _conflict("number", first, second, numbers[0].text, numbers[1].text, ratio)
-    if dates is not None and (first.identified or shared >= 2) and not _other_conditions(first, second, None):
-        return _conflict("date", first, second, *dates, ratio)
-    if enough and dates is None and numbers is None and not _other_conditions(first, second, None) and not _other_period(first, second):
-        if _denies(first, second) or _denies(second, first):
-            return _conflict("negation", first, second, "", "", ratio)
-        if _opposite(first, second, ratio, longer):
-            return _conflict("opposite", first, second, "", "", ratio)
+    own = first.words & second.words
+    lent = (first.words & second.around) | (second.words & first.around)
+    above = (first.around & second.around) - own - lent
+    common = len(own | lent) + equal + len(same_dates)
+    if common < _LEAST or not own | lent:
+        return None
+    rare = max(rarity.values(), default=0.0) * 0.75
+    shared = sum(rarity[word] for word in own | lent) + _CONTEXT * sum(rarity[word] for word in above) + rare * (equal + len(same_dates))
+    shorter = min(sum(rarity[word] for word in claim.words) for claim in (first, second))
+    score = shared * min(1.0, shared / max(shorter, 1e-6))
+    if differing and len({a.sort for a, _ in differing}) == 1 and not other_dates and score >= _SURE:
+        return _told(first, second, differing[0][0].text, differing[0][1].text, score)
+    if other_dates and not differing and len(first.dates) == len(second.dates) == 1 and score >= _SURE_OF_DATES and common > _LEAST:
+        return _told(first, second, first.dates[0].text, second.dates[0].text, score)
     return None
 
 
-def _conflict(kind: Kind, first: Claim, second: Claim, mine: str, theirs: str, ratio: float) -> Conflict:
-    statements = (ConflictingStatement(first.sentence, first.source, mine), ConflictingStatement(second.sentence, second.source, theirs))
-    return Conflict(kind, ", ".join(sorted(first.subject)), statements, ratio, first.terms & second.terms)
-
-
-def _sharing(first: Claim, second: Claim) -> tuple[int, float, float]:
-    """How many words two clauses share, and what part that is of the shorter and of the longer one."""
-    fewer, more = sorted((first.terms, second.terms), key=len)
-    shared = len(fewer & more) + sum(1 for term in fewer - more if any(_akin(term, other) for other in more - fewer))
-    return shared, shared / len(fewer), shared / len(more)
-
-
-def _akin(term: str, other: str) -> bool:
-    """Whether two stems are forms of one word: "applic" and "appli", "consum" and "consumpt"."""
-    short, long = sorted((term, other), key=len)
-    return len(short) >= 5 and long.startswith(short[: max(5, len(short) - 1)]) and len(long) - len(short) <= 4
-
-
-def _other_version(first: Claim, second: Claim) -> bool:
-    a, b = first.version, second.version
-    return bool(a and b) and not (f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}."))
+def _told(first: _Claim, second: _Claim, mine: str, theirs: str, score: float) -> Disagreement:
+    return Disagreement(Statement(first.fact, first.source, mine), Statement(second.fact, second.source, theirs), score)
 
 
 def _outdated(first: date | None, second: date | None) -> bool:
     return first is not None and second is not None and abs((first - second).days) >= _OUTDATED
 
 
-def _other_numbers(first: Claim, second: Claim, shared: int) -> tuple[Quantity, Quantity] | None:
-    """The figures of one sort that differ, if no figure of that sort agrees."""
-    for mine in first.quantities:
-        others = [one for one in second.quantities if one.sort == mine.sort]
-        own = [one for one in first.quantities if one.sort == mine.sort]
-        if not others or any(not differ(a.value, b.value) for a in own for b in others):
-            continue
-        if mine.sort in ("", "share") and shared < 2 and not first.subject:
-            continue
-        return mine, others[0]
-    return None
+def _hedged(first: str, second: str) -> bool:
+    """Whether one of them tells a change or a plan, or only one of them a bound."""
+    if any(pattern.search(text) for pattern in (_CHANGE, _PLAN) for text in (first, second)):
+        return True
+    return (_BOUND.search(first) is None) != (_BOUND.search(second) is None)
 
 
-def _other_conditions(first: Claim, second: Claim, sort: str | None) -> bool:
-    """Whether the sentences name another figure of another sort, so that they speak of different cases."""
-    for kind in {one.sort for one in first.around} & {one.sort for one in second.around} - {sort}:
-        mine = [one.value for one in first.around if one.sort == kind]
-        theirs = [one.value for one in second.around if one.sort == kind]
-        if all(differ(a, b) for a in mine for b in theirs):
+def _about_others(first: _Claim, second: _Claim) -> bool:
+    """Whether each names something that the other, with its heading, does not; or only one does, and the other's document never does."""
+    both = []
+    for claim, other in ((first, second), (second, first)):
+        said = " ".join((other.fact, *other.around)).lower()
+        both.append(any(name not in said for name in claim.names | claim.first))
+        if any(name not in other.text for name in claim.names):
             return True
-    return False
+    return all(both)
 
 
-def _other_period(first: Claim, second: Claim) -> bool:
-    """Whether the sentences speak of different times, by their dates or by the age of the document that gives none."""
-    if first.around_dates and second.around_dates:
-        return not any(a.start <= b.end and b.start <= a.end for a in first.around_dates for b in second.around_dates)
-    for dated, other in ((first, second), (second, first)):
-        years = {year for span in dated.around_dates if _YEAR.search(span.text) for year in (span.start.year, span.end.year)}
-        if years and other.written is not None and other.written.year not in years:
-            return True
-    return False
-
-
-def _other_dates(first: Claim, second: Claim) -> tuple[str, str] | None:
-    if not first.dates or not second.dates or any(a.start <= b.end and b.start <= a.end for a in first.dates for b in second.dates):
-        return None
-    return first.dates[0].text, second.dates[0].text
-
-
-def _denies(claim: Claim, other: Claim) -> bool:
-    """Whether a claim says no to what the other says yes to."""
-    if claim.denied is None or other.denied is not None:
+def _equal(first: Quantity, second: Quantity) -> bool:
+    if first.sort != second.sort:
         return False
-    shared = len(claim.terms & other.terms)
-    if shared < (2 if claim.subject else 3) and not (claim.leads and other.leads):
-        return False
-    if claim.no_longer and claim.written and other.written and (claim.written - other.written).days > _LATER:
-        return False
-    return all(term in other.terms or any(_akin(term, word) for word in other.terms) for term in claim.denied[:_DENIED])
+    year = _YEAR.search(first.text) is not None and _YEAR.search(second.text) is not None
+    return first.value == second.value if year else not differ(first.value, second.value, close=0.02)
 
 
-def _opposite(first: Claim, second: Claim, ratio: float, longer: float) -> bool:
-    """Whether the same is said with one word turned into its opposite."""
-    if first.denied is not None or second.denied is not None or ratio < _SHARED or longer < 0.5 or len(first.terms & second.terms) < 2:
-        return False
-    differs = compare(first.clause, second.clause)
-    return differs.opposites and not (differs.names[0] and differs.names[1])
+def _same_size(first: Quantity, second: Quantity) -> bool:
+    """Whether two figures can be about one thing: what is ten times as much measures something else."""
+    small, large = sorted((abs(first.value), abs(second.value)))
+    return large <= _TIMES * small
 
 
-def _joined(pairs: Sequence[tuple[int, int, Conflict]], claims: Sequence[Claim]) -> list[Conflict]:
-    """Pairs that share a claim become one conflict with all its statements, each sentence once."""
-    groups: list[tuple[Kind, set[int], Conflict]] = []
-    for a, b, conflict in pairs:
-        for n, (kind, members, known) in enumerate(groups):
-            if kind == conflict.kind and known.subject == conflict.subject and ({a, b} & members or _same(conflict, known)):
-                groups[n] = (kind, members | {a, b}, _merged(known, conflict))
-                break
-        else:
-            groups.append((conflict.kind, {a, b}, conflict))
-    return [conflict for _, _, conflict in groups]
-
-
-def _same(first: Conflict, second: Conflict) -> bool:
-    return bool({one.fact for one in first.statements} & {one.fact for one in second.statements})
-
-
-def _merged(known: Conflict, more: Conflict) -> Conflict:
-    seen = {(one.fact, one.source) for one in known.statements}
-    added = tuple(one for one in more.statements if (one.fact, one.source) not in seen)
-    return Conflict(known.kind, known.subject, (*known.statements, *added), max(known.shared, more.shared), known.terms | more.terms)
+def _meets(first: Span, second: Span) -> bool:
+    """Whether two dates can be the same: one without a year fits every year."""
+    if _YEAR.search(first.text) and _YEAR.search(second.text):
+        return first.start <= second.end and second.start <= first.end
+    return (first.start.month, first.start.day) == (second.start.month, second.start.day)

@@ -1,13 +1,11 @@
-"""Documents that sentences can be quoted from: files as plain Markdown, cut into units, with a name for each section.
+"""Documents that sentences can be quoted from, cut into units, with a name for each section.
 
-HTML and JSON become Markdown; the words are never changed, only what surrounds them goes: markup, scripts, navigation. A section can be
-cited, `notes/queues.md#tail-latency`, and `Library.text_of` finds what such a citation stands for. Sentences that speak to whoever
-reads them as an assistant are data like all the rest and never findings: `tainted_units` finds them.
+A section can be cited, `notes/queues.md#tail-latency`, and `Library.text_of` finds what such a citation stands for. Sentences that speak to
+whoever reads them as an assistant are data like all the rest and never findings: `tainted_units` finds them.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,141 +16,83 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
 from holdfast.memory.instructions import find_instruction
-from holdfast.text.dates import Span, find_dates
-from holdfast.text.html import joined_blocks, read_html
-from holdfast.text.normalise import one_line, strip_invisible
+from holdfast.text.file_formats import day_of
+from holdfast.text.normalise import one_line
 from holdfast.text.word_lists import alternatives, read_lists
 
-_TITLES = ("title", "name", "heading", "subject", "page", "id")
-_ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
-_TITLE_LINE = re.compile(r"(?!\s*[-*+#>|•=`])\s{0,3}[\w\"“(].{0,78}[^\s.!?:;,。！？]")
-_PROSE = 4  # words from which on a JSON text counts as a sentence and not as a value
-
-
-def readable(data: bytes | str, suffix: str) -> str:
-    """The text of a file by the ending of its name. What is not UTF-8 shows as U+FFFD; a BOM and characters that draw nothing go.
-
-    Of a page what its reader does not see is not there either: that is where instructions and false figures are planted.
-    """
-    ending = suffix.lower().lstrip(".")
-    if ending in ("html", "htm", "xhtml"):
-        data = read_html(data).text
-    text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    if ending in ("txt", "text", ""):
-        text = _from_text(text)
-    elif ending == "json":
-        text = _from_json(text)
-    elif ending in ("jsonl", "ndjson"):
-        text = "\n\n".join(_from_json(line) for line in text.splitlines() if line.strip())
-    return strip_invisible(text)
-
-
-def _from_text(text: str) -> str:
-    """Plain text, with the lines that stand alone or above a list marked as the headings that they are."""
-    lines = text.split("\n")
-    marked: list[str] = []
-    for n, line in enumerate(lines):
-        after = lines[n + 1] if n + 1 < len(lines) else ""
-        alone = (n == 0 or not lines[n - 1].strip()) and (not after.strip() or _ITEM.match(after) is not None)
-        marked.append(f"{'#' if not any(marked) else '##'} {line.strip()}" if alone and _TITLE_LINE.fullmatch(line) else line)
-    return "\n".join(marked)
-
-
-def _from_json(text: str) -> str:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the JSON cannot be read: {error}.", hint="Mend the file, or leave it out with `globs`.") from error
-    blocks: list[str] = []
-    _write_json(value, 1, blocks)
-    return joined_blocks(blocks)
-
-
-def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> None:
-    """Objects become sections under their title, long texts paragraphs, short values items."""
-    if level > 40:
-        return
-    if isinstance(value, dict):
-        title = next((key for key in _TITLES if isinstance(value.get(key), str) and value[key].strip()), None)
-        if title is not None:
-            blocks.append(f"{'#' * min(level, 6)} {one_line(value[title])}")
-        for key, member in value.items():
-            if key != title:
-                _write_json(member, level + (title is not None), blocks, str(key))
-    elif isinstance(value, list):
-        for member in value:
-            _write_json(member, level, blocks, name)
-    elif isinstance(value, str) and len(value.split()) >= _PROSE:
-        blocks.append(value.strip())
-    elif value is not None and str(value).strip():
-        blocks.append(f"- {name}: {one_line(str(value))}" if name else f"- {one_line(str(value))}")
-
-
-_REFERENCE = date(2000, 6, 15)
-_YEARS = range(1950, 2101)
-_AFTER_UNIT = re.compile(r"(?<=\d ms\.)\s+(?=[A-Z])|(?<=\dms\.)\s+(?=[A-Z])")
+_MARKER = re.compile(r"^\s*(?:[-*+•‣◦▪]\s+(?:\[[ xX]\]\s+)?|>\s*)+")
+_FEW = 4  # words: a shorter sentence says too little to stand alone, and stands with the next
+_HEAD = 3  # units in which a document may say when it was written
 
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """One text with a name that can be cited. `ref` is where its text is kept as raw data, once it is."""
+    """One text with a name that can be cited. `ref` is where its text is kept as raw data, once it is.
+
+    `name`, `stated` and `author` are what the document says about itself: its title, the day it was written, who wrote it.
+    """
 
     id: str
     text: str
     ref: str | None = None
     trust: str = "low"
     extra: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    stated: str = ""
+    author: str = ""
 
     @cached_property
     def units(self) -> tuple[TextUnit, ...]:
-        """Its sentences, items, rows and headings, in order."""
-        return tuple(_parted(cut([SourceText(self.id, self.text)])))
+        """Its sentences, items and headings, in order; a very short sentence together with the one after it."""
+        found: list[TextUnit] = []
+        for unit in cut([SourceText(self.id, self.text)]):
+            last = found[-1] if found else None
+            if (
+                last is not None
+                and last.kind == unit.kind == "sentence"
+                and last.block == unit.block
+                and len(last.passage.text.split()) < _FEW
+            ):
+                start, end = last.passage.start, unit.passage.end
+                found[-1] = replace(last, passage=Passage(self.id, start, end, self.text[start:end]))
+            else:
+                found.append(unit)
+        return tuple(found)
 
     @cached_property
     def title(self) -> str:
-        """Its first heading, or else its first line."""
-        first = next((unit.passage.text for unit in self.units[:6] if unit.kind == "heading"), None)
-        if first is None:
+        """What it calls itself, its first heading, or else its first line."""
+        first = self.name or next((unit.passage.text for unit in self.units[:_HEAD] if unit.kind == "heading"), "")
+        if not first:
             first = self.units[0].passage.text.split("\n")[0] if self.units else self.id
-        return re.sub(r"\s+", " ", first.strip("#=- \t\n"))[:120]
+        return one_line(first.strip("#=- \t\n"))[:120]
+
+    @cached_property
+    def dated(self) -> str:
+        """When it was written, as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day; empty if it does not say."""
+        return self.stated or day_of("\n".join(unit.passage.text for unit in self.units[:_HEAD])[:600])
 
     @property
     def written(self) -> date | None:
-        """When it says that it was written: the last day of the first full date in its head; None if it does not say."""
-        return self._date.end if self._date is not None else None
+        """The day it was written, the last that it can have been; None if it does not say."""
+        if not self.dated:
+            return None
+        year, month, day = (*self.dated.split("-"), *("", "12", "28")[len(self.dated.split("-")) :])
+        return date(int(year), int(month), int(day))
 
-    @property
-    def dated(self) -> str:
-        """When it was written, as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day."""
-        if self._date is None:
-            return ""
-        days = (self._date.end - self._date.start).days
-        return self._date.end.isoformat()[: 10 if days <= 7 else 7 if days <= 31 else 4]
-
-    @cached_property
-    def _date(self) -> Span | None:
-        head = "\n".join(unit.passage.text for unit in self.units[:5])[:1200]
-        spans = [span for span in find_dates(head, _REFERENCE) if re.search(r"\b\d{4}\b", span.text) and span.end.year in _YEARS]
-        return spans[0] if spans else None
+    def context(self, unit: TextUnit) -> tuple[str, ...]:
+        """What a sentence of it stands under: the title, who wrote it, and the headings above."""
+        above = [heading for heading in unit.heading if heading != self.title]
+        return tuple(part for part in (self.title, self.author, *above) if part)
 
     def cite(self, unit: TextUnit) -> str:
         """The name of the section that a unit stands in."""
         return f"{self.id}#{slug(unit.heading[-1])}" if unit.heading and slug(unit.heading[-1]) else self.id
 
 
-def _parted(units: Iterable[TextUnit]) -> Iterator[TextUnit]:
-    """The units, with those parted that hold two sentences: "was 11 ms. At 50,000" looks like the title of a lady to a splitter."""
-    for unit in units:
-        passage, start = unit.passage, 0
-        for match in _AFTER_UNIT.finditer(passage.text) if unit.kind == "sentence" else ():
-            yield replace(unit, passage=_piece(passage, start, match.start()))
-            start = match.end()
-        yield unit if start == 0 else replace(unit, passage=_piece(passage, start, len(passage.text)))
-
-
-def _piece(passage: Passage, start: int, end: int) -> Passage:
-    return Passage(passage.source, passage.start + start, passage.start + end, passage.text[start:end])
+def bare_text(unit: TextUnit) -> str:
+    """The words of a unit on one line, without the mark of a list item or a heading."""
+    return one_line(_MARKER.sub("", unit.passage.text)).strip("#").strip()
 
 
 def slug(heading: str) -> str:
@@ -171,10 +111,11 @@ def section_name(source: str) -> tuple[str, str]:
 
 
 class Library:
-    """The documents of one stage by their names."""
+    """The documents of one stage by their names, and what could not be read, with the reason."""
 
     def __init__(self, documents: Iterable[SourceDocument] = ()) -> None:
         self._documents: dict[str, SourceDocument] = {}
+        self.not_read: dict[str, str] = {}
         for document in documents:
             self.add(document)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.offline.documents import Library, SourceDocument, tainted_units
-from holdfast.offline.planner import TaskQuestion, question_terms
-from holdfast.offline.sources import gather, library_of_outputs
+from holdfast.offline.sources import check_sources, gather, library_of_outputs
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.definition import Stage
 from holdfast.workflow.output_grounding import ground_output
 
 _TOKENS = 400
@@ -22,6 +23,10 @@ class Plain:
 
     It reads the findings and raw data of the outputs that it was given, the retrieved memories, and its own `sources`.
     """
+
+    def check_sources(self, stage: Stage, home: Path | None) -> None:
+        """ConfigError for sources that cannot be read."""
+        check_sources(stage, home)
 
     def run(self, request: StageRequest) -> StageResult:
         budget = whole_number(request.stage, "max_tokens", _TOKENS)
@@ -63,7 +68,7 @@ def readings(request: StageRequest, asked: str) -> Library:
     library = library_of_outputs(request)
     for document in _findings(request, library):
         library.add(document)
-    for document in gather(request, [TaskQuestion("q1", asked, question_terms(asked))] if asked else []):
+    for document in gather(request, [asked] if asked else []):
         if library.get(document.id) is None:
             library.add(document)
     return library

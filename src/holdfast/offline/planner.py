@@ -10,22 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Literal, get_args
 
 from holdfast.errors import InputError
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import StageOutput
-from holdfast.text.dates import find_dates
 from holdfast.text.language import guess_language
 from holdfast.text.sentences import split_sentences
 from holdfast.text.word_lists import alternatives, read_lists
-from holdfast.text.words import keys, tokenise
 from holdfast.workflow.agent import StageRequest, StageResult
 
-Kind = Literal["aspect", "plain", "choice", "figure", "condition", "exception", "context", "topic"]
-"""aspect: one side of one thing that is compared; choice: which of several; figure, condition, exception: what a choice hangs on;
-context: what it is for; plain: a question as it was asked; topic: something that is only named."""
+Kind = Literal["aspect", "plain", "choice", "context", "topic"]
+"""aspect: one side of one thing that is compared; choice: which of several; context: what it is for; plain: a question as it was asked;
+topic: something that is only named."""
 _KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -33,30 +30,28 @@ _KINDS: tuple[str, ...] = get_args(Kind)
 class TaskQuestion:
     """One question that sources can answer.
 
-    `topic` is what belongs together in a report, and `item` the one of several compared things that the question is about. `asks` are the
-    words whose presence makes a sentence an answer; they are all from the task.
+    `topic` is what belongs together in a report, and `item` the one of several compared things that the question is about. `asks` is what
+    is looked for, in words of the task; without it the question itself.
     """
 
     id: str
     text: str
-    terms: tuple[str, ...]
     kind: Kind = "plain"
     topic: str = ""
     item: str = ""
     asks: str = ""
 
-
-def question_terms(text: str) -> tuple[str, ...]:
-    """The stems of a question, each once, in order."""
-    language = guess_language(text)
-    return tuple(dict.fromkeys(key for word in tokenise(text) for key in keys(word, language)))
+    @property
+    def query(self) -> str:
+        """What is looked up to answer it."""
+        return self.asks or self.text
 
 
 def questions_json(questions: Iterable[TaskQuestion]) -> list[dict[str, Any]]:
     """The questions as a planner's `data` has them, what is empty left out."""
     listed = []
     for one in questions:
-        value: dict[str, Any] = {"id": one.id, "text": one.text, "terms": list(one.terms), "kind": one.kind}
+        value: dict[str, Any] = {"id": one.id, "text": one.text, "kind": one.kind}
         value |= {name: getattr(one, name) for name in ("topic", "item", "asks") if getattr(one, name)}
         listed.append(value)
     return listed
@@ -83,19 +78,7 @@ def _read(value: object, number: int) -> TaskQuestion | None:
     text = value["text"].strip()
     kind = value.get("kind") if value.get("kind") in _KINDS else "plain"
     topic, item, asks = (given if isinstance(given := value.get(name), str) else "" for name in ("topic", "item", "asks"))
-    return TaskQuestion(str(value.get("id") or f"q{number}"), text, question_terms(asks or text), kind, topic or text, item, asks or text)  # type: ignore[arg-type]
-
-
-_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<!\n)\b(?:[A-Z][\w-]*\d[\w-]*|[A-Z]{2,}[\w-]*|[A-Z][a-z][\w-]*)(?:\s(?:[A-Z][\w-]*|\d+\b))*")
-
-
-def names_asked_about(questions: Sequence[TaskQuestion], task: str = "") -> list[str]:
-    """The things that questions compare; where they compare none, the names in them and in the task, each once."""
-    items = list(dict.fromkeys(one.item for one in questions if one.item))
-    if items:
-        return items
-    found = (match.group() for text in (task, *(one.text for one in questions)) for match in _NAME.finditer(text))
-    return [name for name in dict.fromkeys(found) if not find_dates(name, date(2000, 6, 15))]
+    return TaskQuestion(str(value.get("id") or f"q{number}"), text, kind, topic or text, item, asks)  # type: ignore[arg-type]
 
 
 _WORDS = {name: f"(?:{alternatives(entry)})" for name, entry in read_lists("holdfast.offline", "task_words").items()}
@@ -148,13 +131,8 @@ _NEXT_QUESTION = re.compile(
     rf"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?={_WORDS['foreign_question_word']}\b)",
     re.IGNORECASE,
 )
-_QUESTION = re.compile(
-    rf"[,;]\s*(?:and\s+|but\s+|or\s+)?(?={_WH}\b)|\s+(?:and|but)\s+(?=(?:what|which|who|when|where|why|how)\b)"
-    r"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?=(?:was|welche[rsnm]?|wer|wann|wo|warum|wie|quand|qui|quoi|quel\w*|pourquoi|comment|où"
-    r"|cuándo|quién|qué|cuál\w*|cómo|dónde|por qué|quando|chi|che|quale|come|dove|perché|vad|när|vem|hur|когда|кто|что|почему|как)\b)",
-    re.IGNORECASE,
-)
 _QUESTION = re.compile(rf"^{_WH}\b|[?？]\s*$", re.IGNORECASE)
+_NAME = re.compile(r"\b(?:[A-Z]+-\d[\w-]*|[A-Z][\w-]*\d[\w-]*|[A-Z]\w+(?:\s[A-Z0-9][\w-]*)*)")
 _CHOICE = re.compile(
     r"^(?:which|what|who)\b(?P<rest>.*?)(?:[:,]\s+|\s+(?:of|among|between|from)\s+)(?P<items>[^:?]+)$"
     r"|^(?:is|are|does|do|should we (?:use|take|choose)|should i (?:use|take|choose))\s+(?P<either>[^:?]+?\s+or\s+[^:?]+?)"
@@ -201,7 +179,7 @@ def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
     unique: dict[str, TaskQuestion] = {}
     for text, kind, topic, item, asks in plan.made:
         if text not in unique and len(unique) < most:
-            unique[text] = TaskQuestion(f"q{len(unique) + 1}", text, question_terms(f"{item} {asks}"), kind, topic, item, asks)
+            unique[text] = TaskQuestion(f"q{len(unique) + 1}", text, kind, topic, item, asks)
     return list(unique.values())
 
 
@@ -350,13 +328,9 @@ def _ask(text: str, plan: _Plan) -> None:
     if _SUPERLATIVE.search(text):
         kind = "choice"
     plan.add(f"{text} ({plan.spoken_of})" if pointing else text, kind, text, asks=asks)
-    if kind == "choice" and plan.english:
-        core = _frame_free(text)
-        plan.add(f"Which figures are given: {core}?", "figure", text, asks=core)
-        plan.add(f"Under which conditions: {core}?", "condition", text, asks=core)
-        plan.add(f"Which exceptions or limits are there: {core}?", "exception", text, asks=core)
     if not pointing:
-        plan.spoken_of = _frame_free(text)
+        named = _NAME.findall(text[1:])
+        plan.spoken_of = ", ".join(dict.fromkeys(named)) if named else _frame_free(text)
 
 
 def _about(aspect: str, plan: _Plan, item: str = "") -> str:

@@ -28,6 +28,8 @@ def _units() -> dict[str, tuple[str, float]]:
 
 
 _UNITS = _units()
+MEASURES = frozenset(sort for sort, _ in _UNITS.values())
+"""What units measure. Other sorts are things that are counted."""
 _FIGURE = r"[-−]?\d{1,3}(?:[,  ’']\d{3})+(?:\.\d+)?(?!\d)|[-−]?\d+(?:[.,]\d+)?"
 _QUANTITY = re.compile(
     rf"(?<![\w.,:/#-])(?P<coin>[$€£¥])?\s?(?P<figure>{_FIGURE}|\b(?:{'|'.join(_WORDS)})\b)(?![\d:/]|\.\d|(?:st|nd|rd|th)\b|-\d)"

@@ -1,4 +1,8 @@
-"""Bringing together what a stage may read: the folder, records and raw data that its `sources` name, or what was retrieved for it."""
+"""Bringing together what a stage may read: the folder, records and raw data that its `sources` name, or what was retrieved for it.
+
+Files are read by `text/file_formats.py`, PDF and Office files by the converter that uploads use. What is not read is kept by name and
+reason in `Library.not_read`, so that terminal and report can say it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ConfigError, InputError
+from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
-from holdfast.offline.documents import Library, SourceDocument, readable
-from holdfast.offline.planner import TaskQuestion
+from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.stage_settings import mapping, texts, whole_number
+from holdfast.sandbox.uploads import MarkItDown, convertible
 from holdfast.session.output import StageOutput
+from holdfast.text.file_formats import READ, read_text
 from holdfast.workflow.agent import RawAccess, StageRequest
+from holdfast.workflow.definition import Stage
 
-ENDINGS = (".md", ".markdown", ".txt", ".rst", ".html", ".htm", ".json", ".jsonl")
 _LARGEST = 20_000_000  # bytes of one file: what is larger is no document that somebody wrote
 _TOP_K = 20
 _KEYS = ("folder", "globs", "knowledge", "raw", "top_k")
+_KINDS = ", ".join(READ)
 
 
-def gather(request: StageRequest, questions: Sequence[TaskQuestion]) -> Library:
+def check_sources(stage: Stage, home: Path | None) -> None:
+    """ConfigError for `sources` that cannot be read: found before any stage runs. `home` is the folder of the workflow file."""
+    named = mapping(stage, "sources", _KEYS) or {}
+    _globs(stage, named)
+    if named.get("raw") not in (None, True, False):
+        texts(stage, "sources.raw", named["raw"])
+    whole_number(stage, "sources.top_k", named.get("top_k", _TOP_K))
+    for folder in texts(stage, "sources.folder", named["folder"]) if "folder" in named else ():
+        _checked_folder(_found(home, folder), f"stages.{stage.name}.sources.folder")
+
+
+def gather(request: StageRequest, questions: Sequence[str]) -> Library:
     """Everything that the stage's `sources` name; without that setting, the memories and records that there are.
 
     A folder that is not absolute is looked for beside the workflow file, then where the program was started. ConfigError if a source
@@ -30,24 +47,101 @@ def gather(request: StageRequest, questions: Sequence[TaskQuestion]) -> Library:
     library = Library()
     sources: Mapping[str, Any] = named if named is not None else {"knowledge": request.knowledge is not None}
     if "folder" in sources:
-        globs = texts(request.stage, "sources.globs", sources.get("globs", ["**/*"]))
+        globs = _globs(request.stage, sources)
         for folder in texts(request.stage, "sources.folder", sources["folder"]):
-            for document in read_folder(_found(request, folder), globs, key=f"stages.{request.stage.name}.sources.folder"):
-                library.add(document)
+            read_folder(_found(request.home, folder), globs, key=f"stages.{request.stage.name}.sources.folder", library=library)
     if sources.get("raw"):
         _add_raw(request, sources["raw"], library)
     if sources.get("knowledge"):
         _add_records(request, questions, whole_number(request.stage, "sources.top_k", sources.get("top_k", _TOP_K)), library)
     for document in _memories(request.retrieved):
         library.add(document)
+    if library.not_read:
+        told = "; ".join(f"{name} ({why})" for name, why in list(library.not_read.items())[:10])
+        request.emit(f"not read: {told}{' and more' if len(library.not_read) > 10 else ''}")
     return library
 
 
-def _found(request: StageRequest, folder: str) -> Path:
+def _globs(stage: Stage, sources: Mapping[str, Any]) -> list[str]:
+    return _inside(texts(stage, "sources.globs", sources.get("globs", ["**/*"])))
+
+
+def _inside(globs: Sequence[str]) -> list[str]:
+    for pattern in globs:
+        if pattern.startswith(("/", "~")) or ".." in Path(pattern).parts:
+            raise ConfigError(f"the pattern {pattern!r} leads out of the folder.", key="sources.globs", hint="Write it like `**/*.md`.")
+    return list(globs)
+
+
+def _found(home: Path | None, folder: str) -> Path:
     path = Path(folder).expanduser()
-    home = request.home
     beside = [Path(home) / path] if home is not None else []
     return next((place for place in (*beside, path) if place.is_dir()), beside[0] if beside else path)
+
+
+def _checked_folder(folder: Path, key: str) -> Path:
+    if folder.is_dir():
+        return folder
+    what = "is a file" if folder.exists() else "does not exist"
+    raise ConfigError(f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with documents.")
+
+
+def read_folder(
+    folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder", library: Library | None = None
+) -> list[SourceDocument]:
+    """The documents below a folder whose paths fit one of the patterns, by path; they go into the library, if there is one.
+
+    Links that lead out of the folder are not followed. ConfigError if there is no such folder, or nothing in it that can be read.
+    """
+    root = _checked_folder(folder, key).resolve()
+    library = library if library is not None else Library()
+    paths = {path.relative_to(root).as_posix(): path for pattern in _inside(globs) for path in root.glob(pattern)}
+    found: list[SourceDocument] = []
+    for name in sorted(paths):
+        path = paths[name]
+        if any(part.startswith(".") for part in Path(name).parts) or not path.is_file():
+            continue
+        try:
+            document = _document(path, name, root)
+        except (HoldfastError, OSError) as error:
+            library.not_read[name] = error.message if isinstance(error, HoldfastError) else str(error.strerror or error)
+            continue
+        library.add(document)
+        found.append(document)
+    if not found:
+        unread = "".join(f" {name}: {why}" for name, why in list(library.not_read.items())[:3])
+        hint = f"Put {_KINDS}, PDF or Office files there, or change `sources.globs`."
+        raise ConfigError(f"there is nothing to read in {str(folder)!r}.{unread}", key=key, hint=hint)
+    return found
+
+
+def read_document(path: Path, name: str) -> SourceDocument:
+    """One file as a document; InputError says why it cannot be read."""
+    return _document(path, name, path.resolve().parent)
+
+
+def _document(path: Path, name: str, root: Path) -> SourceDocument:
+    suffix = path.suffix.lower()
+    if not path.resolve().is_relative_to(root):
+        raise InputError("the link leads out of the folder")
+    if path.stat().st_size > _LARGEST:
+        raise InputError(f"it has more than {_LARGEST // 1_000_000} MB")
+    if suffix in READ or not suffix:
+        data = path.read_bytes()
+        if b"\0" in data[:4096]:
+            raise InputError("it is no text")
+    elif convertible(name):
+        text, problem = MarkItDown().convert(path.read_bytes(), suffix)
+        if text is None:
+            raise InputError(problem or "it cannot be converted")
+        data, suffix = text.encode(), ".md"
+    else:
+        raise InputError(f"files of the kind {suffix} are not read")
+    read = read_text(data, suffix)
+    if not read.text.strip():
+        raise InputError("there is no text in it")
+    # Like what is imported: a person named it.
+    return SourceDocument(name, read.text, trust="medium", name=read.title, stated=read.dated, author=read.author)
 
 
 def _add_raw(request: StageRequest, wanted: object, library: Library) -> None:
@@ -55,11 +149,11 @@ def _add_raw(request: StageRequest, wanted: object, library: Library) -> None:
     listed = (
         [ref for output in request.given for ref in output.raw_data_refs] if wanted is True else texts(request.stage, "sources.raw", wanted)
     )
-    for document in _raw_documents(request.raw, dict.fromkeys(listed), _names(request.given)):
+    for document in _raw_documents(request.raw, dict.fromkeys(listed), _described(request.given)):
         library.add(document)
 
 
-def _add_records(request: StageRequest, questions: Sequence[TaskQuestion], top_k: int, library: Library) -> None:
+def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, library: Library) -> None:
     if request.knowledge is None:
         raise ConfigError(
             "there is no knowledge store in this run.",
@@ -71,16 +165,16 @@ def _add_records(request: StageRequest, questions: Sequence[TaskQuestion], top_k
     for question in questions:
         if request.cancelled():
             return
-        for hit in request.knowledge.search(f"{question.item} {question.text}".strip(), top_k=top_k):
+        for hit in request.knowledge.search(question, top_k=top_k):
             hits.setdefault(hit.record.id, hit)
     for name in sorted(hits):
-        record = hits[name].record
-        about = f"# {record.source}\n\n" if record.source else ""
-        library.add(
-            SourceDocument(
-                record.id, f"{about}{hits[name].text}\n", trust=record.trust, extra={"source": record.source} if record.source else {}
-            )
-        )
+        library.add(record_document(hits[name]))
+
+
+def record_document(hit: Hit) -> SourceDocument:
+    """A record that was found, as a document."""
+    source = hit.record.source or ""
+    return SourceDocument(hit.record.id, f"{hit.text}\n", trust=hit.record.trust, name=source, extra={"source": source} if source else {})
 
 
 def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[SourceDocument]:
@@ -91,81 +185,33 @@ def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[SourceDocument
             yield SourceDocument(str(memory.get("id") or f"memory-{n}"), text, trust=str(memory.get("trust") or "low"))
 
 
-def read_folder(folder: Path, globs: Sequence[str] = ("**/*",), *, key: str = "sources.folder") -> list[SourceDocument]:
-    """The documents below a folder whose paths fit one of the patterns, by path. ConfigError if there is no such folder, or nothing in it.
-
-    Links that lead out of the folder are not followed.
-    """
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise ConfigError(
-            f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with .md, .txt, .html or .json files."
-        )
-    root = folder.resolve()
-    found: dict[str, SourceDocument] = {}
-    for pattern in globs:
-        if pattern.startswith(("/", "~")) or ".." in Path(pattern).parts:
-            raise ConfigError(f"the pattern {pattern!r} leads out of the folder.", key="sources.globs", hint="Write it like `**/*.md`.")
-        for path in root.glob(pattern):
-            name = path.relative_to(root).as_posix()
-            hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-            if (
-                name not in found
-                and not hidden
-                and path.suffix.lower() in ENDINGS
-                and path.is_file()
-                and path.resolve().is_relative_to(root)
-            ):
-                found[name] = _document(path, name)
-    documents = [found[name] for name in sorted(found) if found[name].text.strip()]
-    if not documents:
-        raise ConfigError(
-            f"there is nothing to read in {str(folder)!r}.",
-            key=key,
-            hint=f"Put {', '.join(ENDINGS)} files there, or change `sources.globs`.",
-        )
-    return documents
-
-
-def _document(path: Path, name: str) -> SourceDocument:
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(f"{name} has more than {_LARGEST // 1_000_000} MB.", hint="Split it, or leave it out with `sources.globs`.")
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
-    try:
-        return SourceDocument(name, readable(data, path.suffix), trust="medium")  # like what is imported: a person named it
-    except InputError as error:
-        raise InputError(f"{name}: {error.message}", hint=error.hint) from error
-
-
 def library_of_outputs(request: StageRequest) -> Library:
     """The documents that the given outputs refer to, under the names by which their findings cite them."""
-    names = _names(request.given)
     refs = dict.fromkeys(ref for output in request.given for ref in output.raw_data_refs)
-    return Library(_raw_documents(request.raw, refs, names))
+    return Library(_raw_documents(request.raw, refs, _described(request.given)))
 
 
-def _names(outputs: Iterable[StageOutput]) -> dict[str, str]:
-    """What the raw references are called in the outputs' own lists of documents."""
-    names: dict[str, str] = {}
+def _described(outputs: Iterable[StageOutput]) -> dict[str, Mapping[str, Any]]:
+    """What the outputs' own lists of documents say about each raw reference."""
+    found: dict[str, Mapping[str, Any]] = {}
     for output in outputs:
         data = output.data if isinstance(output.data, Mapping) else {}
         for one in data.get("documents") or ():
             if isinstance(one, Mapping) and isinstance(one.get("ref"), str) and isinstance(one.get("id"), str):
-                names.setdefault(one["ref"], one["id"])
-    return names
+                found.setdefault(one["ref"], one)
+    return found
 
 
-def _raw_documents(raw: RawAccess, refs: Iterable[str], names: Mapping[str, str]) -> Iterator[SourceDocument]:
+def _raw_documents(raw: RawAccess, refs: Iterable[str], described: Mapping[str, Mapping[str, Any]]) -> Iterator[SourceDocument]:
     taken: set[str] = set()
     for ref in refs:
         try:
             text = raw.text(ref)
         except InputError:
             continue  # the data is gone, or another agent's list was wrong: its findings stay, only without their surroundings
-        name = names.get(ref, ref)
+        about = described.get(ref, {})
+        name = str(about.get("id", ref))
         if name not in taken and text.strip():
             taken.add(name)
-            yield SourceDocument(name, text if ref in names else readable(text, ".md"), ref=ref)
+            title, dated = (str(about.get(key) or "") for key in ("title", "dated"))
+            yield SourceDocument(name, text if about else read_text(text, ".md").text, ref=ref, name=title, stated=dated)

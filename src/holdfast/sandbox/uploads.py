@@ -88,13 +88,14 @@ class MarkItDown:
             if suffix in _HTML:  # read by ourselves, without what a page hides
                 text = read_html(files.read_bytes(path, limit=_MOST_OUT), marks=True).text
                 return (text, None) if text else (None, "no text was found in the document")
-            if importlib.util.find_spec("markitdown") is None:
-                return None, "markitdown is not installed (`pip install holdfast[web]`)"
-            return self._convert(files.read_bytes(path, limit=_MOST_IN), suffix)
+            return self.convert(files.read_bytes(path, limit=_MOST_IN), suffix)
         except (HoldfastError, OSError) as error:
             return None, str(error)
 
-    def _convert(self, data: bytes, suffix: str) -> tuple[str | None, str | None]:
+    def convert(self, data: bytes, suffix: str) -> tuple[str | None, str | None]:
+        """The text of a document with this ending, or None and the reason."""
+        if importlib.util.find_spec("markitdown") is None:
+            return None, "markitdown is not installed (`pip install holdfast[web]`)"
         if not _is_whole(data, suffix):
             return None, f"the document cannot be converted: it is no {suffix} file, or damaged"
         wrap = find_bubblewrap(self._bubblewrap)

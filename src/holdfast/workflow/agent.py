@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -172,7 +173,8 @@ class StageAgent(Protocol):
         """Work the stage out. Called in a thread of its own; may be called again with `feedback`, and again after a crash.
 
         Raises what it likes: the runner retries, then halts or skips as the stage says. Where it loops it must ask `request.cancelled()`.
-        An agent may also have `check(stage)`, which is called before anything runs and raises ConfigError for settings that it cannot use.
+        An agent may also have `check(stage)`, which is called before anything runs and raises ConfigError for settings that it cannot use,
+        and `check_sources(stage, home)`, called before a new session runs, for what cannot be read. `home` is the folder of the workflow.
         """
 
 
@@ -215,6 +217,15 @@ def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, S
     return found
 
 
+def check_sources(workflow: Workflow, agents: Mapping[str, StageAgent]) -> None:
+    """Let the agents look at what their stages are to read. ConfigError, with the line, for what is not there: nothing has run then."""
+    home = Path(workflow.file).parent if workflow.file else None
+    for stage in workflow.stages:
+        check = getattr(agents[stage.agent_type], "check_sources", None)
+        if callable(check):
+            _checked(partial(check, stage, home), stage, workflow.file)
+
+
 def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None = None, home: Path | None = None) -> StageAgent:
     """The agent that a stage names: one of those given, one of the registry, or whatever the dotted path says. It accepts the stage."""
     agent = _agent_of(stage, agents, file, home)
@@ -225,10 +236,13 @@ def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None =
 def _check(agent: StageAgent, stage: Stage, file: str | None) -> None:
     """Let the agent look at the stage's settings, if it wants to."""
     check = getattr(agent, "check", None)
-    if not callable(check):
-        return
+    if callable(check):
+        _checked(partial(check, stage), stage, file)
+
+
+def _checked(check: Callable[[], None], stage: Stage, file: str | None) -> None:
     try:
-        check(stage)
+        check()
     except ConfigError as error:
         error.file, error.line = error.file or file, error.line or stage.line
         raise

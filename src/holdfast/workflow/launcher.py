@@ -36,7 +36,7 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.workflow import events
-from holdfast.workflow.agent import Agents, StageAgent, find_agents
+from holdfast.workflow.agent import Agents, StageAgent, check_sources, find_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.journal import SessionJournal
 from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
@@ -167,6 +167,7 @@ class Launcher:
     ) -> Session:
         """A new session, from its start."""
         definition, agents, configs, settings, goal, values = self._prepared(workflow, task, parameters)
+        check_sources(definition, agents)
         with self._stores(settings, configs) as (store, knowledge):
             name = self._name(session_id, settings, store, definition)
             with store.hold(name, owner=self.owner), self._journal(store, name):

@@ -9,32 +9,75 @@ import pytest
 from tests.unit.offline.desk import write_corpus
 
 from holdfast.errors import ConfigError, InputError
-from holdfast.offline.claims import Names
-from holdfast.offline.documents import Library, SourceDocument, readable, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, bare_text, tainted_units
 from holdfast.offline.quantities import differ, find_quantities
 from holdfast.offline.sources import read_folder
+from holdfast.text.file_formats import read_text
 
 
-def test_a_page_becomes_headings_paragraphs_items_and_rows_without_scripts_and_navigation() -> None:
+def test_a_page_becomes_headings_paragraphs_items_and_rows_with_their_heads_and_its_meta_is_data() -> None:
     page = (
-        "<html><head><title>T</title><script>var x='<p>no</p>'</script></head><body><nav>Home</nav><h2>Noise &amp; price</h2>"
+        '<html><head><title>Pumps</title><meta name="date" content="2025-09-30"><meta property="author" content="Ann Lee">'
+        "<script>var x='<p>no</p>'</script></head><body><nav>Home</nav><h2>Noise &amp; price</h2>"
         "<p>It makes\n  <b>48 dB</b>.</p><ul><li>one</li><li>two</li></ul>"
-        "<table><tr><th>a</th><td>1</td></tr><tr><td>b</td><td>2</td></tr></table>"
+        "<table><tr><th>Model</th><th>Noise</th></tr><tr><td>M9</td><td>48 dB</td></tr></table>"
         "<pre>x = 1\ny</pre><footer>Imprint</footer></body></html>"
     )
-    assert readable(page, ".html") == "## Noise & price\n\nIt makes 48 dB.\n\n- one\n- two\n\n| a | 1 |\n| b | 2 |\n\n```\nx = 1\ny\n```\n"
+    read = read_text(page, ".html")
+    assert (read.title, read.dated, read.author) == ("Pumps", "2025-09-30", "Ann Lee")
+    assert "## Noise & price\n\nIt makes 48 dB.\n\n- one\n- two\n" in read.text and "- Model: M9; Noise: 48 dB\n" in read.text
+    assert "Home" not in read.text and "Imprint" not in read.text and "```\nx = 1\ny\n```" in read.text
 
 
-def test_json_becomes_sections_and_broken_json_is_a_typed_error() -> None:
-    text = readable('{"title": "Log", "items": [{"name": "A", "text": "It failed on Monday at noon.", "n": 3}]}', ".json")
-    assert text == "# Log\n\n## A\n\nIt failed on Monday at noon.\n\n- n: 3\n"
+def test_front_matter_and_the_headers_of_a_mail_are_data_and_no_findings() -> None:
+    """W18: title, date and author of a document say something about it, and nothing in it."""
+    read = read_text("---\ntitle: Field trial\ndate: 2025-09-30\nauthor: Ann Lee\n---\n\n# Summary\n\nIt works.", ".md")
+    assert (read.title, read.dated, read.author) == ("Field trial", "2025-09-30", "Ann Lee") and "title:" not in read.text
+    assert SourceDocument("a", read.text, name=read.title, stated=read.dated).title == "Field trial"
+    mail = (
+        b"From: Ann Lee <ann@lee.example>\r\nTo: bo@example\r\nDate: Mon, 17 Mar 2031 18:40:02 +0100\r\nSubject: Your quote\r\n"
+        b"Content-Type: text/plain; charset=utf-8\r\n\r\nThe pump costs 900 euros.\r\n> What does it cost?\r\n"
+    )
+    read = read_text(mail, ".eml")
+    assert (read.title, read.dated, read.author) == ("Your quote", "2031-03-17", "Ann Lee")
+    assert read.text.strip() == "The pump costs 900 euros."
+
+
+def test_rows_are_read_with_the_heads_of_their_columns_whatever_the_table_is_written_in() -> None:
+    """W18: a row alone says nothing, and is never quoted raw."""
+    assert read_text("Model;Price\nM9;489.00\n", ".csv").text == "- Model: M9; Price: 489.00\n"
+    assert "- Model: M9; Price: 489" in read_text("| Model | Price |\n|---|---|\n| M9 | 489 |\n", ".md").text
+    aligned = "Pos  Model   Price\n1    M9      489\n2    M10     560\n"
+    assert "- Pos: 2; Model: M10; Price: 560" in read_text(aligned, ".txt").text
+    rule = "=====  =====  ===\n"
+    simple = f"Prices\n======\n\n{rule}Model  Price  Day\n{rule}M9     489    1\nM10    560    2\n{rule}"
+    assert "# Prices" in (read := read_text(simple, ".rst").text) and "- Model: M9; Price: 489; Day: 1" in read
+
+
+def test_json_becomes_rows_and_sections_and_broken_json_is_a_typed_error() -> None:
+    text = read_text('{"title": "Log", "items": [{"id": "A1", "status": "open", "owner": "Bo", "n": 3}]}', ".json").text
+    assert "# Log\n" in text and "- id: A1; status: open; owner: Bo; n: 3\n" in text
     with pytest.raises(InputError, match="JSON cannot be read"):
-        readable("{", ".json")
+        read_text("{", ".json")
 
 
-def test_text_keeps_its_words_and_marks_standing_lines_as_headings() -> None:
-    text = readable(b"\xef\xbb\xbfRelease notes\r\n\r\nVersion 2, 3 May 2026\r\n  * It is faster.\r\n\r\nA sentence stays.\r\n", ".txt")
-    assert text.startswith("# Release notes\n\n## Version 2, 3 May 2026\n  * It is faster.\n\nA sentence stays.")
+def test_text_keeps_its_words_and_lines_above_a_paragraph_are_headings() -> None:
+    text = read_text(
+        b"\xef\xbb\xbfRelease notes\r\n\r\nVersion 2, 3 May 2026\r\n  * It is faster.\r\n\r\nA sentence stays.\r\n", ".txt"
+    ).text
+    assert "# Release notes\n" in text and "## Version 2, 3 May 2026\n" in text and "  * It is faster.\n\nA sentence stays." in text
+    assert "## 3. Costs\n" in read_text("NOTE\n\n3. Costs\nThe boxes cost 451 euros each.\n", ".txt").text
+    chat = read_text("[10:01] ann: it is down\n[10:02] bo: the pool is full\n[10:05] ann: failover now\n", ".log").text
+    assert [bare_text(unit) for unit in SourceDocument("a", chat).units][1] == "[10:02] bo: the pool is full"
+
+
+def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    folder = write_corpus(tmp_path / "c", {"a.md": "Inside.", "b.exe": "no", "c.json": "{", "d.txt": "  "})
+    (folder / "e.pdf").write_bytes(b"no pdf")
+    library = Library()
+    read_folder(folder, library=library)
+    assert [document.id for document in library] == ["a.md"]
+    assert set(library.not_read) == {"b.exe", "c.json", "d.txt", "e.pdf"} and "not read" in library.not_read["b.exe"]
 
 
 def test_places_in_documents_are_named_and_found_again(tmp_path: Path) -> None:
@@ -74,18 +117,6 @@ def test_a_document_says_when_it_was_written() -> None:
     assert SourceDocument("a", "# Report\n\nRidgeway, 9 July 2026. Text.").written == date(2026, 7, 9)
     assert SourceDocument("a", "# Sheet\n\nFenwick, February 2026.").dated == "2026-02"
     assert SourceDocument("a", "# Sheet\n\nNo day is named.").written is None
-
-
-def test_a_sentence_is_about_what_it_names_or_what_its_paragraph_heading_or_title_names() -> None:
-    names = Names(("Osprey", "Harrow"))
-    text = "# All queues\n\nAn osprey flew by.\n\n## Osprey\n\nIt is fast.\n\n"
-    text += "## Costs\n\nHarrow is free. It needs no licence.\n\nMachines cost money."
-    document = SourceDocument("a", text)
-    about = {unit.passage.text: subject for unit, subject in zip(document.units, names.of_units(document, sure=True), strict=True)}
-    assert about["An osprey flew by."] == frozenset()
-    assert about["It is fast."] == {"Osprey"}
-    assert about["It needs no licence."] == {"Harrow"}
-    assert about["Machines cost money."] == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
@@ -19,14 +20,14 @@ from holdfast.agents.stages.stage_agents import PROGRAMS, sandbox_thread, stoppi
 from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, Passage, source_tools
 from holdfast.durable.replace import replace_text
 from holdfast.errors import HoldfastError, SandboxUnavailable
-from holdfast.offline.claims import Names
 from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.planner import TaskQuestion, names_asked_about, question_terms, questions_given, split_task
+from holdfast.offline.planner import TaskQuestion, questions_given, split_task
 from holdfast.offline.retrieval import Retrieval
-from holdfast.offline.sources import gather
+from holdfast.offline.sources import check_sources, gather
 from holdfast.offline.stage_settings import whole_number
 from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.definition import Stage
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -47,7 +48,7 @@ class _Desk(Desk):
     def look_up(self, question: TaskQuestion, most: int) -> list[Passage]:
         """The sections that answer a question best."""
         found = []
-        for answer in (self.retrieval.answers(question) if self.retrieval is not None else [])[:most]:
+        for answer in self.retrieval.answers(question.query, most, name=question.item) if self.retrieval is not None else []:
             text = self.library.text_of(answer.source)
             if text:
                 found.append(self.lay(answer.source, text, document=answer.document, trust=self.trust_of(answer.document)))
@@ -60,22 +61,21 @@ class ModelResearcher(ModelStage):
 
     config: Config | None = None
 
+    def check_sources(self, stage: Stage, home: Path | None) -> None:
+        """ConfigError for sources that cannot be read."""
+        check_sources(stage, home)
+
     def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
         questions = questions_given(request.given) or split_task(request.task)
-        library = gather(request, questions)
-        names = Names(tuple(names_asked_about(questions, request.task)))
-        retrieval = Retrieval(library, names, questions) if len(library) else None
+        library = gather(request, [question.query for question in questions])
+        retrieval = Retrieval(library) if len(library) else None
         desk = _Desk(request, library, retrieval)
-        try:
-            for question in questions:
-                stop_if_cancelled(request)
-                desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
-            asked = "\n".join(f"- {question.text}" for question in questions)
-            calls = whole_number(request.stage, "max_searches", whole_number(request.stage, "max_tool_calls", _CALLS))
-            self.look(request, asker, desk, self._tools(request, asker, desk), calls, f"# Questions\n\n{asked}")
-        finally:
-            if retrieval is not None:
-                retrieval.close()
+        for question in questions:
+            stop_if_cancelled(request)
+            desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
+        asked = "\n".join(f"- {question.text}" for question in questions)
+        calls = whole_number(request.stage, "max_searches", whole_number(request.stage, "max_tool_calls", _CALLS))
+        self.look(request, asker, desk, self._tools(request, asker, desk), calls, f"# Questions\n\n{asked}")
         request.emit(f"{len(desk.passages)} passages from {len(library)} documents")
         return desk.evidence()
 
@@ -113,7 +113,7 @@ class ModelResearcher(ModelStage):
 def _search_sources(desk: _Desk) -> BaseTool:
     def search_sources(query: str) -> str:
         """Search the documents of this task. Returns passages under the names by which they are cited."""
-        return _shown(desk.look_up(TaskQuestion("q", query, question_terms(query)), 5))
+        return _shown(desk.look_up(TaskQuestion("q", query), 5))
 
     return StructuredTool.from_function(search_sources)
 

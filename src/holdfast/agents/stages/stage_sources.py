@@ -15,7 +15,6 @@ from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.knowledge.records import Trust, least_trusted
 from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.planner import TaskQuestion, question_terms
 from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import Finding, StageOutput
 from holdfast.workflow.agent import StageRequest
@@ -166,7 +165,7 @@ class Desk:
         """The desk of a stage: what the given outputs refer to, and what its own `sources` name."""
         if "sources" not in request.stage.settings:
             return cls(request)
-        return cls(request, gather(request, [TaskQuestion("q1", request.task, question_terms(request.task))]))
+        return cls(request, gather(request, [request.task]))
 
     def __iter__(self) -> Iterator[SourceDocument]:
         yield from self.library

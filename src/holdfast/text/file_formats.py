@@ -1,0 +1,316 @@
+"""Files as people have them, as one plain Markdown (pages, mails, tables, JSON, plain text), and what they say about themselves.
+
+The words are never changed, only what surrounds them goes: markup, scripts, navigation, headers. A row of a table is written with the heads
+of its columns, `- Model: CB-40; Price: 489`, because a row alone says nothing. Title, date and author that stand in front matter, in
+`<meta>` or in the headers of a mail are data about the document, never part of its text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from email import message_from_bytes, policy
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.text.dates import find_dates
+from holdfast.text.html import decode_text, joined_blocks, read_html
+from holdfast.text.normalise import one_line, strip_invisible
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """The text of a file as Markdown, and what the file says about itself: its title, the day it was written (ISO), its author."""
+
+    text: str
+    title: str = ""
+    dated: str = ""
+    author: str = ""
+
+
+def read_text(data: bytes | str, suffix: str) -> FileText:
+    """The text of a file by the ending of its name. What is not UTF-8 shows as U+FFFD; a BOM and characters that draw nothing go.
+
+    Of a page what its reader does not see is not there either: that is where instructions and false figures are planted. InputError if
+    the file is not what its name says.
+    """
+    ending = suffix.lower().lstrip(".")
+    if ending == "eml":
+        found = _mail(data if isinstance(data, bytes) else data.encode())
+    elif ending in ("html", "htm", "xhtml"):
+        found = _page(data)
+    else:
+        text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
+        found = _READERS.get(ending, _markdown)(_plain(text))
+    return replace(found, text=strip_invisible(with_heads(found.text)), title=one_line(found.title)[:120])
+
+
+def _plain(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+# What a file says about itself
+
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FIELD = re.compile(r"^([\w-]+):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_META = re.compile(r"<meta\b[^>]{0,600}>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""\b(name|property|itemprop|content)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_DATED = (
+    "date",
+    "dc.date",
+    "article:published_time",
+    "datepublished",
+    "published",
+    "created",
+    "updated",
+    "last-modified",
+    "article:modified_time",
+)
+_REFERENCE = date(2000, 6, 15)
+
+
+def _about(said: dict[str, str], text: str) -> FileText:
+    dated = next((said[name] for name in _DATED if said.get(name)), "")
+    return FileText(text, said.get("title", ""), day_of(dated), said.get("author", ""))
+
+
+def day_of(text: str) -> str:
+    """The day that a text names, as it can be sorted: `2026-02-10`, `2026-02` or `2026`; empty if it names none."""
+    spans = [span for span in find_dates(text, _REFERENCE) if re.search(r"\b\d{4}\b|\d{4}-\d\d", span.text)]
+    if not spans:
+        return ""
+    days = (spans[0].end - spans[0].start).days
+    return spans[0].end.isoformat()[: 10 if days <= 7 else 7 if days <= 31 else 4]
+
+
+def _markdown(text: str) -> FileText:
+    front = _FRONT.match(text)
+    said = {key.lower(): value.strip("\"'") for key, value in _FIELD.findall(front.group(1))} if front else {}
+    return _about(said, _led(text[front.end() :] if front else text))
+
+
+_LEAD = re.compile(r"^\*\*([^*\n]{2,60}?)[.:]?\*\*[.:]?[ \t]+(?=[^\W_])", re.MULTILINE)
+
+
+def _led(text: str) -> str:
+    """Paragraphs that begin with a few bold words have these as their heading."""
+    return _LEAD.sub(lambda match: f"###### {match.group(1)}\n\n" if text[: match.start()].endswith(("\n\n", "")) else match.group(), text)
+
+
+def _page(data: bytes | str) -> FileText:
+    source = data if isinstance(data, str) else decode_text(data)
+    page = read_html(data)
+    said: dict[str, str] = {}
+    for tag in _META.findall(source[:50_000]):
+        found = {name.lower(): one or other for name, one, other in _ATTRIBUTE.findall(tag)}
+        key = found.get("name") or found.get("property") or found.get("itemprop") or ""
+        said.setdefault(key.lower(), found.get("content", ""))
+    return replace(_about(said, _plain(page.text)), title=page.title or "")
+
+
+def _mail(data: bytes) -> FileText:
+    message = message_from_bytes(data, policy=policy.default)
+    body = message.get_body(("plain", "html"))
+    try:
+        text = body.get_content() if body is not None else ""
+    except (LookupError, ValueError):  # an unknown character set, or a body that is not what it says
+        payload = body.get_payload(decode=True) if body is not None else b""
+        text = payload.decode("utf-8", errors="replace") if isinstance(payload, bytes) else ""
+    if body is not None and body.get_content_subtype() == "html":
+        text = read_html(text).text
+    text = re.sub(r"^>.*\n?", "", _plain(str(text)), flags=re.MULTILINE)  # what is quoted was said in another mail
+    day = getattr(message["date"], "datetime", None) if message["date"] is not None else None
+    sender = re.sub(r"\s*<[^>]*>", "", str(message["from"] or "")).strip("\" '")
+    return FileText(text, str(message["subject"] or ""), day.date().isoformat() if day else "", sender)
+
+
+# Plain text
+
+_ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
+_SPOKEN = re.compile(
+    r"\s*(?:\[?\(?(?:\d{4}-\d\d-\d\d[ T])?\d{1,2}[:.]\d{2}(?::\d{2})?(?:\.\d+)?\)?\]?|<[\w. -]{1,30}>|\[[\w .:-]{4,30}\])[ ,:|<-]*\S"
+)
+_TITLE_LINE = re.compile(r"(?!\s*[-*+#>|•=`])\s{0,3}[\w\"“§(].{0,78}[^\s.!?:;,。！？]")
+_WIDE_GAP = re.compile(r"[ \t]{3,}")
+_SHORT = 60
+
+
+def _text(text: str) -> FileText:
+    """Plain text: lines that stand above a paragraph are headings, lines of a talk stand alone, aligned columns are a table."""
+    lines = _table_lines(text.split("\n"))
+    spoken = sum(_SPOKEN.match(line) is not None for line in lines)
+    if spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines):
+        return FileText("\n".join(("\n" if _SPOKEN.match(line) else "") + line for line in lines))
+    marked: list[str] = []
+    for n, line in enumerate(lines):
+        first = n == 0 or not lines[n - 1].strip()
+        if first and _TITLE_LINE.fullmatch(line) and _heads(line, lines[n + 1] if n + 1 < len(lines) else ""):
+            level = "##" if any(one.strip() for one in marked) else "#"
+            marked += [f"{level} {_WIDE_GAP.split(line.strip())[0]}", ""]
+        else:
+            marked.append(line)
+    return FileText("\n".join(marked), dated=day_of("\n".join(line for line in lines[:4])))
+
+
+def _heads(line: str, after: str) -> bool:
+    """Whether a line stands above what follows it as its heading: alone, above a list, or short above a line of prose."""
+    if not after.strip() or _ITEM.match(after):
+        return True
+    prose = len(after.strip()) > len(line.strip()) or after.rstrip().endswith((".", "!", "?"))
+    begins = after.strip()[:1]
+    return len(line.strip()) <= _SHORT and len(line.split()) <= 8 and prose and (not begins.islower() or line.strip().isupper())
+
+
+def _rst(text: str) -> FileText:
+    """reStructuredText: underlined titles as headings, fields as data, directives left out."""
+    lines = text.split("\n")
+    said = {match.group(1).lower(): match.group(2).strip() for line in lines[:30] if (match := re.match(r":([\w-]+):\s+(.*)", line))}
+    levels: list[str] = []
+    made: list[str] = []
+    for n, line in enumerate(lines):
+        after = lines[n + 1].strip() if n + 1 < len(lines) else ""
+        mark = after[:1]
+        if line.strip() and not line.startswith(" ") and _is_rule(after) and not _is_rule(line) and len(after) >= len(line.strip()) - 1:
+            levels += [mark] if mark not in levels else []
+            made += ["", f"{'#' * min(levels.index(mark) + 1, 6)} {line.strip()}", ""]
+        elif not (_is_rule(line.strip()) or re.match(r"\.\. |\s+:\w[\w-]*:|:[\w-]+:\s", line)):
+            made.append(line)
+    return _about(said, "\n".join(_table_lines(made)))
+
+
+def _is_rule(line: str) -> bool:
+    return len(line) >= 3 and re.fullmatch(r"([=\-~^\"'#*+.:_`])\1{2,}", line) is not None
+
+
+# Tables
+
+_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
+_RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*|[ \t]*\+(?:[-=]+\+)+[ \t]*")
+_COLUMNS = re.compile(r"[ \t]{2,}|\t")
+_COLUMN_RULER = re.compile(r"[ \t]*(?:[=-]{2,}[ \t]+)+[=-]{2,}[ \t]*")
+
+
+def row(heads: Sequence[str], cells: Sequence[str]) -> str:
+    """A row with the heads of its columns; an empty cell is left out.
+
+    >>> row(["Model", "", "Price"], ["CB-40", "new", "489"])
+    '- Model: CB-40; new; Price: 489'
+    """
+    named = list(heads) + [""] * (len(cells) - len(heads))
+    told = [f"{head}: {cell}" if head else cell for head, cell in zip(named, map(one_line, cells), strict=False) if cell]
+    return f"- {'; '.join(told)}"
+
+
+def with_heads(text: str) -> str:
+    """Markdown in which the rows of its tables stand as items with the heads of their columns."""
+    made: list[str] = []
+    held: list[str] = []
+    fenced = False
+    for line in [*text.split("\n"), ""]:
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and (_ROW.fullmatch(line) or (held and _RULER.fullmatch(line))):
+            held.append(line)
+            continue
+        if held:
+            made += _rows([[cell.strip() for cell in one.strip().strip("|").split("|")] for one in held if not _RULER.fullmatch(one)])
+            held = []
+        made.append(line)
+    return "\n".join(made[:-1])
+
+
+def _rows(cells: Sequence[Sequence[str]]) -> list[str]:
+    """The items of a table whose first row has the heads; a table of one row has none."""
+    if len(cells) < 2:
+        return [row([], one) for one in cells]
+    return ["", *(row(cells[0], one) for one in cells[1:] if any(one)), ""]
+
+
+def _table_lines(lines: Sequence[str]) -> list[str]:
+    """Lines in which stretches of aligned columns (three lines or more) are the items of a table."""
+    made: list[str] = []
+    held: list[list[str]] = []
+    raw: list[str] = []
+    for line in [*lines, ""]:
+        cells = _COLUMNS.split(line.strip())
+        if len(cells) >= 3 or (held and _COLUMN_RULER.fullmatch(line)) or _COLUMN_RULER.fullmatch(line):
+            raw.append(line)
+            held += [] if _COLUMN_RULER.fullmatch(line) else [cells]
+            continue
+        made += _rows(held) if len(held) >= 3 else raw
+        held, raw = [], []
+        made.append(line)
+    return made[:-1]
+
+
+def _csv(text: str) -> FileText:
+    head = text[:8192]
+    delimiter = max(";,\t|", key=lambda mark: head.split("\n", 1)[0].count(mark))
+    rows = [[one_line(cell) for cell in line] for line in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, line))]
+    return FileText("\n".join(line for line in _rows(rows) if line) + "\n")
+
+
+# JSON
+
+_TITLES = ("title", "name", "heading", "subject", "page", "id")
+_LONG = 40  # words: a longer value is a text of its own
+
+
+def _json(text: str) -> FileText:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the JSON cannot be read: {error}.", hint="Mend the file, or leave it out with `globs`.") from error
+    blocks: list[str] = []
+    _write_json(value, 1, blocks)
+    title = value.get("title") if isinstance(value, dict) else ""
+    return FileText(joined_blocks(blocks), title if isinstance(title, str) else "")
+
+
+def _json_lines(text: str) -> FileText:
+    return FileText("\n\n".join(_json(line).text for line in text.splitlines() if line.strip()))
+
+
+def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> None:
+    """An object of plain values is a row with its keys, one of further objects a section under its title; long texts are paragraphs."""
+    if level > 40:
+        return
+    if isinstance(value, dict):
+        plain = {str(key): _shown(member) for key, member in value.items() if _shown(member)}
+        title = next((key for key in _TITLES if key in plain and len(plain) < len(value)), None)
+        if title is not None or (name and len(plain) < len(value)):
+            blocks.append(f"{'#' * min(level, 6)} {plain.pop(title) if title is not None else name}")
+        long = [key for key, member in plain.items() if len(member.split()) > _LONG]
+        short = [key for key in plain if key not in long]
+        if short:
+            blocks.append(row(short, [plain[key] for key in short]))
+        blocks += [plain[key] for key in long]
+        for key, member in value.items():
+            if not _shown(member):
+                _write_json(member, level + 1, blocks, str(key))
+    elif isinstance(value, list):
+        if name and value:
+            blocks.append(f"{'#' * min(level, 6)} {name}")
+        for member in value:
+            _write_json(member, level + 1, blocks)
+    elif _shown(value):
+        blocks.append(f"- {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A value that can stand in a row: a text, a number, or a list of such; empty for what cannot."""
+    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
+        return ", ".join(one_line(str(one)) for one in value)
+    return one_line(str(value)) if isinstance(value, str | int | float) else ""
+
+
+_READERS: dict[str, Callable[[str], FileText]] = {
+    "txt": _text, "text": _text, "log": _text, "": _text, "rst": _rst, "csv": _csv, "tsv": _csv, "json": _json, "jsonl": _json_lines,
+    "ndjson": _json_lines, "md": _markdown, "markdown": _markdown,
+}  # fmt: skip
+READ = tuple(f".{ending}" for ending in (*filter(None, _READERS), "html", "htm", "xhtml", "eml"))
+"""Endings of names that are read here; others only by a converter."""
