@@ -6,13 +6,13 @@ learned from by the rules, like in any conversation. Needs no LangChain.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import FileArchive
@@ -21,14 +21,15 @@ from holdfast.context.view import PlainMessage
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
 from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.memory.facts import turns_of
 from holdfast.memory.service import MemoryService
+from holdfast.offline.documents import Library, SourceDocument
+from holdfast.offline.retrieval import AnswerUnit, Retrieval
+from holdfast.offline.sources import record_document
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
-from holdfast.tokens.counter import open_counter
+from holdfast.text.normalise import one_line
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -39,18 +40,22 @@ if TYPE_CHECKING:
 
 _NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
 _NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
-_ROOM = 400
+_ABOUT = (
+    "I look things up: in what you give me, in memory, in earlier talks and in the knowledge store. Answers are sentences of these.\n"
+    "`holdfast knowledge import FOLDER` gives me documents to look in; /help lists what else works here.\n"
+    "No model is configured, so nothing is written or reasoned: `holdfast models list` says how to give me one."
+)
+_SMALL_TALK = re.compile(
+    r"(?:(?:hello|hi|hey|hallo|good (?:morning|day|evening)|guten (?:tag|morgen|abend)|bonjour|salut|hola|ciao|thanks?(?: you)?|danke|merci"
+    r"|who are you|what (?:are you|can you do|do you do)|how are you|what is this|help|wer bist du|was kannst du|qui es[- ]tu"
+    r"|there|again|you|and)[\s,.!?]*)+",
+    re.IGNORECASE,
+)
+_GIVEN = "what you gave"
+_MOST, _LOOKED_AT = 5, 8
+_ENOUGH = 0.3  # the score below which a sentence of some conversation or record is not worth showing
 _HINT = "`holdfast models list` says what there is."
 _OTHERS = 20  # further conversations that are looked through, the newest first
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that was found, and where."""
-
-    text: str
-    source: str
-    kind: Literal["memory", "history", "knowledge"]
 
 
 class ExtractiveConversation:
@@ -74,13 +79,12 @@ class ExtractiveConversation:
         self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
         self.agent_name, self.verbatim = agent, True
         self._config, self._opened = config, ExitStack()
-        self._not_asked = ""
+        self._not_asked = self._title = ""
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
         self.memory = memory or self._opened.enter_context(
             closing(MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus))
         )
         self._knowledge = knowledge or cache(self._open_knowledge)
-        self._count = open_counter(bus=self._bus).count_text
 
     def _open_knowledge(self) -> KnowledgeStore:
         return self._opened.enter_context(open_knowledge(self._config, clock=self._clock, bus=self._bus))
@@ -118,10 +122,18 @@ class ExtractiveConversation:
         """None: nothing is called."""
         return ()
 
-    def findings(self, question: str) -> list[Finding]:
-        """What is known about a question: facts about the user, what was said before, and records."""
-        facts = [Finding(match.fact.content, "memory", "memory") for match in self.memory.search(question, self.agent_name, top_k=5)]
-        return [*facts, *self._said(question), *self._records(question)]
+    def findings(self, question: str) -> list[AnswerUnit]:
+        """The sentences that answer a question, at most five: from what was given with it, or else from all that is known."""
+        asked, given = _parted(question)
+        if given:
+            found = Retrieval(Library([SourceDocument(_GIVEN, given)])).answers(asked, _MOST)
+            if found:
+                return found
+        facts = [match.fact.content for match in self.memory.search(asked, self.agent_name, top_k=_LOOKED_AT)]
+        library = Library([SourceDocument("memory", "\n\n".join(facts))] if facts else [])
+        for document in (*self._said(asked), *self._records(asked)):
+            library.add(document)
+        return [answer for answer in Retrieval(library).answers(asked, _MOST) if answer.score >= _ENOUGH]
 
     def history(self) -> list[MessageRecord]:
         """Everything that was said."""
@@ -129,14 +141,16 @@ class ExtractiveConversation:
 
     @property
     def title(self) -> str:
-        """The first words of the conversation."""
+        """What the user called it, for as long as it is open; else the first words of the conversation."""
+        if self._title:
+            return self._title
         first = next((record.text for record in self.history() if record.role == "human"), "")
         words = first.split()
         return " ".join(words[: self._config.title.max_words])[: self._config.title.max_chars]
 
     @title.setter
     def title(self, title: str) -> None:
-        raise _needs_model()
+        self._title = title
 
     def wait_for_title(self, timeout: float | None = None) -> str:
         """The title, at once."""
@@ -174,8 +188,9 @@ class ExtractiveConversation:
         return ExtractiveConversation(self._config, thread, agent=self.agent_name, clock=self._clock, ids=self._ids, **shared)
 
     def threads(self) -> list[ThreadInfo]:
-        """Needs a model."""
-        raise _needs_model()
+        """All conversations that were kept, the one that was used last first."""
+        named = [(self.archive.stats(thread).last or "", thread) for thread in self.archive.threads() if not thread.startswith("subagent-")]
+        return [ThreadInfo(thread, updated=str(last)) for last, thread in sorted(named, reverse=True)]
 
     def sent(self) -> Manifest | None:
         """Nothing is ever sent from here."""
@@ -203,8 +218,7 @@ class ExtractiveConversation:
         self._opened.close()
 
     def _answered(self, question: str) -> Iterator[TurnEvent]:
-        found = self.findings(question)
-        answer = self._composed(question, found)
+        answer = self._composed(question)
         asked = PlainMessage("human", question, self._ids.new("message"))
         replied = PlainMessage("ai", answer, self._ids.new("message"), additional_kwargs={"holdfast": {"extracted": True}})
         self.archive.add(self.thread, records_of([asked, replied]))
@@ -213,34 +227,42 @@ class ExtractiveConversation:
             yield Token(line)
         yield Ended("completed", answer)
 
-    def _composed(self, question: str, found: Sequence[Finding]) -> str:
+    def _composed(self, question: str) -> str:
+        if _SMALL_TALK.fullmatch(one_line(question).strip(" .!?,")):
+            return _ABOUT
+        found = self.findings(question)
         notes = [note for note in (self._not_asked, _NOTE) if note]
-        if not found:
-            return "\n".join([_NOTHING, *notes])
-        sources = [SourceText(str(number), finding.text) for number, finding in enumerate(found)]
-        chosen = select(sources, question=question, budget=_ROOM, count=self._count)
-        lines = [f"- {passage.text.strip()} [{found[int(passage.source)].source}]" for passage in chosen.passages]
-        return "\n".join([*(lines or [f"- {found[0].text} [{found[0].source}]"]), *notes])
+        return "\n".join(
+            [*(f"- {one.fact} [{one.document.name or one.document.id}]" for one in found), *([] if found else [_NOTHING]), *notes]
+        )
 
-    def _said(self, question: str) -> list[Finding]:
+    def _said(self, question: str) -> Iterator[SourceDocument]:
         """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
-        found: list[Finding] = []
         others = [name for name in self.archive.threads() if name != self.thread and not name.startswith("subagent-")]
         for thread in [self.thread, *sorted(others, key=lambda name: self.archive.stats(name).last, reverse=True)[:_OTHERS]]:
             for hit in self.archive.search(thread, question, top_k=3):
                 record = hit.record
                 if record.role in ("human", "ai") and not record.marks.get("extracted") and record.text.strip() != question.strip():
-                    found.append(Finding(record.text, f"{thread} #{record.seq}", "history"))
-        return found[:6]
+                    yield SourceDocument(f"{thread} #{record.seq}", record.text)
 
-    def _records(self, question: str) -> list[Finding]:
+    def _records(self, question: str) -> list[SourceDocument]:
         self._not_asked = ""
         try:
-            found = self._knowledge().search(question, top_k=5)
+            return [record_document(hit) for hit in self._knowledge().search(question, top_k=_LOOKED_AT)]
         except (HoldfastError, ImportError, sqlite3.Error) as error:  # no reason not to answer from the rest; the answer says so
             self._not_asked = f"(The knowledge store was not asked: {error})"
             return []
-        return [Finding(hit.text, hit.record.source or hit.record.id, "knowledge") for hit in found]
+
+
+def _parted(message: str) -> tuple[str, str]:
+    """What is asked, and the text that was given with it: what follows the first paragraph, or what stands before a last question."""
+    first, _, rest = message.strip().partition("\n")
+    if not rest.strip():
+        return message.strip(), ""
+    last = message.strip().rpartition("\n")[2]
+    return (
+        (last, message.strip()[: -len(last)]) if last.rstrip().endswith("?") and not first.rstrip().endswith("?") else (first, rest.strip())
+    )
 
 
 def _needs_model() -> InputError:
