@@ -22,7 +22,7 @@ from holdfast.text.language import guess_language
 from holdfast.text.word_lists import alternatives, read_lists
 from holdfast.text.words import is_stop_word, terms
 
-_SURE, _SURE_OF_DATES = 3.5, 7.0  # shared rarity times its share of the shorter sentence
+_SURE, _SURE_OF_DATES = 6.0, 9.0  # shared rarity times its share of the shorter sentence
 _USUAL = 60  # claims: in a few sentences every word would look common
 _LEAST = 2  # things that two sentences must have in common
 _CONTEXT = 0.5  # what it counts that only the headings share a word
