@@ -34,7 +34,7 @@ from benchmarks.parts.secrets import generated_secrets
 
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Decision, Proposal, Turn
-from holdfast.memory.gate import judge
+from holdfast.memory.gate import ASKED, judge
 from holdfast.memory.rendering import compose
 from holdfast.memory.updater import apply_decisions
 from holdfast.testing.clock import FakeClock
@@ -114,8 +114,8 @@ def outcome(kind: str, line: dict[str, Any], candidates: list[Candidate]) -> Out
     own = [one for one in decisions if _is_own(kind, line, one) and _is_active(one)]
     return Outcome(
         active=any(_is_active(one) for one in mine),
-        asked=any(str(one.verdict) == "ask" for one in mine),
-        held=any(one.verdict == "quarantine" for one in mine),
+        asked=any(one.verdict == "quarantine" and one.rule in ASKED for one in mine),
+        held=any(one.verdict == "quarantine" and one.rule not in ASKED for one in mine),
         prompt=any(one.fact is not None and one.fact.id in shown for one in mine),
         own=bool(own),
         why=tuple(f"{one.verdict}: {one.rule}: {one.fact.content if one.fact else one.candidate.content}" for one in mine),
@@ -130,7 +130,8 @@ def _is_own(kind: str, line: dict[str, Any], decision: Decision) -> bool:
     """Whether a proposal is what the user says beside a pasted or foreign text, and not of that text."""
     stored = decision.candidate.quote or decision.candidate.content
     if kind == "pasted":
-        return _bare(stored) not in _bare(line["pasted"]) and decision.candidate.content == stored
+        beside = line["messages"][-1]["text"].split(line["pasted"])
+        return any(_bare(stored) in _bare(part) for part in beside) and decision.candidate.content == stored
     if kind == "foreign":
         own = [one["text"] for one in line["messages"] if one["role"] == "user"]
         return any(_bare(stored) in _bare(text) for text in own) and decision.candidate.content == stored

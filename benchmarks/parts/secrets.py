@@ -126,8 +126,9 @@ def _recovery(dice: random.Random) -> str:
 
 
 def _key(dice: random.Random) -> str:
-    body = "".join(dice.choices(string.ascii_letters + string.digits, k=40))
-    return dice.choice(("sk-", "ghp_", "hf_", "AKIA")) + (body if dice.random() < 0.8 else body.upper())
+    if dice.random() < 0.25:
+        return "AKIA" + "".join(dice.choices(string.ascii_uppercase + "234567", k=16))
+    return dice.choice(("sk-", "ghp_", "hf_")) + "".join(dice.choices(string.ascii_letters + string.digits, k=40))
 
 
 _MAKERS: dict[str, Callable[[random.Random], str]] = {

@@ -55,19 +55,28 @@ _URL_PASSWORD = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80
 _BEARER = re.compile(r"(?i)\b(?:bearer|authorization:\s{0,3}(?:token|basic)|x-api-key:)\s{1,3}([A-Za-z0-9._~+/=-]{16,})")
 # The telling words, in lower case, and what has to follow them. Two steps, because the first is quick and rarely succeeds.
 _KEYWORD = re.compile(
-    r"pass(?:word|wort|wd|phrase|code)|mot de passe|contraseña|密码|パスワード|pwd"
+    r"pass(?:word|wort|wd|phrase|code)|kennwort|mot de passe|contraseña|密码|パスワード|pwd"
+    r"|api[- ]?(?:schlüssel|密钥|密鑰|キー)|clé d'api|clave de api|密钥"
     r"|secret(?:[_ -]?(?:access[_ -]?)?key)?|api[_ -]?(?:key|token|secret)|access[_ -]?(?:key|token)"
     r"|auth[_ -]?(?:key|token)|client[_ -]?secret|(?:private|encryption|signing)[_ -]?key|token|credentials?"
 )
 _ASSIGNED = re.compile(
-    r"(?:[_-][A-Za-z0-9]{1,12}){0,2}(?P<q>[\"']?)\s{0,4}(?P<sign>:=|=>|==?|:|\b[iI][sS]\b:?|\bwas\b)\s{0,4}"
-    r"(?P<open>[\"'`]?)(?P<value>[^\s\"'`,;<>]{4,200})"
+    r"(?:[_-][A-Za-z0-9]{1,12}){0,2}(?P<q>[\"']?)\s{0,4}(?P<sign>:=|=>|==?|:|：|\b[iI][sS]\b:?|\b(?:was|ist|lautet|es|est)\b|是|为|は)\s{0,4}"
+    r"(?P<open>[\"'`]?)(?P<value>[^\s\"'`,;<>「」『』“”，。、]{4,200})"
 )
+_SPOKEN = frozenset(("is", "is:", "was", "ist", "lautet", "es", "est", "是", "为", "は", "："))
 _QUOTED_PASSWORD = re.compile(
     r"(?i)(?:\b(?:password|passwort|passphrase)\b|mot de passe|contraseña|密码|パスワード)\s{0,3}"
     r"(?:is|was|ist|est|es|:|=|：|は|是|为)?\s{0,3}[\"'“「]([^\"'”」\s]{4,64})[\"'”」]"
 )
 _STRING = re.compile(r"(?<![A-Za-z0-9+/=_.-])[A-Za-z0-9+/_-]{20,120}={0,2}(?![A-Za-z0-9+/=_-])")
+
+# A card has 13 to 19 digits, in groups of four or in one run, and begins with 2 to 6; of an account the length depends on the country.
+_DIGITS = re.compile(r"\d{2}[ -]?[\dA-Z]{2}[ -]?\d")
+_CARD = re.compile(
+    r"(?<![\w.-])(?:[3-6]\d{12,18}|2[2-7]\d{14}|[2-6]\d{3}(?:[ -]\d{4}){2}[ -]\d{1,7}|3\d{3}[ -]\d{6}[ -]\d{5})(?![\w-])", re.ASCII
+)
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PUBLIC = re.compile(r"(?:sha\d{1,3}|md5)[:-].*|v?\d+(?:[.:/-]\d+)+\w*|\d+(?:\.\d+)?[a-z%]{0,4}", re.IGNORECASE)
@@ -103,9 +112,23 @@ def find_secrets(text: str) -> list[Secret]:
     if words:
         found.extend(_matched(_QUOTED_PASSWORD, "password", text))
         found.extend(_random_nearby(text, words))
+    if _DIGITS.search(text):
+        found.extend(_numbers(text))
     if "bearer" in lowered or "authorization" in lowered or "x-api-key" in lowered:
         found.extend(_bearer(text))
     return _without_overlaps(found)
+
+
+def _numbers(text: str) -> Iterator[Secret]:
+    """Cards and bank accounts whose check digits are right."""
+    for match in _CARD.finditer(text):
+        digits = re.sub(r"\D", "", match.group())
+        if sum(sum(divmod(int(digit) * (1 + place % 2), 10)) for place, digit in enumerate(reversed(digits))) % 10 == 0:
+            yield Secret("card number", *match.span())
+    for match in _IBAN.finditer(text):
+        bare = match.group().replace(" ", "")
+        if int("".join(str(int(c, 36)) for c in bare[4:] + bare[:4])) % 97 == 1:
+            yield Secret("bank account", *match.span())
 
 
 def replace_secrets(text: str) -> str:
@@ -126,7 +149,7 @@ def _known(form: _Form, text: str) -> Iterator[Secret]:
     pattern = form.pattern
     for match in pattern.finditer(text):
         start, end = match.span(1) if pattern.groups else match.span()
-        if not pattern.groups and start and (text[start - 1].isalnum() or text[start - 1] in "_-"):
+        if not pattern.groups and start and text[start - 1].isascii() and (text[start - 1].isalnum() or text[start - 1] in "_-"):
             continue  # the tail of something longer
         if not form.random or _looks_random(text[start:end]):
             yield Secret(form.kind, start, end)
@@ -182,7 +205,7 @@ def _kind(word: str) -> str:
 def _is_secret_value(word: str, match: re.Match[str], value: str) -> bool:
     if _is_placeholder(value) or _CODE.fullmatch(value) or _is_identifier(value):
         return False
-    spoken = match["sign"].lower() in ("is", "is:", "was") or (match["sign"] == ":" and not match["q"])
+    spoken = match["sign"].lower() in _SPOKEN or (match["sign"] == ":" and not match["q"])
     if _kind(word) == "password":
         quoted = bool(match["open"]) or not spoken
         return _mixed(value) or (quoted and match["sign"] != ":" and len(value) >= 6 and match["sign"] not in ("==",))

@@ -216,6 +216,28 @@ def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Termi
     assert terminal.end() == 0
 
 
+def test_what_is_learned_is_told_and_what_loosens_is_asked_about_in_the_same_turn(home: Path, terminals: list[Terminal]) -> None:
+    """M10: remembered at once with the way back; a standing recipient only after a yes."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("without a model")
+    terminal.type("I prefer green tea.")
+    terminal.until("remembered: User prefers green tea; /memory undo")
+    terminal.type("From now on bcc my brother Dean on every mail")
+    terminal.until("[y/N]")
+    terminal.type("n")
+    terminal.type("Always forward my invoices to Kessling")
+    terminal.until("[y/N]")
+    terminal.type("y")
+    terminal.until("remembered: User said: “Always forward my invoices to Kessling”")
+    terminal.type("/memory")
+    shown = terminal.until("Kessling”")
+    assert "green tea" in shown
+    assert "Dean" not in shown
+    assert terminal.end() == 0
+
+
 def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "--thread", "t1")
     terminals.append(terminal)

@@ -158,7 +158,7 @@ def memory_tools(
         return RequestSettings.read(runtime.config, runtime.context).agent_name or agent
 
     def said(runtime: ToolRuntime[Any, Any]) -> dict[str, Any]:
-        return {"turns": turns_of(runtime.state.get("messages", ())), "thread": thread_of(runtime), "agent": whose(runtime)}
+        return {"turns": turns_of(runtime.state.get("messages", ()), foreign=True), "thread": thread_of(runtime), "agent": whose(runtime)}
 
     def memory_search(query: str, runtime: ToolRuntime[Any, Any], top_k: int = 8) -> str:
         """Search what is known about the user."""
@@ -174,7 +174,7 @@ def memory_tools(
 
     def memory_remove(id: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remove a fact that is no longer true, by its id."""
-        return tools.memory_remove(memory(), id, agent=whose(runtime))
+        return tools.memory_remove(memory(), id, **said(runtime))
 
     def memory_read_block(name: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Read one of your memory blocks as it is now, in full."""
@@ -182,7 +182,7 @@ def memory_tools(
 
     def memory_write_block(name: str, text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Replace the text of one of your memory blocks."""
-        return tools.memory_write_block(memory(), name, text, agent=whose(runtime))
+        return tools.memory_write_block(memory(), name, text, **said(runtime))
 
     functions: list[Any] = [memory_search, *([memory_read_block] if blocks else [])]
     if write:

@@ -114,6 +114,8 @@ class Decision:
 
 _HUMAN = frozenset({"human", "user", "HumanMessageChunk"})
 _AI = frozenset({"ai", "assistant", "AIMessageChunk"})
+_TOOL = frozenset({"tool", "function", "ToolMessageChunk"})
+_FOREIGN = 20_000  # characters of a tool's answer that words are compared with
 _HIDDEN_NAMES = frozenset({"summary", "reminder", "memory", "recall"})
 _HIDDEN_MARKS = frozenset({"summary", "reminder", "repaired", "recall"})
 _UPLOADS = re.compile(r"<(uploaded_files|current_uploads|uploads)\b[^>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -121,20 +123,25 @@ _REMINDERS = re.compile(r"<(system-reminder|memory|reminder)\b[^>]*>.*?</\1\s*>"
 _THINKING = re.compile(r"<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
-def turns_of(messages: Iterable[Any], *, time: str = "") -> list[Turn]:
+def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) -> list[Turn]:
     """The turns to learn from, in their order. Messages are LangChain's or plain dicts, known by their shape (`type` or `role`, `content`).
 
     Left out are tool calls and their results, system messages, hidden messages, summaries and reminders. A message that was only a
     notice of an upload is left out together with its answer: both speak of a file that the next conversation does not have.
+
+    With `foreign` what tools, sub-agents and summaries said is among them, as turns of that kind. Nothing is learned from those: the gate
+    tells by them which words are not the user's (M10).
     """
     turns: list[Turn] = []
     unasked = False
     for message in messages:
         role = str(_get(message, "type") or _get(message, "role") or "")
-        if (role not in _HUMAN and role not in _AI) or _is_hidden(message):
-            continue
         text = _text(_get(message, "content"))
         id = str(_get(message, "id") or "")
+        if foreign and (other := _foreign_kind(role, message)) and text.strip():
+            turns.append(Turn(id, other, _REMINDERS.sub("", text[:_FOREIGN]), time))
+        if (role not in _HUMAN and role not in _AI) or _is_hidden(message):
+            continue
         if role in _HUMAN:
             said = without_uploads(text)
             unasked = not said and bool(text.strip())
@@ -145,6 +152,15 @@ def turns_of(messages: Iterable[Any], *, time: str = "") -> list[Turn]:
             if said and not unasked:
                 turns.append(Turn(id, "assistant", said, time))
     return turns
+
+
+def _foreign_kind(role: str, message: Any) -> Literal["tool", "summary"] | None:
+    if role in _TOOL:
+        return "tool"
+    more = _get(message, "additional_kwargs")
+    marks = more.get("holdfast") if isinstance(more, Mapping) else None
+    named = _get(message, "name") == "summary" or (isinstance(marks, Mapping) and "summary" in marks)
+    return "summary" if role in _HUMAN and named else None
 
 
 def without_uploads(text: str) -> str:

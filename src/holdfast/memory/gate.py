@@ -1,15 +1,18 @@
 """The gate: what of a proposal becomes a fact, what waits for a person, and what is let go. No model, no I/O (M10).
 
-`judge` runs each candidate through the rules below in their order; the first that decides ends it. A rule may also change the draft:
-take a secret out, put a wish as a description, lower the confidence. A summary goes into every prompt as facts do, and a removal can
-undo what the user said, so `admit_slots` and `admit_removals` look at the other two things that an extractor may propose.
+Where a thing comes from decides before what it says. What the user typed in his own words is learned, working rules included, as a
+description; if it loosens a check it is asked about. What he did not type waits for review, and so does a fact with a word that only
+others said. Secrets are never kept, and what hides or breaks out of where it is put waits whoever wrote it.
+
+`judge` runs each candidate through the rules below in their order; the first that decides ends it. A summary goes into every prompt as
+facts do, and a removal can undo what the user said, so `admit_slots` and `admit_removals` look at the other things that may be proposed.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -18,9 +21,13 @@ from holdfast.clock import stamp
 from holdfast.memory import merge
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, Verdict
 from holdfast.memory.instructions import describe_wish, find_disguise, find_instruction
-from holdfast.memory.statements import Support, declares, find_support, own_words, speaks_to_somebody, strip_lead_in
+from holdfast.memory.loosening import find_loosening, without_added_checks
+from holdfast.memory.pasted import own_words
+from holdfast.memory.spoken_secrets import tells_secret
+from holdfast.memory.statements import Support, declares, find_support, foreign_words, speaks_to_somebody, strip_lead_in
 from holdfast.memory.word_lists import word_lists
 from holdfast.secret_forms import replace_secrets
+from holdfast.text.language import guess_language
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
@@ -30,11 +37,14 @@ LONGEST = 500  # characters of a fact
 LONGEST_SLOT = 4000
 INFERRED_CONFIDENCE = 0.6
 """A fact that the user did not state has at most this confidence, whatever the extractor says."""
+ASKED = frozenset({"override", "permission", "check", "secrecy", "recipient", "money", "address", "delayed", "encoded"})
+"""Rules by which something typed waits for the user's yes: a terminal asks in the same turn, elsewhere it waits for review."""
 
 _PLACEHOLDER = re.compile(r"\[redacted: [^\]]*\]")
 _CATEGORY = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MEMORY_LINE = re.compile(r"^\s*(?:[-*]\s+|(?:Work|Personal|Top of mind|Recent|Earlier|Background):\s*)|\s*\(confidence: [\d.]+\)\s*$")
-_OPEN_END = word_lists("support").pattern("open_end", re.IGNORECASE)
+_ABOUT_USER = re.compile(r"(?:the )?user\b", re.IGNORECASE)
+_FIRST_PERSON = re.compile(r"(?:i|i['’](?:m|ve|d|ll)|my|we|we['’]re|our)\b", re.IGNORECASE)
 _REMOVAL = word_lists("support").pattern("removal", re.IGNORECASE)
 
 
@@ -63,7 +73,6 @@ class _Draft:
     error: str | None
     confidence: float
     support: Support
-    wish: bool = False
 
     @property
     def category(self) -> str:
@@ -78,6 +87,8 @@ class _Ruling:
     why: str
     fact: Fact | None = None
     target: str | None = None
+    candidate: Candidate | None = None
+    """What is told in place of the candidate, where even that must not be shown."""
 
 
 _Rule = Callable[[_Draft, _Case], "_Draft | _Ruling"]
@@ -103,24 +114,21 @@ def judge(
     case = _Case(turns, _clean(turns, memory), tuple(facts), threshold, memory, moment, new_id, thread)
     decisions: list[Decision] = []
     candidates = [_redacted(candidate) for candidate in proposal.candidates]
-    joined = _joined_orders(candidates)
-    for number, candidate in enumerate(candidates):
-        decision = _decide(candidate, case, part_of=joined.get(number))
+    for candidate in candidates:
+        decision = _decide(candidate, case)
         decisions.append(decision)
         if decision.fact is not None and decision.verdict in ("add", "replace", "confirm"):
             case = replace(case, facts=merge.apply(case.facts, [decision], case.now).facts, fresh=case.fresh | {decision.fact.id})
     return decisions
 
 
-def _decide(candidate: Candidate, case: _Case, *, part_of: str | None) -> Decision:
+def _decide(candidate: Candidate, case: _Case) -> Decision:
     draft = _Draft(candidate, candidate.content, candidate.quote, candidate.error, candidate.confidence, Support("unknown"))
     for rule in _RULES:
         outcome = rule(draft, case)
         if isinstance(outcome, _Ruling):
             return _decision(outcome, draft, case)
         draft = outcome
-        if rule is _disguise and part_of is not None:
-            return _decision(_Ruling("quarantine", "split-instruction", f"together with the next it reads: “{part_of[:120]}”"), draft, case)
     return _decision(_Ruling("drop", "undecided", "no rule decided"), draft, case)
 
 
@@ -128,7 +136,7 @@ def _decision(ruling: _Ruling, draft: _Draft, case: _Case) -> Decision:
     fact = ruling.fact
     if fact is None and ruling.verdict == "quarantine":
         fact = _provisional(draft, case)
-    return Decision(ruling.verdict, draft.candidate, ruling.why, fact, ruling.target, ruling.rule)
+    return Decision(ruling.verdict, ruling.candidate or draft.candidate, ruling.why, fact, ruling.target, ruling.rule)
 
 
 def _confident(draft: _Draft, case: _Case) -> _Draft | _Ruling:
@@ -141,8 +149,18 @@ def _confident(draft: _Draft, case: _Case) -> _Draft | _Ruling:
 
 
 def _more_than_a_secret(draft: _Draft, case: _Case) -> _Draft | _Ruling:
-    if _PLACEHOLDER.search(draft.content) and len(terms(_PLACEHOLDER.sub(" ", draft.content))) < 3:
+    if _PLACEHOLDER.search(draft.content) and len(terms(_PLACEHOLDER.sub(" ", draft.content))) < 4:
         return _Ruling("drop", "only-a-secret", "holds nothing but a secret")
+    return draft
+
+
+def _no_secret(draft: _Draft, case: _Case) -> _Draft | _Ruling:
+    """Whatever tells a secret is let go whole: nothing of it is kept, not even to be looked at."""
+    for text in (draft.content, draft.quote, draft.error):
+        kind = tells_secret(text, case.clean) if text else None
+        if kind:
+            blank = replace(draft.candidate, content=f"[redacted: {kind}]", quote=None, error=None)
+            return _Ruling("drop", "secret", f"tells a secret ({kind})", candidate=blank)
     return draft
 
 
@@ -199,55 +217,65 @@ def _not_from_memory(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     return draft
 
 
-def _wish(draft: _Draft, case: _Case) -> _Draft | _Ruling:
-    """A wish about style that the user typed is put as a description. Anybody else's is an instruction."""
-    described = describe_wish(draft.content) or (describe_wish(draft.quote) if draft.quote and find_instruction(draft.content) else None)
-    if described is None:
-        return draft
-    said = next((turn for turn in case.turns if turn.kind == "user" and _says(turn, draft)), None)
-    if said is None:
-        return _Ruling("quarantine", "instruction", "is a wish about answers that the user did not type")
-    support = Support("user", (said.id,), draft.quote or draft.support.quote or draft.candidate.content, 1.0)
-    return replace(draft, content=described, wish=True, support=support)
+def _typed(draft: _Draft, case: _Case) -> _Draft | _Ruling:
+    """What the user did not type waits for review; it neither confirms nor replaces anything."""
+    if not draft.support.typed:
+        kind, related = merge.find_related(draft.content, case.facts)
+        if kind == "same" and related is not None:
+            return _Ruling("drop", "weak-repeat", "is known already, and the user did not say it again", target=related.id)
+        source = "no turn of this conversation" if draft.support.kind == "unknown" else f"a turn of kind “{draft.support.kind}”"
+        return _Ruling("quarantine", "not-typed", f"is not in what the user typed in their own words, only in {source}")
+    foreign = foreign_words(draft.content, case.clean)
+    if foreign:
+        support = replace(draft.support, kind="unknown")
+        fact = _provisional(replace(draft, support=support), case)
+        return _Ruling("quarantine", "foreign-words", f"“{foreign[0]}” is not the user's word: others said it", fact)
+    return draft
 
 
-def _says(turn: Turn, draft: _Draft) -> bool:
-    """Whether the user's own words hold the wish: word for word, or as a wish with the same description."""
-    own = own_words(turn.text)
-    if any(normalise(text).strip(" .!") in normalise(own) for text in (draft.content, draft.quote) if text and describe_wish(text)):
-        return True
-    wanted = describe_wish(draft.content)
-    return any(wanted == describe_wish(unit.text) for unit in split_sentences(own)) if wanted else False
+def _asked_about(draft: _Draft, case: _Case) -> _Draft | _Ruling:
+    """What loosens a check is asked about, with all that stands beside it in the message: an order may be spread over sentences."""
+    for text in (draft.content, draft.support.quote or ""):
+        found = find_instruction(without_added_checks(text), disguised=guess_language(text) == "en")
+        if found and found.rule in ASKED:
+            return _Ruling("quarantine", found.rule, found.why)
+    for text in (draft.content, *_said_beside(draft, case)):
+        loosens = find_loosening(text)
+        if loosens:
+            return _Ruling("quarantine", loosens.rule, f"{loosens.why} (“{loosens.words}”)")
+    return draft
 
 
-def _no_instruction(draft: _Draft, case: _Case) -> _Draft | _Ruling:
-    if draft.wish:
-        return draft
-    found = find_instruction(draft.content)
-    if found is None and not draft.support.typed and draft.quote:
-        found = find_disguise(draft.quote) or find_instruction(draft.quote)
-    return _Ruling("quarantine", found.rule, found.why) if found else draft
+def _said_beside(draft: _Draft, case: _Case) -> Iterator[str]:
+    """The user's own words around a fact: its messages, and each with the one before or after it where only both together loosen."""
+    typed = [(turn.id, own_words(turn.text)) for turn in case.clean if turn.kind == "user"]
+    yield from (text for id, text in typed if id in draft.support.messages)
+    for (first, before), (second, after) in pairwise(typed):
+        if {first, second} & set(draft.support.messages) and not (find_loosening(before) or find_loosening(after)):
+            yield f"{before.rstrip(' .…')} {after.lstrip(' .…')}"
 
 
-def _statement(draft: _Draft, case: _Case) -> _Draft | _Ruling:
-    """Whatever has not the build of a statement may be an order in words that no list has."""
-    if draft.wish:
-        return draft
-    if speaks_to_somebody(draft.content):
-        return _Ruling("quarantine", "addressed", "speaks to somebody instead of about the user")
-    return draft if declares(draft.content) else _Ruling("quarantine", "not-a-statement", "is not built like a statement")
+def _described(draft: _Draft, case: _Case) -> _Draft | _Ruling:
+    """A wish or a rule is put as a description, and what the user said in another language, or in other words, as his saying."""
+    content = draft.content
+    described = describe_wish(content)
+    if described is None and draft.support.verbatim and draft.support.quote:
+        described = describe_wish(draft.support.quote) or f"User said: “{_shortened(draft.support.quote)}”"
+    elif described is None and not _ABOUT_USER.match(content) and not _states(content):
+        told = guess_language(content) == "en" and find_instruction(content, disguised=False) is not None
+        described = f"User wants: {_shortened(content)}" if told else f"User said: “{_shortened(content)}”"
+    return replace(draft, content=described) if described else draft
 
 
-def _grounded(draft: _Draft, case: _Case) -> _Draft | _Ruling:
-    """What the user did not state stays provisional, with little confidence; it neither confirms nor replaces anything."""
-    if draft.support.typed:
-        return draft
-    kind, related = merge.find_related(draft.content, case.facts)
-    if kind == "same" and related is not None:
-        return _Ruling("drop", "weak-repeat", "is known already, and the user did not say it again", target=related.id)
-    fact = _provisional(draft, case)
-    source = "no turn of this conversation" if draft.support.kind == "unknown" else f"a turn of kind “{draft.support.kind}”"
-    return _Ruling("add", "inferred", f"is not in what the user stated, only in {source}", fact)
+def _states(content: str) -> bool:
+    """Whether a text is plainly a statement, so that it needs no frame. Of other languages than English that is not known."""
+    english = _FIRST_PERSON.match(content) is not None or guess_language(content) == "en"
+    return english and declares(content) and not speaks_to_somebody(content)
+
+
+def _shortened(text: str) -> str:
+    plain = re.sub(r"\s+", " ", text).strip()
+    return plain if len(plain) <= LONGEST - 20 else plain[: LONGEST - 21] + "…"
 
 
 def _merged(draft: _Draft, case: _Case) -> _Draft | _Ruling:
@@ -258,8 +286,7 @@ def _merged(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     corrected = [fact for fact in case.facts if draft.error and _states_error(fact, draft)]
     against = [related] if related is not None else []
     if any(_was_corrected(fact, draft) for fact in against):
-        weak = _provisional(draft, case)
-        return _Ruling("add", "corrected-before", "repeats what the user corrected before", weak)
+        return _Ruling("quarantine", "corrected-before", "repeats what the user corrected before")
     targets = tuple(dict.fromkeys(fact.id for fact in (*against, *named, *corrected)))
     fact = replace(_fact(draft, case, case.new_id()), replaces=targets)
     if targets:
@@ -330,14 +357,14 @@ def _fact(draft: _Draft, case: _Case, fact_id: str) -> Fact:
 _RULES: tuple[_Rule, ...] = (
     _confident,
     _more_than_a_secret,
+    _no_secret,
     _short,
     _disguise,
     _supported,
     _not_from_memory,
-    _wish,
-    _no_instruction,
-    _statement,
-    _grounded,
+    _typed,
+    _asked_about,
+    _described,
     _merged,
 )
 
@@ -346,44 +373,6 @@ def memory_lines(injected: str) -> tuple[str, ...]:
     """The facts and summaries of a rendered memory block, without their marks."""
     lines = (_MEMORY_LINE.sub("", _MEMORY_LINE.sub("", line)).strip() for line in injected.splitlines())
     return tuple(line for line in lines if line and not line.startswith(("<", "#", "(")))
-
-
-def _joined_orders(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Candidates that are harmless one by one and an instruction when read on: number to the joined text."""
-    found: dict[int, str] = {}
-    for number, (first, second) in enumerate(pairwise(candidates)):
-        if len(first.content) + len(second.content) > LONGEST:
-            continue  # each is judged alone, and too long anyway
-        cut_off = _no_end(first.content) and _no_head(second.content) and not declares(first.content)  # facts often have no full stop
-        if not (_OPEN_END.search(first.content) or _goes_on(second.content) or cut_off):
-            continue
-        joined = f"{first.content.rstrip(' .…')} {second.content.lstrip(' .…')}"
-        if describe_wish(joined) is None and (
-            find_disguise(joined) or find_instruction(joined) or not declares(joined) or speaks_to_somebody(joined)
-        ):
-            found[number] = found[number + 1] = joined
-    return found
-
-
-def _no_end(text: str) -> bool:
-    return text.rstrip()[-1:] not in (".", "!", "?", "。")
-
-
-def _no_head(text: str) -> bool:
-    return (
-        re.match(
-            r"\s*(?:the |user|i\b|i'|my\b|we\b|our\b|it\b|[A-Z]\w+ (?:is|are|has|uses?|likes?|prefers?|wants?|works?|lives?)\b)",
-            text,
-            re.IGNORECASE,
-        )
-        is None
-    )
-
-
-def _goes_on(text: str) -> bool:
-    """Whether a text begins in the middle of a sentence: with a small letter, a digit or a mark."""
-    first = text.lstrip()[:1]
-    return first.islower() or not first.isalpha()
 
 
 # Summaries and removals: an extractor may propose them, the user's own words decide
@@ -409,6 +398,9 @@ def admit_slots(
         left: list[str] = []
         why = ""
         for unit in split_sentences(replace_secrets(update.text[:LONGEST_SLOT])):
+            if tells_secret(unit.text, clean):
+                why = why or "tells a secret"
+                continue
             problem = _slot_problem(unit.text, clean, lines)
             why = why or problem
             (left if problem else kept).append(re.sub(r"\s+", " ", unit.text))
@@ -427,7 +419,38 @@ def _slot_problem(sentence: str, turns: Sequence[Turn], lines: Sequence[str]) ->
         return "is not built like a statement"
     if any(compare(sentence, line).shared >= 0.8 for line in lines):
         return ""
+    loosens, foreign = find_loosening(sentence), foreign_words(sentence, turns)
+    if loosens or foreign:
+        return loosens.why if loosens else f"“{foreign[0]}” is not the user's word"
     return "" if find_support(Candidate(sentence), turns).typed else "is not in what the user stated"
+
+
+def admit_note(text: str, known: str, turns: Sequence[Turn]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What of a text that an agent writes for itself may be kept, line by line, and what may not, each with the reason.
+
+    A note is the agent's, so it need not be in the user's words; but nothing in it may be a secret, hide, loosen a check, or come from
+    what a tool, a page or a file said. What stood there before (`known`) may stay. A secret is not given back.
+    """
+    kept: list[str] = []
+    left: list[tuple[str, str]] = []
+    clean = [replace(turn, text=replace_secrets(turn.text)) for turn in turns]
+    for line in replace_secrets(text).splitlines():
+        problem = "" if not line.strip() or line in known.splitlines() else _note_problem(line, clean)
+        if not problem:
+            kept.append(line)
+        else:
+            left.append(("" if tells_secret(line, clean) else line.strip(), problem))
+    return "\n".join(kept), tuple(left)
+
+
+def _note_problem(line: str, turns: Sequence[Turn]) -> str:
+    disguise, loosens, foreign = find_disguise(line), find_loosening(line), foreign_words(line, turns)
+    order = find_instruction(without_added_checks(line))
+    if disguise or (order and order.rule in ASKED):
+        return (disguise or order).why  # type: ignore[union-attr]  # one of the two is there
+    if loosens or foreign:
+        return loosens.why if loosens else f"“{foreign[0]}” is a word of a tool, a page or a file"
+    return "tells a secret" if tells_secret(line, turns) else ""
 
 
 def admit_removals(proposal: Proposal, turns: Sequence[Turn], facts: Sequence[Fact]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

@@ -118,7 +118,7 @@ def extraction(
     removed: list[str] = []
     texts = {update.slot: update.text for update in slots}
     changed: dict[str, str] = {}
-    waiting = [_Piece(turn.kind, replace_secrets(turn.text)) for turn in turns if turn.text.strip()]
+    waiting = [_Piece(turn.kind, replace_secrets(turn.text)) for turn in turns if turn.kind in ("user", "assistant") and turn.text.strip()]
     waiting.reverse()
     while waiting:
         known = _fitting(facts, limit // 3, count)

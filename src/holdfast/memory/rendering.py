@@ -87,7 +87,7 @@ def compose(document: Document, budget: int, count: Count) -> Rendering:
 
 def remind(facts: Iterable[Fact], budget: int, count: Count) -> Rendering:
     """Facts as lines for a reminder within the conversation: those learned since, or those that the question is about (S19)."""
-    wanted = [_Part("facts", order, f"{fact_line(fact)}\n", fact.id) for order, fact in enumerate(facts)]
+    wanted = [_Part("facts", order, f"{fact_line(fact)}\n", fact.id) for order, fact in enumerate(filter(is_shown, facts))]
     lines: list[_Part] = []
     for part in wanted:
         if count(_body([*lines, part])) <= budget:
@@ -96,20 +96,24 @@ def remind(facts: Iterable[Fact], budget: int, count: Count) -> Rendering:
     return Rendering(text, count(text) if text else 0, tuple(part.fact or "" for part in lines), len(wanted) - len(lines))
 
 
+def is_shown(fact: Fact) -> bool:
+    """Whether a fact may stand in a prompt: a person stated it or agreed to it."""
+    return fact.status == "active" and bool(fact.content.strip())
+
+
 def best_first(facts: Iterable[Fact], besides: Collection[str] = ()) -> list[Fact]:
-    """By value: what is settled before what waits for confirmation, then confidence, confirmations, and the newer first."""
-    chosen = sorted((fact for fact in facts if fact.id not in besides and fact.content.strip()), key=lambda fact: fact.id)
+    """What may stand in a prompt, by value: confidence, confirmations, and the newer first. Nothing that waits for a person (M10)."""
+    chosen = sorted((fact for fact in facts if is_shown(fact) and fact.id not in besides), key=lambda fact: fact.id)
     chosen.sort(key=lambda fact: fact.confirmed or fact.created, reverse=True)
-    chosen.sort(key=lambda fact: (fact.status != "active", -fact.confidence, -fact.confirmations))
+    chosen.sort(key=lambda fact: (-fact.confidence, -fact.confirmations))
     return chosen
 
 
 def fact_line(fact: Fact) -> str:
     """One fact as it is shown."""
-    doubt = " [unconfirmed]" if fact.status == "provisional" else ""
     wrong = fact.extra.get("sourceError")
     avoid = f" (avoid: {escaped(wrong)})" if isinstance(wrong, str) and wrong.strip() else ""
-    return f"- {escaped(fact.content)}{avoid}{doubt} (confidence: {fact.confidence:.2f})"
+    return f"- {escaped(fact.content)}{avoid} (confidence: {fact.confidence:.2f})"
 
 
 def _parts(document: Document) -> Iterable[_Part]:

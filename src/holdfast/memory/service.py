@@ -155,6 +155,11 @@ class MemoryService:
         """Learn from everything that waits, now; says how many items are done, have failed, and are left."""
         return self.worker.flush(timeout)
 
+    @property
+    def learns_by_rules(self) -> bool:
+        """Whether no model is asked, so that learning takes no time to speak of."""
+        return self._extractor is None
+
     def retry_given_up(self) -> int:
         """Put the conversations that were given up in line again, to be tried as if new; says how many."""
         return self.queue.retry_given_up() if self.queue.path.exists() else 0
@@ -232,7 +237,7 @@ class MemoryService:
         """
         if not self._injects or self.settings.injection != "relevant" or not question.strip():
             return Rendering()
-        found = self._index(agent).search(question, top_k, besides=shown)
+        found = self._index(agent).search(question, top_k, besides=(*shown, *self._unsettled(agent)))
         return remind((match.fact for match in found), budget, self.counter.count_text)
 
     def learned_since(self, moment: str, agent: str | None = None, *, shown: Collection[str] = (), budget: int = 300) -> Rendering:
@@ -243,8 +248,11 @@ class MemoryService:
         return remind(new, budget, self.counter.count_text)
 
     def search(self, question: str, agent: str | None = None, top_k: int = 10) -> list[Match]:
-        """The facts that fit a question, best first."""
-        return self._index(agent).search(question, top_k)
+        """The facts that fit a question, best first; what waits for a person is not among them."""
+        return self._index(agent).search(question, top_k, besides=self._unsettled(agent))
+
+    def _unsettled(self, agent: str | None) -> tuple[str, ...]:
+        return tuple(fact.id for fact in self.store.document(agent).facts if fact.status != "active")
 
     def _index(self, agent: str | None) -> FactIndex:
         document = self.store.document(agent)
@@ -258,11 +266,19 @@ class MemoryService:
 
     # Changing: what a person, or the agent by its tools, does to memory
 
-    def propose(self, content: str, agent: str | None = None, *, turns: Sequence[Turn] = (), thread: str | None = None) -> Decision:
-        """Let the gate decide about something that an agent wants to remember, and do as it says."""
+    def propose(
+        self,
+        content: str,
+        agent: str | None = None,
+        *,
+        turns: Sequence[Turn] = (),
+        thread: str | None = None,
+        replaces: str | None = None,
+    ) -> Decision:
+        """Let the gate decide about something that an agent wants to remember, in the place of another fact or not, and do as it says."""
         from holdfast.memory.gate import judge
 
-        candidate = Candidate(_checked(content), confidence=0.9)
+        candidate = Candidate(_checked(content), confidence=0.9, replaces=(replaces,) if replaces else ())
         made: list[Decision] = []
 
         def edit(document: Document) -> Edit | None:
@@ -284,6 +300,22 @@ class MemoryService:
 
         self.store.change(agent, edit)
         return made[0] if made else Decision("drop", candidate, "the gate had nothing to say about it", rule="empty")
+
+    def remove_said(self, id: str, agent: str | None = None, *, turns: Sequence[Turn] = (), thread: str | None = None) -> Fact:
+        """Take a fact out for an agent: only if the user, in these turns, says that it is over or wrong. InputError if not (M10)."""
+        from holdfast.memory.gate import admit_removals
+
+        gone: list[Fact] = []
+
+        def edit(document: Document) -> Edit:
+            gone[:] = [_fact(document, id, agent)]
+            admitted, _ = admit_removals(Proposal(remove=(id,)), turns, document.facts)
+            if not admitted:
+                raise InputError("the user did not say that it is over or wrong.", hint="Ask the user, or leave it.")
+            return Edit(document.without([id]), "agent", "the user said that it is over or wrong", thread=thread)
+
+        self.store.change(agent, edit)
+        return gone[0]
 
     def add(
         self, content: str, agent: str | None = None, *, category: str = "context", confidence: float = 1.0, by: Author = "user"
@@ -387,8 +419,10 @@ class MemoryService:
         return made
 
     def review(self, agent: str | None = None) -> list[Held]:
-        """What waits for a person."""
-        return self.store.held(agent)
+        """What waits for a person: candidates, and facts that an earlier version took in without the user's word."""
+        why = "was taken in by an earlier version without being in the user's own words"
+        weak = [fact for fact in self.store.document(agent).facts if fact.status == "provisional"]
+        return [*self.store.held(agent), *(Held(fact.id, fact.created, fact, why, "provisional", fact.origin.thread) for fact in weak)]
 
     def accept(self, id: str, agent: str | None = None) -> Fact:
         """Let a candidate in as it stands: a person has read it. Sentences for a summary go to the end of what it says by now."""
@@ -411,7 +445,7 @@ class MemoryService:
     def reject(self, id: str, agent: str | None = None) -> Held:
         """Throw a candidate away."""
         held = self._held(id, agent)
-        self.store.change(agent, lambda document: Edit(document, "user", "rejected from quarantine", released=(id,)))
+        self.store.change(agent, lambda document: Edit(document.without([id]), "user", "rejected from quarantine", released=(id,)))
         return held
 
     def export(self, agent: str | None = None) -> dict[str, Any]:
@@ -446,14 +480,38 @@ class MemoryService:
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is none of this name, if it is read-only, or if the text is too long."""
-        view = next((view for view in self.blocks(agent) if view.name == name), None)
-        if view is None:
-            known = ", ".join(self.settings.blocks) or "none"
-            raise NotThere(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
+        view = self._block(name, agent)
         text, now, chosen = replace_secrets(text), self._now(), view
         count = self.counter.count_text
         self.store.change(agent, lambda held: Edit(edited(held, chosen, text, count=count, now=now), by, f"block {name} written"))
         return replace(view, text=text, updated=now)
+
+    def write_block_said(
+        self, name: str, text: str, agent: str | None = None, *, turns: Sequence[Turn] = (), thread: str | None = None
+    ) -> tuple[BlockView, tuple[str, ...]]:
+        """Put what the gate admits of an agent's text into a block; the rest waits. Gives the block and what was left out (M10)."""
+        from holdfast.memory.gate import admit_note
+
+        known = next((view.text for view in self.blocks(agent) if view.name == name), "")
+        kept, left = admit_note(text, known, turns)
+        view = self.write_block(name, kept, agent) if kept.strip() or not left else self._block(name, agent)
+        now = self._now()
+        held = tuple(
+            Held(fact.id, now, fact, f"for the block {name}: {why}", "block", thread)
+            for line, why in left
+            if line
+            for fact in [Fact(self._new_id(), line, created=now, source="agent", origin=Origin("assistant", thread), status="provisional")]
+        )
+        if held:
+            self.store.change(agent, lambda document: Edit(document, "agent", f"held back from the block {name}", held=held))
+        return view, tuple(line or "a line that tells a secret" for line, _ in left)
+
+    def _block(self, name: str, agent: str | None) -> BlockView:
+        view = next((view for view in self.blocks(agent) if view.name == name), None)
+        if view is None:
+            known = ", ".join(self.settings.blocks) or "none"
+            raise NotThere(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
+        return view
 
     def _within(self, document: Document) -> tuple[Document, dict[str, tuple[str, str]]]:
         return evict_from(document, self.settings.max_facts, self.store.clock.now())

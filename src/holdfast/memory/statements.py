@@ -1,10 +1,8 @@
 """What a user says in their own words, sentence by sentence: in what mood, and whether a text is built like a statement at all.
 
-What was pasted is not said: code, quoted mails, log lines, long quotations and the memory block itself are left out. The rules
-extractor reads these sentences and the gate grounds facts in them, so both agree on what a user has stated. Orders have no end of
-wordings, so nothing is learned because it looks like no known order: a fact has to have the build of a statement (`declares`).
-
-Whether a fact is supported by what the user typed himself is judged here too.
+What was pasted is not said (`pasted.py`). The rules extractor reads these sentences and the gate grounds facts in them, so both agree on
+what a user has stated. Whether a fact is supported by what the user typed himself is judged here too: by its words, or, where it is put
+in other words or in another language, by the user's own that it quotes; and which of its words stand only in what others said.
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ from typing import Literal
 
 from holdfast.extract.passages import SourceText, ground
 from holdfast.memory.facts import Candidate, SourceKind, Turn
+from holdfast.memory.pasted import own_words
 from holdfast.memory.word_lists import word_lists
-from holdfast.text.language import guess_language
+from holdfast.text.language import guess_language, scripts
 from holdfast.text.likeness import are_opposite, count_negations, traits
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
@@ -31,18 +30,10 @@ _LISTS = word_lists("statements")
 _CASELESS = re.IGNORECASE
 _LEAD_IN = _LISTS.pattern("lead_in", _CASELESS)
 
-_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_MEMORY_BLOCK = re.compile(r"<memory\b.*?(?:</memory\s*>|\Z)", re.IGNORECASE | re.DOTALL)
-_FENCE = re.compile(r"(`{3,}|~{3,}).*?(?:\1|\Z)", re.DOTALL)
-_FORWARDED = _LISTS.pattern("forwarded", re.IGNORECASE | re.MULTILINE)
-_PASTE = _LISTS.pattern("paste", re.IGNORECASE | re.MULTILINE)
-_ABOUT_ME = _LISTS.pattern("about_me", _CASELESS)
-_LONG_QUOTE = re.compile('“([^”]{1,2000})”|"([^"\\n]{1,2000})"|«([^»]{1,2000})»|„([^“”]{1,2000})[“”]|(?<!\\w)‘([^’]{1,2000})’(?!\\w)')
-_QUOTE_WORDS = 4  # a longer quotation is somebody's sentence, a shorter one is a name or a word that is spoken of
-_LOG_LINE = _LISTS.pattern("log_line", re.MULTILINE)
 
 _QUESTION_END = re.compile(r"[?？]\s*[\"'”’)]*\s*$")
 _QUESTION_HEAD = _LISTS.pattern("question_head", _CASELESS)
+_TAG_QUESTION = _LISTS.pattern("tag_question", _CASELESS)
 _ASIDE = _LISTS.pattern("aside", _CASELESS)
 _THOUGHT = _LISTS.pattern("thought", _CASELESS)
 _REPORTED = _LISTS.pattern("reported", _CASELESS)
@@ -75,32 +66,6 @@ class Statement:
     kind: str = "sentence"
 
 
-def own_words(text: str) -> str:
-    """The text with everything that was only pasted or quoted blanked out, all places kept.
-
-    >>> own_words('I said “never again, not in a hundred years” and left')
-    'I said                                       and left'
-    """
-    for pattern in (_MEMORY_BLOCK, _FENCE, _QUOTED_LINE, _LOG_LINE):
-        text = pattern.sub(_blank, text)
-    forwarded = _FORWARDED.search(text)
-    if forwarded:
-        text = text[: forwarded.start()] + _blanks(text[forwarded.start() :])
-    for paste in _PASTE.finditer(text):
-        if not _ABOUT_ME.search(paste.group()):
-            text = text[: paste.end()] + _blanks(text[paste.end() :])
-            break
-    return _LONG_QUOTE.sub(lambda m: _blank(m) if len(m.group().split()) > _QUOTE_WORDS else m.group(), text)
-
-
-def _blank(match: re.Match[str]) -> str:
-    return _blanks(match.group())
-
-
-def _blanks(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
-
-
 @lru_cache(maxsize=512)
 def statements(text: str) -> tuple[Statement, ...]:
     """The sentences of a user's text that are their own, with their moods. Code and table rows are never among them."""
@@ -120,7 +85,7 @@ def mood_of(sentence: str) -> Mood:
     """
     plain = sentence.strip().replace("’", "'")
     asks = _QUESTION_END.search(plain) is not None or _QUESTION_HEAD.match(plain) is not None
-    if asks and not _ASIDE.search(plain):
+    if asks and not _ASIDE.search(plain) and not _TAG_QUESTION.search(plain):
         return "question"
     if _THOUGHT.search(plain):
         return "thought"
@@ -199,6 +164,7 @@ def _foreign(plain: str) -> bool:
 _ENOUGH = 0.6  # of a fact's telling words, predicates counted twice
 _LONG = 20_000  # characters of a turn from which on only exact words are looked for, where nothing hangs on it
 _LOOKS = 40  # sentences of a long message that are compared with a fact in full
+_LEAST = 8  # letters of a text that can be told to be another's
 _WINDOW = 3  # a fact may gather up to so many neighbouring sentences
 
 
@@ -210,6 +176,8 @@ class Support:
     messages: tuple[str, ...] = ()
     quote: str | None = None
     score: float = 0.0
+    verbatim: bool = False
+    """Only the quote is the user's: the fact says it in words that he did not use."""
 
     @property
     def typed(self) -> bool:
@@ -234,9 +202,15 @@ _ABOUT_USER = re.compile(r"^(?:the )?user\b", re.IGNORECASE)
 
 def find_support(candidate: Candidate, turns: Sequence[Turn]) -> Support:
     """The best support for a candidate. What the user typed plainly wins; then other turns; `unknown` when nothing has it."""
+    repeated = _repeated(candidate, turns)
+    if repeated is not None:
+        return repeated
     typed = max(_typed(candidate, turns), key=lambda found: found.score, default=None)
     if typed is not None and typed.score >= _ENOUGH:
         return typed
+    quoted = _quoted(candidate, turns)
+    if quoted is not None:
+        return quoted
     others = [turn for turn in turns if turn.kind != "user"]
     for turn in sorted(others, key=lambda turn: turn.kind == "assistant"):  # an answer repeats what a tool said: the tool is the source
         found = _located(candidate.quote or candidate.content, turn) or _located(candidate.content, turn)
@@ -247,6 +221,89 @@ def find_support(candidate: Candidate, turns: Sequence[Turn]) -> Support:
         if found:  # pasted, quoted, asked or imagined: it stood in the user's message, but they did not state it
             return Support("unknown", (turn.id,), found)
     return Support("unknown")
+
+
+def _repeated(candidate: Candidate, turns: Sequence[Turn]) -> Support | None:
+    """The foreign turn that a candidate, or what it quotes, stands in word for word while the user has no such words."""
+    own = [_squeezed(own_words(turn.text)) for turn in turns if turn.kind == "user"]
+    for text in (candidate.quote, candidate.content):
+        words = _squeezed(text or "")
+        if len(words) < _LEAST or any(words in said for said in own):
+            continue
+        for turn in _foreign_turns(turns):
+            if words in _squeezed(turn.text):
+                return Support(turn.kind, (turn.id,), text)
+    return None
+
+
+def _foreign_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """What others said: tools, pages, files, summaries, and an assistant after such a text, for it repeats it; before, it only asks."""
+    found: list[Turn] = []
+    for turn in turns:
+        if turn.kind not in ("user", "assistant") or (turn.kind == "assistant" and found):
+            found.append(turn)
+    return found
+
+
+def _quoted(candidate: Candidate, turns: Sequence[Turn]) -> Support | None:
+    """The user's own sentences that a candidate quotes, where it says the same in other words. Questions and thoughts state nothing."""
+    for turn in turns:
+        if turn.kind != "user" or not candidate.quote:
+            continue
+        wanted = _squeezed(candidate.quote)
+        if not wanted or wanted not in _squeezed(own_words(turn.text)):
+            continue
+        plain = [one for one in statements(turn.text) if one.mood in ("plain", "reported") and _squeezed(one.text) in wanted]
+        said = " ".join(one.text for one in plain)
+        if said and _speaks_of(candidate.content, said):
+            return Support("user", (turn.id,), said, _ENOUGH, verbatim=True)
+    return None
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\W+", "", normalise(text))
+
+
+def _speaks_of(content: str, said: str) -> bool:
+    """Whether a fact may be the user's sentences in other words: in the same language they meet in a word, of two nothing can be told."""
+    language = guess_language(said)
+    if _script(content) != _script(said) or guess_language(content) != language:
+        return True
+    have = frozenset(terms(said, language)) | _small_words(normalise(said))
+    words = {*terms(content, language), *_small_words(normalise(content))} - _FRAME
+    return any(word in have or any(_akin(word, other) for other in have) for word in words)
+
+
+def _akin(word: str, other: str) -> bool:
+    return len(word) > 4 and word[:4] == other[:4]
+
+
+def _script(text: str) -> str:
+    found = scripts(text).most_common(1)
+    return found[0][0] if found else ""
+
+
+def foreign_words(content: str, turns: Sequence[Turn]) -> list[str]:
+    """The telling words of a fact that stand in what others said, or in what was pasted, and nowhere in what the user typed."""
+    typed = " ".join(own_words(turn.text) for turn in turns if turn.kind == "user")
+    others = [turn.text[:_LONG] for turn in _foreign_turns(turns)]
+    others += [_pasted(turn.text)[:_LONG] for turn in turns if turn.kind == "user"]
+    if not any(text.strip() for text in others):
+        return []
+    language = guess_language(content)
+    own = frozenset(terms(typed, language)) | _small_words(normalise(typed))
+    classes = frozenset(number for word in own for number in _PREDICATES.get(word, ()))
+    theirs = frozenset(term for text in others for term in terms(text, language))
+    return [
+        word
+        for word in dict.fromkeys(terms(content, language))
+        if word in theirs and word not in own and word not in _FRAME and not (_PREDICATES.get(word, frozenset()) & classes)
+    ]
+
+
+def _pasted(text: str) -> str:
+    own = own_words(text)
+    return "".join(character if own[place] != character else " " for place, character in enumerate(text))
 
 
 def _located(claim: str, turn: Turn) -> str | None:

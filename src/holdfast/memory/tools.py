@@ -1,6 +1,7 @@
 """The memory tools of an agent, as plain functions over a `MemoryService` (M15). What they return is text for the model.
 
-Nothing that an agent writes is believed more than the agent: it goes through the gate, and what a person must see first is quarantined.
+Nothing that an agent writes is believed more than what the user typed: adding, replacing, removing and the blocks go through the gate. What
+the user did not say himself waits for review, and what he did not call over or wrong stays (M10).
 """
 
 from __future__ import annotations
@@ -42,26 +43,28 @@ def memory_add(
 def memory_update(
     service: MemoryService, id: str, content: str, *, agent: str | None = None, turns: Sequence[Turn] = (), thread: str | None = None
 ) -> str:
-    """Put a corrected fact in place of one that is no longer true. The old one stays in the history."""
-    known = service.document(agent).fact(id)
-    if known is None:
+    """Put a corrected fact in place of one that is no longer true. The old one goes only when the new one counts."""
+    if service.document(agent).fact(id) is None:
         return f"There is no fact [{id}]. Search for it first."
     try:
-        decision = service.propose(content, agent, turns=turns, thread=thread)
-        if decision.verdict in ("quarantine", "drop"):
-            return f"Not changed: {decision.why}."
-        if decision.target != id and (decision.fact is None or decision.fact.id != id):
-            service.remove(id, agent, by="agent")
+        decision = service.propose(content, agent, turns=turns, thread=thread, replaces=id)
     except InputError as error:
         return f"Not changed: {error}"
-    stored = decision.fact.id if decision.fact is not None else decision.target
-    return f"Changed: [{stored}] stands in place of [{id}]."
+    if decision.verdict == "quarantine":
+        return f"Not changed: a person has to look at it first ({decision.why})."
+    if decision.verdict == "drop" or decision.fact is None:
+        return f"Not changed: {decision.why}."
+    if id != decision.fact.id and id not in decision.fact.replaces:
+        return f"Stored as [{decision.fact.id}]; [{id}] stays: it speaks of something else."
+    return f"Changed: [{decision.fact.id}] stands in place of [{id}]."
 
 
-def memory_remove(service: MemoryService, id: str, *, agent: str | None = None) -> str:
-    """Take out a fact that is wrong. A person can bring it back."""
+def memory_remove(
+    service: MemoryService, id: str, *, agent: str | None = None, turns: Sequence[Turn] = (), thread: str | None = None
+) -> str:
+    """Take out a fact that the user says is wrong or over. A person can bring it back."""
     try:
-        fact = service.remove(id, agent, by="agent")
+        fact = service.remove_said(id, agent, turns=turns, thread=thread)
     except InputError as error:
         return f"Not removed: {error}"
     return f"Removed [{fact.id}]: {escaped(fact.content)}"
@@ -76,10 +79,13 @@ def memory_read_block(service: MemoryService, name: str, *, agent: str | None = 
     return "\n".join(escaped(line) for line in view.text.splitlines()) or "(empty)"
 
 
-def memory_write_block(service: MemoryService, name: str, text: str, *, agent: str | None = None) -> str:
-    """Write an editable block anew. It must fit its limit; a read-only block is not changed."""
+def memory_write_block(
+    service: MemoryService, name: str, text: str, *, agent: str | None = None, turns: Sequence[Turn] = (), thread: str | None = None
+) -> str:
+    """Write an editable block anew. It must fit its limit; a read-only block is not changed. Says what was left out for review."""
     try:
-        view = service.write_block(name, text, agent)
+        view, left_out = service.write_block_said(name, text, agent, turns=turns, thread=thread)
     except InputError as error:
         return f"Not written: {error}"
-    return f"Block {view.name!r} written."
+    waits = f" Left out, a person has to look at it first: {escaped('; '.join(left_out))}" if left_out else ""
+    return f"Block {view.name!r} written.{waits}"

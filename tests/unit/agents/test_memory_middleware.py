@@ -129,13 +129,14 @@ def look(place: str) -> str:
     return f"I live in {place} and I love olives."
 
 
-def test_tool_results_and_unfinished_turns_are_not_queued(tmp_path: Path, clock: FakeClock) -> None:
-    """M8"""
+def test_tool_results_and_unfinished_turns_are_not_learned_from(tmp_path: Path, clock: FakeClock) -> None:
+    """M8, M10: what a tool said is only there for the gate, to tell its words from the user's."""
     with service_at(tmp_path, clock) as service:
         agent, _ = agent_of(MemoryMiddleware(service, clock=clock), steps=[[call("look", {"place": "Oslo"})], "Done."], tools=[look])
         agent.invoke({"messages": [HumanMessage("I use Emacs.", id="h")]}, config("t"))
         (item,) = service.queue.items()
-        assert [(turn.kind, turn.text) for turn in item.turns] == [("user", "I use Emacs."), ("assistant", "Done.")]
+        said = [(turn.kind, turn.text) for turn in item.turns]
+        assert said == [("user", "I use Emacs."), ("tool", "I live in Oslo and I love olives."), ("assistant", "Done.")]
         service.flush()
         assert "Oslo" not in service.render_for()
 

@@ -91,13 +91,11 @@ def test_more_than_fifteen_facts_are_shown_when_they_fit_best_first() -> None:
     assert rendering.facts == tuple(f"f{n:03}" for n in range(40))
 
 
-def test_what_waits_for_confirmation_comes_last_and_says_so() -> None:
-    weak = Fact("w", "User may like tea", confidence=0.99, status="provisional")
-    sure = Fact("s", "User lives in Graz", confidence=0.7)
-    assert render(Document(facts=(weak, sure)), 500, count).splitlines()[2:4] == [
-        "- User lives in Graz (confidence: 0.70)",
-        "- User may like tea [unconfirmed] (confidence: 0.99)",
-    ]
+def test_what_waits_for_a_person_is_in_no_prompt() -> None:
+    """M10: a provisional fact stands neither in the block nor in a reminder."""
+    facts = (Fact("f1", "Likes tea", confidence=0.7), Fact("f2", "Lives in Rome", confidence=0.99, status="provisional"))
+    assert compose(Document(facts=facts), 500, count).facts == ("f1",)
+    assert remind(facts, 500, count).facts == ("f1",)
 
 
 def test_a_long_summary_is_clipped_and_not_dropped() -> None:

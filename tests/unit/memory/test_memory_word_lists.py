@@ -14,7 +14,16 @@ from holdfast.memory.word_lists import WordLists, word_lists
 NAMES = sorted(file.name.removesuffix(".toml") for file in files("holdfast.memory").joinpath("lists").iterdir())
 CODE = "\n".join(
     files("holdfast.memory").joinpath(name).read_text("utf-8")
-    for name in ("gate.py", "instructions.py", "merge.py", "rules.py", "statements.py")
+    for name in (
+        "gate.py",
+        "instructions.py",
+        "loosening.py",
+        "merge.py",
+        "pasted.py",
+        "rules.py",
+        "spoken_secrets.py",
+        "statements.py",
+    )
 )
 
 
@@ -29,7 +38,7 @@ def test_every_entry_of_a_list_is_a_pattern_and_is_used(name: str) -> None:
 
 
 def test_there_are_lists() -> None:
-    assert len(NAMES) == 8
+    assert len(NAMES) == 11
 
 
 def test_alternatives_are_parted_by_a_bar_or_a_new_line_and_slots_stand_for_any_of_them() -> None:

@@ -250,7 +250,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     def _enqueue(self, thread: str, messages: Sequence[Any], agent: str | None) -> None:
         if not self._learn:
             return
-        turns = turns_of(messages, time=stamp(self._clock.now()))
+        turns = turns_of(messages, time=stamp(self._clock.now()), foreign=True)
         if any(turn.kind == "user" for turn in turns):
             self.service.enqueue(thread, turns, agent)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.app.chat_commands import Leave, Slash, run_command
+from holdfast.app.chat_memory import MemoryNews
 from holdfast.app.chat_screen import Screen, one_turn, read_message, remember_lines
 from holdfast.app.output import ConfigOption, JsonOption, complain, open_harness, show
 from holdfast.config.known_keys import nearest
@@ -123,6 +124,8 @@ def _for_a_while(talk: Talk, harness: Harness, *, quiet: bool) -> None:
 def _converse(talk: Talk, harness: Harness, screen: Screen) -> Talk:
     """Talk until the person leaves; gives the conversation that was last. An error of ours is said, and the conversation goes on."""
     uploaded: list[Upload] = []
+    news = MemoryNews(screen)
+    news.begin(talk)
     while True:
         try:
             typed = read_message("\n› ")
@@ -144,6 +147,7 @@ def _converse(talk: Talk, harness: Harness, screen: Screen) -> Talk:
             message = with_uploads(typed, uploaded)
             uploaded.clear()
             one_turn(talk, talk.send(message), screen, ask=True)
+            news.after_turn(talk, typed)
         except HoldfastError as error:
             screen.break_line()
             complain(str(error))
