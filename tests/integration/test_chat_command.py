@@ -206,7 +206,7 @@ def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Termi
     terminal.type("I prefer green tea.")
     terminal.until("No model is configured")
     terminal.type("/memory")
-    terminal.until("known")
+    terminal.until("## Key Facts")
     terminal.type("/history")
     terminal.until("green tea")
     terminal.type("/compact")

@@ -30,6 +30,7 @@ from holdfast.config.section import Section, Text, Texts
 from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, InputError
 from holdfast.ids import check_name
+from holdfast.text.framing import inert_line
 
 if TYPE_CHECKING:
     from holdfast.agents.subagents.task_types import SubagentType
@@ -173,15 +174,10 @@ def lead_prompt(settings: AgentSettings | None = None, *, skills: str = "", type
     settings = settings or AgentSettings()
     parts = [filled("lead.md", name=settings.name or _NAME), settings.prompt, skills]
     if types:
-        parts.append(filled("delegation.md", types="\n".join(f"- {type.name}: {_line(type.description)}" for type in types.values())))
+        parts.append(filled("delegation.md", types="\n".join(f"- {type.name}: {inert_line(type.description)}" for type in types.values())))
     return "\n\n".join(part for part in parts if part)
 
 
 def subagent_prompt(type: SubagentType, *, skills: str = "") -> str:
     """The system prompt of a sub-agent."""
     return "\n\n".join(part for part in (type.prompt, skills) if part)
-
-
-def _line(text: str) -> str:
-    """A text from outside as one line that cannot close a block."""
-    return " ".join(text.split()).replace("<", "&lt;")

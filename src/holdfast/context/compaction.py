@@ -34,6 +34,7 @@ from holdfast.errors import SummaryError
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.ids import thread_folder
+from holdfast.text.framing import framed
 from holdfast.tokens.messages import Message
 
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
@@ -110,7 +111,6 @@ def _where(id: str, place: str | None, *, tools: bool) -> str:
 
 
 SLOT = "{messages}"
-_TAGS = re.compile(r"<(?=/?(?:earlier_notes|conversation|message)\b)")
 _REFUSAL = re.compile(
     r"(?:i(?:['’]m| am) (?:sorry|unable|not able)|i (?:can(?:no|')t|cannot|won['’]t)|sorry, (?:but )?i|as an ai)\b.{0,200}\Z",
     re.IGNORECASE | re.DOTALL,
@@ -230,7 +230,7 @@ def _cut(entry: Entry, room: int, count: Callable[[str], int]) -> tuple[Entry, E
 def _fill(template: str, notes: str, messages: str) -> str:
     """Put the material into the one slot. Other braces are literal, and the material cannot close its own frame."""
     parts: Iterable[str] = (
-        *((f"<earlier_notes>\n{_tame(notes)}\n</earlier_notes>\n",) if notes else ()),
+        *((framed("earlier_notes", notes) + "\n",) if notes else ()),
         f"<conversation>\n{messages}\n</conversation>",
     )
     block = "".join(parts)
@@ -239,11 +239,7 @@ def _fill(template: str, notes: str, messages: str) -> str:
 
 
 def _shown(entry: Entry) -> str:
-    return f"<message from={entry.head!r}>\n{_tame(entry.text)}\n</message>"
-
-
-def _tame(text: str) -> str:
-    return _TAGS.sub("&lt;", text)
+    return framed("message", entry.text, from_=entry.head)
 
 
 LEAD = "Here is a summary of the conversation to date:"

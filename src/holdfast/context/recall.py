@@ -21,8 +21,8 @@ from holdfast.context.records import MessageRecord
 from holdfast.context.view import as_reminder, marks_of, role_of, said_in
 from holdfast.errors import ConfigError
 from holdfast.events import Event
+from holdfast.text.framing import inert, inert_line
 from holdfast.text.likeness import traits
-from holdfast.text.normalise import escaped
 from holdfast.text.sentences import split_sentences
 from holdfast.tokens.messages import Message
 
@@ -99,17 +99,17 @@ def _left(record: MessageRecord, now: Collection[str] | None) -> str:
 def _hit_lines(number: int, hit: Hit, now: Collection[str] | None) -> str:
     why = f"\n   (matches: {', '.join(hit.why[:8])})" if hit.why else ""
     shown = _one_line(hit.record.said)
-    text = shown if len(shown) <= _SHOWN else hit.snippet
+    text = inert(shown if len(shown) <= _SHOWN else _one_line(hit.snippet))
     return f"{number}. {_left(hit.record, now)}{_head(hit.record)}\n   {text}{_calls(hit.record, _SHOWN)}{why}"
 
 
 def _head(record: MessageRecord) -> str:
-    name = f" {record.name}" if record.name else ""
+    name = f" {inert_line(record.name)}" if record.name else ""
     return f"[{record.id}] {record.time[:16].replace('T', ' ')} {_WHO[record.role]}{name}:"
 
 
 def _whole(record: MessageRecord, start: int) -> str:
-    text = record.said + _calls(record, None)
+    text = inert(record.said) + _calls(record, None)
     part = text[start : start + _WHOLE]
     rest = len(text) - start - len(part)
     more = f'\n[{rest} more characters. Read on with read_history("{record.id}", start={start + len(part)}).]' if rest > 0 else ""
@@ -122,12 +122,13 @@ def _calls(record: MessageRecord, limit: int | None) -> str:
     written = []
     for name, given in record.calls:
         arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
-        written.append(f"\n   [calls {name} with {arguments if limit is None else _cut(arguments, limit)}]")
+        shown = _one_line(arguments if limit is None else _cut(arguments, limit))
+        written.append(f"\n   [calls {inert_line(name)} with {shown}]")
     return "".join(written)
 
 
 def _shortened(record: MessageRecord, length: int) -> str:
-    return _cut(record.said.strip(), length) + _calls(record, length)
+    return inert(_cut(record.said.strip(), length)) + _calls(record, length)
 
 
 def _one_line(text: str) -> str:
@@ -298,7 +299,7 @@ def _repeats(question: str, said: str) -> bool:
 
 def _reminder(chosen: Sequence[tuple[Hit, str]], known: Sequence[Known] = ()) -> str:
     said = [_LEAD, *(line for _, line in chosen)] if chosen or not known else []
-    kept = [_KNOWN, *(f"- {escaped(one.origin)}: {escaped(one.text[:_LONG])}" for one in known)] if known else []
+    kept = [_KNOWN, *(f"- {inert_line(one.origin)}: {inert_line(one.text[:_LONG])}" for one in known)] if known else []
     return as_reminder("\n".join([*said, *kept]), "recall")
 
 
@@ -307,8 +308,8 @@ def _recalled_line(hit: Hit) -> str:
     record = hit.record
     who = record.name or _WHO[record.role]
     text = record.said
-    shown = escaped(text if len(text) <= _LONG else _passage(text, hit))
-    return f"- #{record.seq} {record.time[:10]} {escaped(who)}: {shown}"
+    shown = inert_line(text if len(text) <= _LONG else _passage(text, hit))
+    return f"- #{record.seq} {record.time[:10]} {inert_line(who)}: {shown}"
 
 
 def _passage(text: str, hit: Hit) -> str:

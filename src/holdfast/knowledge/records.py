@@ -154,10 +154,24 @@ def content_hash(record: Record) -> str:
     return "k-" + blake2b(json.dumps(parts, ensure_ascii=False).encode(), digest_size=15).hexdigest()
 
 
+AGREED = "agreed"
+"""The member of `extra` that says when a person read a record and agreed that it may stand in a prompt."""
+
+
+def agreed(record: Record, at: datetime) -> Record:
+    """The record as a person has agreed to it: trusted like his own word (K1)."""
+    return replace(record, trust="high", extra={**record.extra, AGREED: stamp(at)})
+
+
 def merged(old: Record, new: Record) -> Record:
-    """What a store keeps when `new` is added and `old` has its id: the same thing with the tags of both, or else the new one."""
+    """What a store keeps when `new` is added and `old` has its id: the same thing with the tags of both, or else the new one.
+
+    What a person agreed to stays as trusted as he made it.
+    """
     if content_hash(old) != content_hash(new):
         return new
+    if AGREED in old.extra:
+        new = replace(new, trust=old.trust)
     return replace(new, tags=tuple(dict.fromkeys((*old.tags, *new.tags))), extra={**old.extra, **new.extra})
 
 

@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.secret_forms import replace_secrets
+from holdfast.text.framing import framed, inert
 from holdfast.validation import problems_of
 
 _SLOT = "{material}"
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:known_facts|summaries|conversation|turn)\b)", re.IGNORECASE)
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 _LEAST_ROOM = 200  # tokens for the conversation beside the prompt
 _SHOWN_ERRORS = 6
@@ -177,7 +177,7 @@ def _asked(prompt: str, schema: dict[str, Any]) -> Generator[Ask, dict[str, Any]
     said = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
     again = yield Ask(
         (
-            f"{prompt}\n\nYour last answer did not fit the schema:\n{_tame(said[:2000])}\n\nWhat was "
+            f"{prompt}\n\nYour last answer did not fit the schema:\n{inert(said[:2000])}\n\nWhat was "
             f"wrong:\n{wrong}\n\nGive the whole corrected JSON object."
         ),
         schema,
@@ -230,7 +230,7 @@ class _Piece:
 
     @property
     def shown(self) -> str:
-        return f'<turn from="{self.kind}">\n{_tame(self.text)}\n</turn>'
+        return framed("turn", self.text, from_=self.kind)
 
 
 def _take(waiting: list[_Piece], room: int, count: Callable[[str], int]) -> list[_Piece]:
@@ -290,8 +290,4 @@ def _filled(template: str, material: str) -> str:
 
 
 def _line(text: str) -> str:
-    return _tame(" ".join(text.split()))
-
-
-def _tame(text: str) -> str:
-    return _TAGS.sub("&lt;", text)
+    return inert(" ".join(text.split()))

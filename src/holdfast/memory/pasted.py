@@ -25,7 +25,7 @@ _FILE_LINE, _HEAD_LINE, _PASSED_LINE = (
 _SPEAKER_LINE, _SHORT_SPEAKER = _LISTS.pattern("speaker_line", re.MULTILINE), _LISTS.pattern("short_speaker", re.MULTILINE)
 _QUOTATIONS = re.compile(
     '“([^”]{1,4000})”|"([^"\\n]{1,4000})"|« ?([^»]{1,4000})»|„([^“”]{1,4000})[“”]'
-    "|(?<!\\w)‘([^’]{1,4000})’(?!\\w)|「([^」]{1,4000})」|『([^』]{1,4000})』"
+    "|(?<!\\w)‘([^’]{1,4000})’(?!\\w)|(?<!\\w)'([^\\n]{1,400}?)'(?!\\w)|「([^」]{1,4000})」|『([^』]{1,4000})』"
 )
 _QUOTED_WORDS, _QUOTED_CHARACTERS = 4, 9  # a longer quotation is somebody's sentence, a shorter one is a name or a word that is spoken of
 _OPENING, _CLOSING, _CARRIER = (_LISTS.pattern(name, _FLAGS) for name in ("opening", "closing", "carrier"))
@@ -34,8 +34,12 @@ _ENDS_OPEN, _NUMBERED = _LISTS.pattern("ends_open"), _LISTS.pattern("numbered_cl
 _LABEL, _OWN_LABEL = _LISTS.pattern("label"), _LISTS.pattern("own_label", _FLAGS)
 _STYLE_BREAK = _LISTS.pattern("style_break")
 _SENTENCE = re.compile(r"(?:^|(?<=[.!?…])\s+)[¿¡]?([^\W\d_])")
+_SELF, _OWN_SUBJECT, _TEXT, _GREETING = (
+    _LISTS.pattern(name, _FLAGS) for name in ("speaks_of_self", "is_own_subject", "is_text", "is_greeting")
+)
 _QUESTION = re.compile(r"[?？]")
-_COLON = re.compile(r"[:：]\s*(?=\S)")
+_COLON = re.compile(r"(?::\s+|：\s*)(?=\S)")
+_OF_HIMSELF = re.compile(r"\b(?:me|myself|mich|mir|moi|mí)\s*$", re.IGNORECASE)
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 _MUCH = 20  # characters that were known to be pasted by their form: what is left beside them is the user's
 
@@ -126,10 +130,12 @@ def _by_lines(own: str, text: str, lines: list[tuple[int, int]], *, known: bool)
     edges = [edge for edge in (first, last) if _asks(own[edge[0] : edge[1]])]
     about = any(_refers(own[start:end]) for start, end in edges)
     letter = any(pattern.search(text) for pattern in (_OPENING, _CLOSING)) or len(_NUMBERED.findall(text)) > 1
-    if not edges:
-        return _blanks(own) if letter else own
-    if not (about or known or letter):
-        return own
+    if not edges and letter:
+        return _blanks(own)
+    if not edges or not (about or known or letter):
+        head, below = own[: first[1]], own[first[1] :]
+        asked = last not in edges and not _OWN_SUBJECT.search(head) and not _GREETING.search(head)
+        return head + _blanks(below) if asked and _SELF.search(below) else own  # a wish, then somebody's words on a line of their own
     for start, end in lines:
         if (start, end) not in edges:
             own = _cut(own, start, end)
@@ -142,18 +148,28 @@ def _by_sentence(text: str) -> str:
     label = _LABEL.match(text)
     if label and not _OWN_LABEL.match(label["label"].strip()) and _is_name(label["label"]):
         return _blanks(text)
+    if _OPENING.search(text):
+        return _blanks(text)
     colon = _COLON.search(text)
     if colon and len(text) - colon.end() > _MUCH // 2:
         head = text[: colon.start()]
-        if _OPERATION.search(head) or _CARRIER.search(head):
+        own_head = _OWN_SUBJECT.search(head) or _OWN_LABEL.match(head.strip()) or _OF_HIMSELF.search(head)
+        told = _SELF.search(text[colon.end() :]) and not own_head
+        if _OPERATION.search(head) or _CARRIER.search(head) or told:
             return _cut(text, colon.end(), len(text))
     operation = _OPERATION.search(text)
     pasted = (
-        _OPENING.search(text)
-        or _CARRIER.search(text)
+        _CARRIER.search(text)
         or len(_NUMBERED.findall(text)) > 1
         or (operation and (_POINTS.search(text) or _CJK.search(operation.group())))
+        or (
+            operation
+            and operation.start() < _MUCH
+            and _SELF.search(text[operation.end() :])
+            and not _OWN_SUBJECT.search(text[: operation.end()])
+        )
         or (_asks(text) and (_STYLE_BREAK.search(text) or _two_styles(text)))
+        or (_TEXT.search(text) and _SELF.search(text) and len(re.findall(r"[.!?。！？]", text)) > 1)
     )
     return _blanks(text) if pasted else text
 

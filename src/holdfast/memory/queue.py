@@ -112,7 +112,7 @@ class MemoryQueue:
             if not new:
                 return None
             id = self._join(database, thread, agent, new, now) or self._add(database, thread, agent, new, now)
-        self._bus.emit(UpdateQueued(thread=thread, messages=len(new)))
+        self._bus.emit(UpdateQueued(thread=thread, messages=sum(turn.kind in ("user", "assistant") for turn in new)))
         self._bus.emit(UpdateDebounced(thread=thread, seconds=self.debounce))
         return id
 

@@ -22,7 +22,7 @@ from holdfast.errors import InputError
 from holdfast.ids import check_name
 from holdfast.memory.document import BlockText, Document
 from holdfast.memory.facts import Fact
-from holdfast.text.normalise import escaped
+from holdfast.text.framing import inert_line
 
 if TYPE_CHECKING:
     from holdfast.config.memory_sections import Block
@@ -112,8 +112,8 @@ def best_first(facts: Iterable[Fact], besides: Collection[str] = ()) -> list[Fac
 def fact_line(fact: Fact) -> str:
     """One fact as it is shown."""
     wrong = fact.extra.get("sourceError")
-    avoid = f" (avoid: {escaped(wrong)})" if isinstance(wrong, str) and wrong.strip() else ""
-    return f"- {escaped(fact.content)}{avoid} (confidence: {fact.confidence:.2f})"
+    avoid = f" (avoid: {inert_line(wrong)})" if isinstance(wrong, str) and wrong.strip() else ""
+    return f"- {inert_line(fact.content)}{avoid} (confidence: {fact.confidence:.2f})"
 
 
 def _parts(document: Document) -> Iterable[_Part]:
@@ -130,7 +130,7 @@ def _parts(document: Document) -> Iterable[_Part]:
 
 def _slots(document: Document, section: str, names: Iterable[tuple[str, str]], first: int) -> Iterable[_Part]:
     for order, (name, label) in enumerate(names, first):
-        text = escaped(document.slot(name).text)
+        text = inert_line(document.slot(name).text)
         if text:
             yield _Part(section, order, f"{label}: {text}\n", clippable=True)
 
@@ -241,7 +241,7 @@ def render_blocks(views: Sequence[BlockView], count: Count, budget: int | None =
     Text in a block keeps its lines, but cannot close it, and is cut where it is over its limit: the configuration or another program
     may have written it. Where the budget is short the longest are cut first, and `hint` stands below what was cut for it.
     """
-    texts = ["\n".join(escaped(line) for line in view.text.splitlines()) for view in views]
+    texts = ["\n".join(inert_line(line) for line in view.text.splitlines()) for view in views]
     limits = [min(count(text), view.max_tokens) for text, view in zip(texts, views, strict=True)]
     rooms = limits
     text = _framed(views, texts, limits, rooms, count, hint)
@@ -255,7 +255,7 @@ def render_blocks(views: Sequence[BlockView], count: Count, budget: int | None =
 def _framed(views: Sequence[BlockView], texts: Sequence[str], limits: Sequence[int], rooms: Sequence[int], count: Count, hint: str) -> str:
     said = []
     for view, text, limit, room in zip(views, texts, limits, rooms, strict=True):
-        about = f"{escaped(view.description)}\n" if view.description else ""
+        about = f"{inert_line(view.description)}\n" if view.description else ""
         access = "read-only" if view.read_only else f"up to {view.max_tokens} tokens"
         cut = f"\n{hint}" if hint and room < limit else ""
         said.append(f'<block name="{view.name}" access="{access}">\n{about}{_within(text, room, count)}{cut}\n</block>')

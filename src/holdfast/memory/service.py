@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import stamp
 from holdfast.config.memory_sections import Memory
-from holdfast.errors import InputError, NotThere
+from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
 from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
@@ -157,8 +157,14 @@ class MemoryService:
 
     @property
     def learns_by_rules(self) -> bool:
-        """Whether no model is asked, so that learning takes no time to speak of."""
-        return self._extractor is None
+        """Whether no model is asked, so that learning takes no time to speak of. False also where the model cannot be made."""
+        from holdfast.memory.rules import RulesExtractor
+
+        try:
+            extractor = self._extractor(Document()) if callable(self._extractor) else self._extractor
+        except HoldfastError:
+            return False
+        return extractor is None or isinstance(extractor, RulesExtractor)
 
     def retry_given_up(self) -> int:
         """Put the conversations that were given up in line again, to be tried as if new; says how many."""

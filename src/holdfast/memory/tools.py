@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.errors import InputError
 from holdfast.memory.facts import Turn
 from holdfast.memory.service import MemoryService
-from holdfast.text.normalise import escaped
+from holdfast.text.framing import inert_line
 
 
 def memory_search(service: MemoryService, query: str, *, agent: str | None = None, top_k: int = 8) -> str:
@@ -19,7 +19,7 @@ def memory_search(service: MemoryService, query: str, *, agent: str | None = Non
     found = service.search(query, agent, max(1, min(top_k, 50)))
     if not found:
         return "Nothing in memory fits. Try other words."
-    lines = [f"[{match.fact.id}] {escaped(match.fact.content)} (confidence: {match.fact.confidence:.2f})" for match in found]
+    lines = [f"[{match.fact.id}] {inert_line(match.fact.content)} (confidence: {match.fact.confidence:.2f})" for match in found]
     return "\n".join(lines)
 
 
@@ -32,7 +32,7 @@ def memory_add(
     except InputError as error:
         return f"Not stored: {error}"
     if decision.verdict in ("add", "replace") and decision.fact is not None:
-        return f"Stored as [{decision.fact.id}]: {escaped(decision.fact.content)}"
+        return f"Stored as [{decision.fact.id}]: {inert_line(decision.fact.content)}"
     if decision.verdict == "confirm":
         return f"Known already as [{decision.target}]; noted that it was confirmed."
     if decision.verdict == "quarantine":
@@ -67,7 +67,7 @@ def memory_remove(
         fact = service.remove_said(id, agent, turns=turns, thread=thread)
     except InputError as error:
         return f"Not removed: {error}"
-    return f"Removed [{fact.id}]: {escaped(fact.content)}"
+    return f"Removed [{fact.id}]: {inert_line(fact.content)}"
 
 
 def memory_read_block(service: MemoryService, name: str, *, agent: str | None = None) -> str:
@@ -76,7 +76,7 @@ def memory_read_block(service: MemoryService, name: str, *, agent: str | None = 
     view = next((view for view in views if view.name == name), None)
     if view is None:
         return f"There is no block {name!r}. There are: {', '.join(view.name for view in views) or 'none'}."
-    return "\n".join(escaped(line) for line in view.text.splitlines()) or "(empty)"
+    return "\n".join(inert_line(line) for line in view.text.splitlines()) or "(empty)"
 
 
 def memory_write_block(
@@ -87,5 +87,5 @@ def memory_write_block(
         view, left_out = service.write_block_said(name, text, agent, turns=turns, thread=thread)
     except InputError as error:
         return f"Not written: {error}"
-    waits = f" Left out, a person has to look at it first: {escaped('; '.join(left_out))}" if left_out else ""
+    waits = f" Left out, a person has to look at it first: {inert_line('; '.join(left_out))}" if left_out else ""
     return f"Block {view.name!r} written.{waits}"

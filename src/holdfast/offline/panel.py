@@ -17,11 +17,11 @@ from holdfast.extract.selection import select
 from holdfast.offline.llm import readings, without_orders
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, data_problems
+from holdfast.text.framing import inert
 from holdfast.text.normalise import one_line
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.output_grounding import ground_output
-from holdfast.workflow.stage_context import inert
 
 MAX_TURNS = 12
 MAX_TOKENS = 60_000

@@ -204,12 +204,3 @@ def one_line(text: object, limit: int | None = None) -> str:
     """
     line = " ".join(str(text).split())
     return line if limit is None or len(line) <= limit else line[: max(limit - 3, 0)].rstrip() + "..."
-
-
-_TEMPLATE_MARKS = re.compile(r"\[(/?)(INST|SYS|SYSTEM|USER|ASSISTANT)\]", re.IGNORECASE)
-
-
-def escaped(text: str) -> str:
-    """Stored text on one line, without characters that nobody sees, and unable to open or close a tag or a turn."""
-    line = " ".join(strip_invisible(text).split()).replace("<", "&lt;").replace(">", "&gt;")
-    return _TEMPLATE_MARKS.sub(r"(\1\2)", "".join(character for character in line if character.isprintable()))

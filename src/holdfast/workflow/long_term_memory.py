@@ -5,17 +5,19 @@ A derived record is as trusted as its least trusted source, and nothing below th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import stamp
-from holdfast.knowledge.records import TRUST_LEVELS, Hit, Record, Trust, least_trusted
+from holdfast.errors import InputError
+from holdfast.knowledge.records import TRUST_LEVELS, Hit, Record, Trust, agreed, least_trusted
 from holdfast.knowledge.store import AddReport
-from holdfast.memory.instructions import find_instruction
+from holdfast.memory.instructions import find_disguise, find_instruction
 from holdfast.session.output import Finding, StageOutput, legacy_output
 from holdfast.session.state import Session
+from holdfast.text.normalise import strip_invisible
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.run_settings import seconds_worked
 from holdfast.workflow.transitions import given_stages
@@ -46,10 +48,28 @@ class TrustedKnowledge:
 
 
 def prompt_trust(hit: Hit) -> Trust:
-    """As its least trusted record; what reads as an order is of low trust, unless a person typed it."""
-    return least_trusted(
-        "low" if record.trust != "high" and find_instruction(record.text) is not None else record.trust for record in hit.records
-    )
+    """As its least trusted record; what reads as an order or hides something is of low trust, unless a person typed it or agreed to it."""
+    return least_trusted("low" if why_held(record) else record.trust for record in hit.records)
+
+
+def why_held(record: Record) -> str:
+    """Why a record stays out of prompts until a person agrees to it (`agree`): in words, or nothing."""
+    if record.trust == "high":
+        return ""
+    found = find_disguise(record.text) or find_instruction(record.text)
+    return found.why if found else "is of low trust" if record.trust == "low" else ""
+
+
+def agree(store: KnowledgeStore, ids: Iterable[str], *, now: datetime) -> list[Record]:
+    """Let records stand in prompts: a person has read them. InputError if there is none of an id; then nothing is changed."""
+    chosen = []
+    for id in ids:
+        record = store.get(id)
+        if record is None:
+            raise InputError(f"there is no record {id!r}.", hint="`holdfast knowledge review` lists what waits.")
+        chosen.append(agreed(record, now))
+    store.add(chosen)
+    return chosen
 
 
 _FURTHEST = 64
@@ -120,13 +140,15 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
         if output.summary != legacy_output(name, None).summary and not _is_baseless(output):  # else it says nothing of what was found
             place = f"{session.workflow_id}/{name}"
             found[name, output.summary] = Record(
-                output.summary, source=place, kind="summary", trust=summaries[name], position=len(found), **common
+                strip_invisible(output.summary), source=place, kind="summary", trust=summaries[name], position=len(found), **common
             )
         for finding in output.key_findings:
             key = (finding.fact, finding.source)
             if key not in found and finding.grounded is not False:
                 trust = _trust(workflow, output, finding, trusted)
-                found[key] = Record(finding.fact, source=finding.source, kind="finding", trust=trust, position=len(found), **common)
+                found[key] = Record(
+                    strip_invisible(finding.fact), source=finding.source, kind="finding", trust=trust, position=len(found), **common
+                )
     return list(found.values())
 
 
@@ -140,16 +162,21 @@ def _trust(workflow: Workflow, output: StageOutput, finding: Finding, trusted: M
 
     A doubtful one is of low trust whatever its source. One whose sources nobody has rated is the word of who found it.
     """
-    if output.confidence == "low" or finding.grounded is False or find_instruction(finding.fact) is not None:
+    if output.confidence == "low" or finding.grounded is False or _reads_ill(finding.fact):
         return "low"
     return least_trusted([_own(workflow, output), *(trusted[name] for name in _cited(finding) if name in trusted)])
+
+
+def _reads_ill(text: str) -> bool:
+    """Whether a text that was found reads as an order, or hides something: markup, role markers, characters that nobody sees (K1)."""
+    return find_disguise(text) is not None or find_instruction(text) is not None
 
 
 def _summary_trust(
     workflow: Workflow, session: Session, output: StageOutput, trusted: Mapping[str, Trust], earlier: Mapping[str, Trust]
 ) -> Trust:
     """A summary is made from all that its stage was given and found, and is as trusted as the least of that."""
-    if find_instruction(output.summary) is not None:
+    if _reads_ill(output.summary):
         return "low"
     findings = [_trust(workflow, output, finding, trusted) for finding in output.key_findings]
     known = output.stage_name in workflow.by_name  # else it is one of an older file, or was taken out of the workflow since

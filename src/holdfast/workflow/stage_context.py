@@ -18,7 +18,7 @@ from typing import Any, Literal
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
 from holdfast.session.state import EARLIER, SessionError
-from holdfast.text.normalise import one_line
+from holdfast.text.framing import inert, inert_line
 from holdfast.tokens.counter import TokenCounter
 
 Kind = Literal["summary", "finding", "recommendations", "data", "memory"]
@@ -39,23 +39,18 @@ class Piece:
         return f"memory: {self.owner}" if self.kind == "memory" else f"{self.owner}: {self.kind}"
 
 
-def inert(text: str) -> str:
-    """The text with no line in it that could be taken for a heading of ours."""
-    return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.strip().splitlines())
-
-
 def output_pieces(output: StageOutput, *, with_data: bool = False) -> tuple[Piece, ...]:
     """An output in pieces, in the order in which they are read."""
     name = output.stage_name
     pieces = [Piece(name, "summary", inert(output.summary))]
     for number, finding in enumerate(output.key_findings):
         doubt = " (not found in its source)" if finding.grounded is False else ""
-        pieces.append(Piece(name, "finding", f"- {one_line(finding.fact)} [{one_line(finding.source)}]{doubt}", number))
+        pieces.append(Piece(name, "finding", f"- {inert_line(finding.fact)} [{inert_line(finding.source)}]{doubt}", number))
     if output.next_stage_recommendations:
-        said = "; ".join(one_line(text) for text in output.next_stage_recommendations)
+        said = "; ".join(inert_line(text) for text in output.next_stage_recommendations)
         pieces.append(Piece(name, "recommendations", f"Recommended next: {said}"))
     if output.data is not None and (with_data or output.legacy):
-        pieces.append(Piece(name, "data", "Data: " + json.dumps(output.data, ensure_ascii=False, default=str)))
+        pieces.append(Piece(name, "data", "Data: " + inert_line(json.dumps(output.data, ensure_ascii=False, default=str))))
     return tuple(pieces)
 
 
@@ -64,20 +59,20 @@ def block(output: StageOutput, pieces: Sequence[Piece], *, provisional: bool) ->
     doubt = "; provisional, to be checked" if provisional else ""
     lines = [f"## {output.stage_name} (confidence: {output.confidence}{doubt})", *(piece.text for piece in pieces)]
     if output.raw_data_refs:
-        lines.append("Raw data: " + ", ".join(one_line(ref) for ref in output.raw_data_refs))
+        lines.append("Raw data: " + ", ".join(inert_line(ref) for ref in output.raw_data_refs))
     return "\n".join(lines)
 
 
 def memory_pieces(retrieved: Sequence[Mapping[str, Any]]) -> tuple[Piece, ...]:
     """The retrieved memories in pieces, best first."""
     return tuple(
-        Piece(str(memory.get("id") or number + 1), "memory", f"- {one_line(str(memory.get('text', '')))}{_origin(memory)}", number)
+        Piece(str(memory.get("id") or number + 1), "memory", f"- {inert_line(str(memory.get('text', '')))}{_origin(memory)}", number)
         for number, memory in enumerate(retrieved)
     )
 
 
 def _origin(memory: Mapping[str, Any]) -> str:
-    parts = [one_line(str(memory[key])) for key in ("source", "time", "trust") if memory.get(key)]
+    parts = [inert_line(str(memory[key])) for key in ("source", "time", "trust") if memory.get(key)]
     if memory.get("trust"):
         parts[-1] = f"trust: {parts[-1]}"
     return f" [{'; '.join(parts)}]" if parts else ""
@@ -116,7 +111,7 @@ def _output_markdown(output: StageOutput, *, provisional: bool) -> str:
     if findings := [piece.text for piece in pieces if piece.kind == "finding"]:
         parts += ["## Findings", "\n".join(findings)]
     if output.next_stage_recommendations:
-        parts += ["## Recommended next", "\n".join(f"- {one_line(text)}" for text in output.next_stage_recommendations)]
+        parts += ["## Recommended next", "\n".join(f"- {inert_line(text)}" for text in output.next_stage_recommendations)]
     if output.raw_data_refs:
         parts += ["## Raw data", "\n".join(f"- {ref}" for ref in output.raw_data_refs)]
     if output.data is not None:
@@ -289,7 +284,7 @@ def _prompt(material: Material, blocks: Sequence[str], memories: Sequence[Piece]
     if material.parameters:
         parts += [
             "# Parameters",
-            "\n".join(f"- {one_line(str(key))}: {one_line(str(value))}" for key, value in material.parameters.items()),
+            "\n".join(f"- {inert_line(str(key))}: {inert_line(str(value))}" for key, value in material.parameters.items()),
         ]
     if blocks:
         parts += [EARLIER, *blocks]

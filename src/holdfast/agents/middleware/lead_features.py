@@ -30,6 +30,7 @@ from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
 from holdfast.secret_forms import replace_secrets
+from holdfast.text.framing import inert_line
 from holdfast.text.repetition import repetition
 from holdfast.tokens.usage import Usage
 
@@ -139,13 +140,8 @@ def _shown(request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Any
 
 def _text(todos: Sequence[Mapping[str, Any]]) -> str:
     signs = {"pending": "[ ]", "in_progress": "[~]"}
-    lines = [f"{signs[todo['status']]} {_one_line(todo['content'])}" for todo in todos if todo.get("status") in signs]
+    lines = [f"{signs[todo['status']]} {inert_line(todo['content'])}" for todo in todos if todo.get("status") in signs]
     return "\n".join(["<todos>", *lines, "</todos>"]) if lines else ""
-
-
-def _one_line(text: object) -> str:
-    """The item as one line that cannot close the block."""
-    return " ".join(str(text).split()).replace("<", "&lt;")
 
 
 class RepetitionMiddleware(AroundModelCall):

@@ -17,9 +17,9 @@ from holdfast.knowledge.records import Trust, least_trusted
 from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import Finding, StageOutput
+from holdfast.text.framing import inert
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.output_grounding import Verdict, ground_finding, strange_figures
-from holdfast.workflow.stage_context import inert
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool

@@ -17,8 +17,8 @@ from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.offline.panel import Discussion
 from holdfast.session.output import output_json
+from holdfast.text.framing import inert
 from holdfast.workflow.agent import StageJournal, StageRequest
-from holdfast.workflow.stage_context import inert
 
 MODERATOR = "moderator"
 _OLDEST = 20_000  # characters of older turns that are looked through for what matters

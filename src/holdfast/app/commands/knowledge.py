@@ -24,6 +24,8 @@ from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
 from holdfast.text.needle import Needle
+from holdfast.text.normalise import one_line, reveal
+from holdfast.workflow.long_term_memory import agree, why_held
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,6 +211,29 @@ def forget(
     nothing = f"No record holds {text!r}." if text else f"There is no record {what}."
     lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone else [nothing]
     say({"ids": gone}, "\n".join(lines), as_json=as_json)
+
+
+@app.command("review", epilog="Example: holdfast knowledge review")
+def review(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """What stays out of prompts until you agree to it: records of low trust, and those that read as orders or hide something."""
+    with _store(config, store) as opened:
+        waiting = [(record, why) for record in opened.records() if (why := why_held(record))]
+    value = [{"record": to_json(record), "why": why} for record, why in waiting]
+    lines = [f"{record.id}  {reveal(one_line(record.text, 200))}  ({why}; {record.source or 'no source'})" for record, why in waiting]
+    say(value, "\n".join(lines) or "Nothing waits.", as_json=as_json)
+
+
+@app.command("agree", epilog="Example: holdfast knowledge agree k-78fa0a9d77476a58")
+def agree_to(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Records that may stand in prompts from now on.")],
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let records stand in prompts: you have read them, and they count as your own word."""
+    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+        chosen = agree(opened, ids, now=harness.clock.now())
+    say([to_json(record) for record in chosen], "\n".join(f"Agreed to {record.id}: {record.text}" for record in chosen), as_json=as_json)
 
 
 @app.command("reembed", epilog="Example: holdfast knowledge reembed")
