@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     AddressRefused,
+    ApprovalWanted,
     BudgetError,
     CallFailed,
     CallUnavailable,
@@ -77,6 +78,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AddressRefused",
+    "ApprovalWanted",
     "Archive",
     "Budget",
     "BudgetError",

@@ -34,6 +34,7 @@
     │   ├── OutputInvalid        what a stage returned does not fit; knows each problem and the raw output
     │   ├── StageFailed          a stage raised, timed out or used up its retries
     │   ├── WorkflowChanged      the definition is not the one that the session was started with
+    │   ├── ApprovalWanted       a stage wants to make a call that waits for a person; knows the whole call
     │   └── Cancelled            somebody asked it to stop; it can be resumed
     ├── SandboxError             a command or a file tool could not be run as asked
     │   ├── SandboxUnavailable   there is no safe way to run commands here
@@ -376,6 +377,18 @@ class WorkflowChanged(WorkflowError):
     """The workflow definition is not the one that the session was started with."""
 
     exit_code = 2
+
+
+class ApprovalWanted(WorkflowError):
+    """A stage wants to make a call that waits for a person. `tool` and `arguments` are the call, `call` is its id."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, call: str, tool: str, args: Mapping[str, object], session: str, stage: str) -> None:
+        super().__init__(message, session=session, stage=stage, hint=f"`holdfast approve {session} {stage}`, or `holdfast reject`.")
+        self.call = call
+        self.tool = tool
+        self.arguments = dict(args)
 
 
 class Cancelled(WorkflowError):

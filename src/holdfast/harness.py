@@ -384,14 +384,12 @@ class Harness:
 
         if not self.config.models and model is None:
             return {"coder": coder_without_model(self.config)}
-        return stage_agents(self.config, model=model, tools=self._stage_tools)
+        approve = (*self.config.sandbox.approve, *self.mcp.approvals)
+        return stage_agents(self.config, model=model, tools=self._stage_tools, approve=approve)
 
     def _stage_tools(self, request: StageRequest) -> list[BaseTool]:
-        """The tools of MCP servers for a stage. Those that wait for a person are left out: nobody is there to be asked."""
-        from holdfast.agents.middleware.tool_calls import needs_approval
-
-        approve = (*self.config.sandbox.approve, *self.mcp.approvals)
-        return [tool for tool in self.mcp.tools() if not needs_approval(tool.name, approve)]
+        """The tools of MCP servers for a stage. A stage that calls one that needs a person's approval waits for it (A10)."""
+        return list(self.mcp.tools())
 
     def _run_parts(self, parts: RunParts) -> RunParts:
         if "agents" not in parts:

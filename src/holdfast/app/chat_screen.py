@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.app.output import markdown, plain, prose, visible
 from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
-from holdfast.text.normalise import reveal
+from holdfast.text.normalise import call_lines, reveal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -225,7 +225,7 @@ def _progress(event: Mapping[str, Any]) -> str:
 
 def _decision(approval: Approval, screen: Screen) -> Decision:
     """Ask the person. Anything that is not clearly a yes is a no, and what else was typed is the reason."""
-    screen.line(_whole_call(approval))
+    screen.line("\n".join(call_lines(approval.tool, approval.args)))
     try:
         typed = input("Run it? [y]es, [n]o, or say why not; [e]dit the arguments: ").strip()
     except (EOFError, KeyboardInterrupt):
@@ -235,16 +235,6 @@ def _decision(approval: Approval, screen: Screen) -> Decision:
     if typed.lower() in ("e", "edit"):
         return _edited(approval, screen)
     return Decision("reject", "" if typed.lower() in ("", "n", "no") else typed)
-
-
-def _whole_call(approval: Approval) -> str:
-    """The call as it would be made: every argument to its end, line by line, with what cannot be seen written out."""
-    lines = [reveal(approval.tool)]
-    for name, value in approval.args.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        head, *rest = reveal(text).split("\n")
-        lines += [f"  {reveal(str(name))}: {head}", *(f"  | {line}" for line in rest)]
-    return "\n".join(lines)
 
 
 def _edited(approval: Approval, screen: Screen) -> Decision:

@@ -86,6 +86,7 @@ def _chapter_lines(chapter: Chapter, told: set[str]) -> list[tuple[str, str]]:
         ]
         kept = ", ".join(counted(number, one, many) for number, one, many in more if number > 0)
         lines += [("+ ", f"{kept}: --json and the files of the session have them")] if kept else []
+    lines += [("wants ", text) for text in chapter.asks]
     lines += [("left out ", text) for text in chapter.evicted]
     lines += [("failed ", text) for text in chapter.failures]
     return lines
@@ -129,8 +130,9 @@ def _chapter(chapter: Chapter) -> str:
         f'<span class="facts">{_text(" · ".join(chapter.facts))}</span></header>'
     )
     body = _output(chapter.output) if chapter.output is not None else ""
+    asks = f"<p>Waits for a person to approve this call:</p><pre>{_text(chr(10).join(chapter.asks))}</pre>" if chapter.asks else ""
     left_out, failed = _folded("Left out of its context", chapter.evicted), _folded("Tries that failed", chapter.failures)
-    return f"<section>{head}{body}{left_out}{failed}</section>"
+    return f"<section>{head}{body}{asks}{left_out}{failed}</section>"
 
 
 def _output(output: StageOutput) -> str:

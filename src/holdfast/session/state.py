@@ -130,6 +130,8 @@ def _shown(value: object) -> str:
 
 
 SCHEMA_VERSION = 1
+ASKS = "asks"
+"""The member of a stage's record that holds the call it waits for a person to approve: `call` (its id), `tool`, `args`."""
 
 Status = Literal["ready", "running", "paused", "halted", "completed", "cancelled"]
 """`ready` can be run, `paused` waits for approve or reject, `halted` needs a person (see `error`), `cancelled` can be resumed."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.session.output import StageOutput
-from holdfast.session.state import CheckpointBrief, Session, SessionError, StageRecord
+from holdfast.session.state import ASKS, CheckpointBrief, Session, SessionError, StageRecord
 from holdfast.storage.backend import Holder
+from holdfast.text.normalise import call_lines
 
 _LONGEST_DATA = 4_000
 """Characters of a stage's own values up to which they are part of a document for people."""
@@ -33,6 +34,15 @@ class Chapter:
     def evicted(self) -> tuple[str, ...]:
         """What was left out of its context, each with its size."""
         return tuple(f"{one.get('name', '?')} ({_number(one.get('tokens'))} tokens)" for one in self.record.evicted)
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The call that it waits for a person to approve: whole, line by line, with what cannot be seen written out."""
+        call = self.record.extra.get(ASKS) if self.status == "waiting" else None
+        if not isinstance(call, Mapping):
+            return ()
+        args = call.get("args")
+        return tuple(call_lines(str(call.get("tool")), args if isinstance(args, Mapping) else {}))
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -151,6 +161,8 @@ def story_markdown(story: Story) -> str:
         parts.append(f"## {chapter.number}. {chapter.name}\n\n*{aside}*")
         if chapter.output is not None:
             parts += _output_markdown(chapter.output)
+        if chapter.asks:
+            parts.append("Waits for a person to approve this call:\n\n" + _fenced("\n".join(chapter.asks)))
         if chapter.evicted:
             parts.append("Left out of its context:\n\n" + "\n".join(f"- {text}" for text in chapter.evicted))
         if chapter.failures:

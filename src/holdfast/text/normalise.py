@@ -6,10 +6,12 @@ every character of the form back to the original, so that a match can be quoted 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 InvisibleKind = Literal["zero width", "bidi", "tag", "filler", "variation selector", "soft hyphen", "control", "private"]
 
@@ -194,6 +196,16 @@ def reveal(text: str) -> str:
     hidden = {one.position for one in find_invisible(text)}
     seen = (c if c in "\n\t " or (c.isprintable() and at not in hidden) else f"‹U+{ord(c):04X}›" for at, c in enumerate(text))
     return "".join(seen)
+
+
+def call_lines(tool: str, args: Mapping[str, Any]) -> list[str]:
+    """A call of a tool as it would be made: every argument to its end, line by line, with what cannot be seen written out."""
+    lines = [reveal(tool)]
+    for name, value in args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        head, *rest = reveal(text).split("\n")
+        lines += [f"  {reveal(str(name))}: {head}", *(f"  | {line}" for line in rest)]
+    return lines
 
 
 def one_line(text: object, limit: int | None = None) -> str:

@@ -5,29 +5,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import InputError
 from holdfast.session.output import StageOutput, output_json
-from holdfast.session.state import Session, SessionError
+from holdfast.session.state import ASKS, Session, SessionError
 from holdfast.session.store import SessionStore
 from holdfast.workflow import transitions
 from holdfast.workflow.resume_checks import stored_workflow, with_added_stages
+from holdfast.workflow.stage_approvals import decide
+from holdfast.workflow.stage_request import SessionJournal
 from holdfast.workflow.transitions import result_stages
 
 
 def waiting_stages(session: Session) -> tuple[str, ...]:
-    """The stages whose outputs wait for a person."""
+    """The stages that wait for a person, because of their output or of a call that they want to make."""
     return tuple(name for name, record in session.stages.items() if record.status == "waiting")
 
 
+def asked_calls(session: Session) -> dict[str, Mapping[str, Any]]:
+    """The calls that wait for a person, by the stages that want to make them."""
+    found = {name: session.stages[name].extra.get(ASKS) for name in waiting_stages(session)}
+    return {name: call for name, call in found.items() if isinstance(call, Mapping)}
+
+
+def _answered(store: SessionStore, session: Session, stage: str, call: Mapping[str, Any], *, approved: bool, why: str = "") -> Session:
+    """Keep an answer where the stage finds it, then let the stage be run again."""
+    decide(SessionJournal(store, session.workflow_id, stage, lambda: False), str(call.get("call")), approved=approved, why=why)
+    changed = transitions.answered(session, stage)
+    return store.commit(replace(changed, status="paused" if waiting_stages(changed) else "ready"), expect=session.revision)
+
+
 def approve(store: SessionStore, session_id: str, stage: str | None = None) -> Session:
-    """Agree with the output of a stage, or of the only one that waits. It is on disk; `resume` goes on from there."""
+    """Agree with the output of a stage, or with the call that it wants to make. It is on disk; `resume` goes on from there.
+
+    Without a name it is about the only one that waits.
+    """
     store.load(session_id)
     with store.hold(session_id, owner="approve"):
         session = store.load(session_id)
         name = _waiting(session, stage)
+        if (call := asked_calls(session).get(name)) is not None:
+            return _answered(store, session, name, call, approved=True)
         workflow = with_added_stages(stored_workflow(session), session)
         agreed = transitions.approved(session, workflow, name)
         rest = waiting_stages(agreed)
@@ -35,13 +57,18 @@ def approve(store: SessionStore, session_id: str, stage: str | None = None) -> S
 
 
 def reject(store: SessionStore, session_id: str, stage: str | None = None, *, why: str, clock: Clock | None = None) -> Session:
-    """Refuse the output of a stage. The session halts; `resume` runs the stage again, and its agent is told why."""
+    """Refuse the output of a stage, or the call that it wants to make; `resume` runs the stage again, and its agent is told why.
+
+    Where an output is refused the session halts; a stage that may not make a call can go on without it.
+    """
     if not why.strip():
         raise InputError("a rejection needs a reason.", hint="Say why: the stage is told when it runs again.")
     store.load(session_id)
     with store.hold(session_id, owner="reject"):
         session = store.load(session_id)
         name = _waiting(session, stage)
+        if (call := asked_calls(session).get(name)) is not None:
+            return _answered(store, session, name, call, approved=False, why=why)
         at = stamp((clock or SystemClock()).now())
         outputs = {key: output for key, output in session.stage_outputs.items() if key != name}
         snapshots = tuple(shot for shot in session.memory_snapshots if shot.get("stage") != name)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, LimitExceeded, OutputInvalid
+from holdfast.errors import ApprovalWanted, ConfigError, LimitExceeded, OutputInvalid
 from holdfast.session.state import Session, SessionError, Status
 from holdfast.workflow import transitions
 from holdfast.workflow.agent import find_agent
@@ -135,6 +135,9 @@ class Runner:
         if outcome.error is not None and not isinstance(outcome.error, TimedOut | OutputInvalid):
             self.recorder.stage_raised(run.stage.name, outcome.error)
         self.recorder.change(self.usage.recorded(self.session, run.stage, outcome.result, self.requests.model))
+        if isinstance(outcome.error, ApprovalWanted):
+            self.recorder.stage_asks(run, outcome.error)
+            return
         self._act(run, *self._verdict(run, outcome))
 
     def _verdict(self, run: StageRun, outcome: AttemptOutcome) -> tuple[Verdict, tuple[Stage, ...]]:

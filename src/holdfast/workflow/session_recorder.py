@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, stamp
 from holdfast.durable.tree import sync_tree
+from holdfast.errors import ApprovalWanted
 from holdfast.events import Bus
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError, Status, evolved, stage_files
@@ -21,6 +22,7 @@ from holdfast.workflow import events, transitions
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.retry_policy import AskAgain, RetryLater, told, traceback_of
 from holdfast.workflow.run_settings import RecoveryPoints
+from holdfast.workflow.stage_approvals import asked_record
 from holdfast.workflow.stage_context import stage_markdown
 from holdfast.workflow.stage_request import StageRun
 from holdfast.workflow.transitions import placed
@@ -105,6 +107,12 @@ class SessionRecorder:
             confidence=output.confidence,
         )
         self._unsaid += [completed, *([events.StageWaiting(session=self._id, stage=name)] if run.stage.approve else [])]
+
+    def stage_asks(self, run: StageRun, wanted: ApprovalWanted) -> None:
+        """It stopped for a call that a person has to approve."""
+        name = run.stage.name
+        self.change(transitions.asking(self.session, name, asked_record(wanted), at=self.now(), seconds=self._seconds(run)))
+        self._unsaid.append(events.StageWaiting(session=self._id, stage=name))
 
     def stage_asked_again(self, stage: str, ask: AskAgain) -> None:
         """Its output does not fit, or its confidence was low."""

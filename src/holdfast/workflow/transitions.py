@@ -7,14 +7,14 @@ at once leaves the same file as one that runs them one by one (W13).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import filterfalse, islice
 from typing import Any
 
 from holdfast.redaction import redact_text
 from holdfast.session.output import StageOutput
-from holdfast.session.state import Session, SessionError, StageRecord, evolved
+from holdfast.session.state import ASKS, Session, SessionError, StageRecord, evolved
 from holdfast.workflow.definition import Stage, Workflow, final_stages
 
 
@@ -32,6 +32,18 @@ def with_record(session: Session, stage: str, **changes: Any) -> Session:
 def started(session: Session, stage: str, *, at: str) -> Session:
     """A stage begins, from its beginning."""
     return with_record(session, stage, status="running", started_at=at, ended_at=None, seconds=None, provisional=False)
+
+
+def asking(session: Session, stage: str, call: Mapping[str, Any], *, at: str, seconds: float) -> Session:
+    """A stage stopped for a call that a person has to approve. It has no output, and is run again when there is an answer."""
+    extra = {**record_of(session, stage).extra, ASKS: dict(call)}
+    return with_record(session, stage, status="waiting", ended_at=at, seconds=seconds, extra=extra)
+
+
+def answered(session: Session, stage: str) -> Session:
+    """There is an answer to the call that a stage stopped for."""
+    extra = {name: value for name, value in record_of(session, stage).extra.items() if name != ASKS}
+    return with_record(session, stage, status="pending", ended_at=None, seconds=None, extra=extra)
 
 
 def noted(session: Session, stage: str, *, kind: str, message: str, at: str) -> Session:

@@ -15,7 +15,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
@@ -32,6 +31,7 @@ from holdfast.ids import IdSource, RandomIds
 from holdfast.secret_forms import replace_secrets
 from holdfast.talk import Approval, Decision
 from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.workflow.stage_approvals import needs_approval
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -62,11 +62,6 @@ def decision_of(value: object) -> Decision:
         if value["type"] != "edit" or isinstance(args, Mapping):
             return Decision(value["type"], str(value.get("reason") or ""), args if isinstance(args, Mapping) else None)
     return Decision("reject", "The answer was not understood.")
-
-
-def needs_approval(tool: str, names: Collection[str]) -> bool:
-    """Whether a tool is one of those that wait for a person; a name may be a pattern."""
-    return any(fnmatchcase(tool, name) for name in names)
 
 
 class ApprovalMiddleware(AroundToolCall):

@@ -272,7 +272,8 @@ class _Talk:
         wanted = participant.tools if participant.tools is not None else self.request.stage.tools
         own, outside = self.agent.tools_for(self.request, self.agent.source_tools(asker, self.desk), wanted)
         calls = whole_number(self.request.stage, "max_tool_calls", _CALLS)
-        return talk_with_tools(self.request, asker, messages, own, outside=outside, calls=calls, title="turn", desk=self.desk)
+        given: dict[str, Any] = {"outside": outside, "calls": calls, "desk": self.desk, "approve": self.agent.approve}
+        return talk_with_tools(self.request, asker, messages, own, title="turn", **given)
 
     def _asker(self, who: str, model: str | None) -> Asker:
         if who not in self._askers:

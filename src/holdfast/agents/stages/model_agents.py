@@ -16,7 +16,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
 from holdfast.agents.stages.model_stage import ModelStage, role_prompt
-from holdfast.agents.stages.stage_agents import PROGRAMS, sandbox_thread, stopping
+from holdfast.agents.stages.stage_agents import BASH, PROGRAMS, code_call, sandbox_thread, stopping
 from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, Passage, source_tools
 from holdfast.durable.replace import replace_text
 from holdfast.errors import HoldfastError, SandboxUnavailable
@@ -28,6 +28,7 @@ from holdfast.offline.stage_settings import whole_number
 from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.definition import Stage
+from holdfast.workflow.stage_approvals import StageApprovals
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -159,14 +160,23 @@ class ModelCoder(ModelStage):
         if self.open_sandbox is None:
             raise SandboxUnavailable("the stage writes code, and there is no sandbox to run it in.", hint="Use another agent type.")
         passages: list[Passage] = []
+        approvals = StageApprovals(request, self.approve)
+        answered = [
+            answer.call.args for answer in approvals.answered() if answer.call.tool == BASH
+        ]  # what was asked for is not written anew
         with closing(self.open_sandbox(sandbox_thread(request))) as sandbox:
             for number in range(1, int(request.stage.settings.get("rounds", _ROUNDS)) + 1):
                 stop_if_cancelled(request)
                 asker.pay(request)
-                program = self._program(request, asker, passages)
+                kept = answered.pop(0) if answered else None
+                program = (kept["language"], kept["code"]) if kept else self._program(request, asker, passages)
                 if program is None:
                     continue
                 language, code = program
+                answer = approvals.ask(BASH, code_call(language, code))
+                if not answer.approved:
+                    passages += [Passage(f"program {number}", code), Passage(f"output {number}", answer.said)]
+                    continue
                 ran = self._run(request, sandbox, language, code)
                 passages += self._kept(request, number, language, code, ran)
                 request.emit(f"round {number}: exit code {ran.exit_code}")

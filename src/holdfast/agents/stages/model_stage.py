@@ -48,6 +48,8 @@ class ModelStage:
     """What a model must be able to do to be asked."""
     instead: StageAgent | None = None
     """Who does the stage without a model, where that one cannot (A15)."""
+    approve: tuple[str, ...] = ()
+    """The tools that wait for a person, by name or pattern."""
 
     def run(self, request: StageRequest) -> StageResult:
         stop_if_cancelled(request)
@@ -119,7 +121,8 @@ class ModelStage:
         room = asker.room // 2 - asker.count(system) - asker.count(sources) - asker.count(asked)
         parts = (fitted(request.prompt, max(0, room), request.task, asker.count), sources, asked)
         messages = [SystemMessage(system), HumanMessage("\n\n".join(part for part in parts if part))]
-        talk_with_tools(request, asker, messages, tools, outside=outside, calls=calls, title=f"{self.role}_reading", desk=desk)
+        title = f"{self.role}_reading"
+        talk_with_tools(request, asker, messages, tools, outside=outside, calls=calls, title=title, desk=desk, approve=self.approve)
 
     def schema(self, request: StageRequest) -> dict[str, Any]:
         """The contract, with the stage's name fixed and room for stages where the planner may add some."""

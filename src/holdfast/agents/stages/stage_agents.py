@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from holdfast.models.trials import keep_trial, kept_trial, trial, verdict
 from holdfast.offline.coder import Coder, Ran, RunCode
 from holdfast.sandbox.commands import Cancel, Sandbox
 from holdfast.workflow.agent import OFFLINE_AGENTS, StageAgent, StageRequest
+from holdfast.workflow.stage_approvals import StageApprovals
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -40,12 +41,24 @@ PROGRAMS = {"python": ("program.py", "python3 program.py"), "bash": ("program.sh
 """For each language the file that code is written to, and the command that runs it."""
 
 
-def run_code(open_sandbox: Callable[[str], Sandbox]) -> RunCode:
-    """A way to run given code, for the coder that works without a model."""
+BASH = "bash"
+"""The tool that running code counts as, where tools wait for a person."""
+
+
+def code_call(language: str, code: str) -> dict[str, str]:
+    """The running of code as the call of a tool: what a person is shown and asked about."""
+    return {"command": PROGRAMS[language][1], "language": language, "code": code}
+
+
+def run_code(open_sandbox: Callable[[str], Sandbox], approve: Collection[str] = ()) -> RunCode:
+    """A way to run given code, for the coder that works without a model. It waits for a person where bash does (`approve`)."""
 
     def run(code: str, *, language: str, folder: Path, request: StageRequest) -> Ran:
         if language not in PROGRAMS:
             raise SandboxError(f"code in {language!r} cannot be run.", hint=f"Use {' or '.join(PROGRAMS)}.")
+        answer = StageApprovals(request, approve).ask(BASH, code_call(language, code))
+        if not answer.approved:
+            return Ran(1, answer.said)
         name, command = PROGRAMS[language]
         replace_text(folder / name, code)
         with closing(open_sandbox(sandbox_thread(request))) as sandbox, stopping(request) as cancel:
@@ -90,26 +103,29 @@ def stage_agents(
     open_sandbox: Callable[[str], Sandbox] | None = None,
     environ: Mapping[str, str] | None = None,
     tools: StageTools | None = None,
+    approve: Collection[str] | None = None,
 ) -> dict[str, StageAgent]:
     """Agents by type, for `run_workflow(agents=...)`. Only the coder that runs given code when extraction is to do the rest of the work,
     because no model is good enough.
 
     A model that is named is asked for what it can do, and the rest is done by extraction, which the output says. Without a name it is
     the first configured one, if its profile or its trial says that it can do such work. ModelNotConfigured and ModelTooWeak are about a
-    named one. `tools` gives each stage further tools, of MCP servers for example.
+    named one. `tools` gives each stage further tools, of MCP servers for example. Tools named in `approve`, else in
+    `sandbox.approve`, wait for a person (A10).
     """
+    asks = tuple(config.sandbox.approve if approve is None else approve)
     chosen = model if model is None or not isinstance(model, str) else _named(model, config, environ)
     if chosen is None:
         name = model_for_stages(config, environ=environ)
         if name is None:
-            return {"coder": coder_without_model(config, open_sandbox), **_discussion_of_named(config, tools)}
+            return {"coder": coder_without_model(config, open_sandbox), **_discussion_of_named(config, tools, asks)}
         chosen = name
-    return _agents(_models(config, chosen), config, open_sandbox, tools)
+    return _agents(_models(config, chosen), config, open_sandbox, {"outside": tools, "approve": asks})
 
 
 def coder_without_model(config: Config, open_sandbox: Callable[[str], Sandbox] | None = None) -> StageAgent:
     """The coder that runs given code in the sandbox of the session, and writes none."""
-    return Coder(sandbox=run_code(_sandboxes(config, open_sandbox)))
+    return Coder(sandbox=run_code(_sandboxes(config, open_sandbox), config.sandbox.approve))
 
 
 def model_for_stages(config: Config, *, environ: Mapping[str, str] | None = None) -> str | None:
@@ -130,13 +146,13 @@ def _named(name: str, config: Config, environ: Mapping[str, str] | None) -> str:
     return name
 
 
-def _discussion_of_named(config: Config, tools: StageTools | None) -> dict[str, StageAgent]:
+def _discussion_of_named(config: Config, tools: StageTools | None, approve: tuple[str, ...]) -> dict[str, StageAgent]:
     """Discussions whose participants name models of their own, where there is none that everybody uses."""
     if not config.models:
         return {}
     from holdfast.agents.stages.discussion import ModelDiscussion
 
-    return {"discussion": ModelDiscussion(_models(config, None), outside=tools, config=config, has_usual=False)}
+    return {"discussion": ModelDiscussion(_models(config, None), outside=tools, approve=approve, config=config, has_usual=False)}
 
 
 def _models(config: Config, usual: str | BaseChatModel | None) -> Models:
@@ -171,7 +187,8 @@ def _tried(name: str, config: Config) -> BaseChatModel:
     return create_chat_model(name, config=config)
 
 
-def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: StageTools | None) -> dict[str, StageAgent]:
+def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: dict[str, Any]) -> dict[str, StageAgent]:
+    """An agent for each type. `tools` has what is offered to all of them, and what waits for a person."""
     from holdfast.agents.stages.discussion import ModelDiscussion
     from holdfast.agents.stages.model_agents import ModelCoder, ModelResearcher
     from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
@@ -179,13 +196,13 @@ def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] |
     sandboxes = _sandboxes(config, open_one)
     one: dict[str, StageAgent] = {role: load_dotted(path, "the agent")() for role, path in OFFLINE_AGENTS.items() if role in _BY_EXTRACTION}
     parts: dict[str, Any] = {
-        "planner": ModelPlanner(models, "planner", add_stages=True, outside=tools, needs="extraction", instead=one["planner"]),
-        "researcher": ModelResearcher(models, "researcher", outside=tools, needs="extraction", instead=one["researcher"], config=config),
-        "synthesizer": ModelStage(models, "synthesizer", outside=tools, needs="summary", instead=one["synthesizer"]),
-        "writer": ModelWriter(models, "writer", outside=tools, needs="summary", instead=one["writer"]),
-        "coder": ModelCoder(models, "coder", open_sandbox=sandboxes),
-        "llm": ModelStage(models, "llm", outside=tools, needs="extraction", instead=one["llm"]),
-        "discussion": ModelDiscussion(models, outside=tools, config=config),
+        "planner": ModelPlanner(models, "planner", add_stages=True, needs="extraction", instead=one["planner"], **tools),
+        "researcher": ModelResearcher(models, "researcher", needs="extraction", instead=one["researcher"], config=config, **tools),
+        "synthesizer": ModelStage(models, "synthesizer", needs="summary", instead=one["synthesizer"], **tools),
+        "writer": ModelWriter(models, "writer", needs="summary", instead=one["writer"], **tools),
+        "coder": ModelCoder(models, "coder", open_sandbox=sandboxes, **tools),
+        "llm": ModelStage(models, "llm", needs="extraction", instead=one["llm"], **tools),
+        "discussion": ModelDiscussion(models, config=config, **tools),
     }
     return parts
 

@@ -6,7 +6,7 @@ between two calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -18,6 +18,7 @@ from holdfast.agents.stages.stage_sources import Desk
 from holdfast.errors import HoldfastError, LimitExceeded
 from holdfast.models.abilities import abilities_of
 from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.stage_approvals import StageApprovals
 
 _LEFT_OUT = "(Left out, because there is no room for it any more. It is among the passages; call the tool again to see it here.)"
 _LONGEST = 12_000
@@ -33,10 +34,12 @@ def talk_with_tools(
     title: str,
     desk: Desk,
     outside: Sequence[BaseTool] = (),
+    approve: Collection[str] = (),
 ) -> str | None:
     """The model's last words, after at most `calls` rounds of tool calls; None where it cannot take tools, or did not come to an end.
 
-    What tools from outside answer is laid on the desk, so that it can be cited. Raises LimitExceeded and what a model raises.
+    What tools from outside answer is laid on the desk, so that it can be cited. Tools named in `approve` wait for a person: ApprovalWanted
+    ends the attempt, and in the next one the very call that was answered comes first. Raises LimitExceeded and what a model raises.
     """
     known = {tool.name: tool for tool in (*tools, *outside)}
     if not known or not abilities_of(asker.model).tools:
@@ -46,28 +49,37 @@ def talk_with_tools(
     except NotImplementedError:
         return None
     foreign = frozenset(tool.name for tool in outside)
+    approvals = StageApprovals(request, approve)
     talk = list(messages)
+    for answer in approvals.answered():
+        if answer.call.tool in known:
+            call = {"name": answer.call.tool, "args": dict(answer.call.args), "id": f"call_{answer.call.id}"}
+            talk.append(AIMessage("", tool_calls=[call]))
+            talk.append(_result(call, known, desk, foreign, approvals))
     for _ in range(calls + 1):
         stop_if_cancelled(request)
         asker.pay(request)
         if not _fit(talk, asker):
             break
-        answer: AIMessage = asker.charged(bound.invoke(list(talk), {"callbacks": [], "tags": ["nostream"], "run_name": title}))
-        if not answer.tool_calls:
-            return str(answer.text).strip()
-        talk.append(answer)
-        for call in answer.tool_calls:
+        said: AIMessage = asker.charged(bound.invoke(list(talk), {"callbacks": [], "tags": ["nostream"], "run_name": title}))
+        if not said.tool_calls:
+            return str(said.text).strip()
+        talk.append(said)
+        for asked in said.tool_calls:
             stop_if_cancelled(request)
-            talk.append(_result(call, known, desk, foreign))
+            talk.append(_result(asked, known, desk, foreign, approvals))
     request.emit(f"stopped after {calls} rounds of tool calls")
     return None
 
 
-def _result(call: Any, known: dict[str, BaseTool], desk: Desk, foreign: frozenset[str]) -> ToolMessage:
+def _result(call: Any, known: dict[str, BaseTool], desk: Desk, foreign: frozenset[str], approvals: StageApprovals) -> ToolMessage:
     tool = known.get(call["name"])
     id = str(call.get("id") or "")
     if tool is None:
         return ToolMessage(f"There is no tool {call['name']!r}. There are: {', '.join(known)}.", tool_call_id=id, status="error")
+    answer = approvals.ask(tool.name, call["args"])
+    if not answer.approved:
+        return ToolMessage(answer.said, tool_call_id=id, name=tool.name, status="error")
     try:
         said = tool.invoke({**call, "id": id, "type": "tool_call"})
     except LimitExceeded:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import TRACEBACKS, ConfigOption, JsonOption, console, open_harness, prose, say, show, to_paste, typed, visible
+from holdfast.app.output import TRACEBACKS, ConfigOption, JsonOption, console, open_harness, plain, prose, say, show, to_paste, typed, visible
 from holdfast.app.progress import Progress
 from holdfast.app.session_views import report_of
 from holdfast.config.reading import plain_value
@@ -21,6 +22,7 @@ from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
 from holdfast.session.editor import draft_of
 from holdfast.session.output import output_json
+from holdfast.text.normalise import call_lines
 from holdfast.workflow import control, events
 from holdfast.workflow.control import result_of
 
@@ -137,7 +139,7 @@ def approve(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agree with what a stage wrote. The session goes on at once."""
+    """Agree with what a stage wrote, or with the call that it wants to make. The session goes on at once."""
     with opened_sessions(config, session_config) as store:
         session = control.approve(store, id, stage)
     if later or session.status == "paused":
@@ -164,10 +166,10 @@ def reject(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse what a stage wrote. The session halts; `holdfast resume` runs the stage again with the reason."""
+    """Refuse what a stage wrote, or the call that it wants to make. `holdfast resume` runs the stage again with the reason."""
     with opened_sessions(config, session_config) as store:
         session = control.reject(store, id, stage, why=why)
-    refused = session.error.stage if session.error is not None else stage
+    refused = session.error.stage if session.error is not None else stage or session.current_stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
     step = typed("resume", id, session_config=session_config, config=config)
     say(value, f"Rejected {refused}. This runs it again:", as_json=as_json, then=step)
@@ -217,27 +219,48 @@ def _launch(
             logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
         if TRACEBACKS.is_set():
             opened.enter_context(_tracebacks(harness.bus))
-        stop, progress = opened.enter_context(_stopping()), opened.enter_context(Progress(harness.bus, quiet=as_json))
+        stop = opened.enter_context(_stopping())
+        parts: dict[str, Any] = {"session_config": session_config, "remember": remember, "model": model, "stop": stop}
+        parts["knowledge"] = opened.enter_context(harness.open_knowledge(knowledge)) if knowledge is not None else None
 
-        def started(session: Session, workflow: Workflow, file: Path | None) -> None:
-            place.append(file)
-            if not as_json:
-                prose(console(), f"Session {session.workflow_id}" + (f": {file}" if file else ""))
-            progress.begin(session, workflow)
+        def once(work: Callable[[Launcher], Session]) -> Session:
+            with Progress(harness.bus, quiet=as_json) as progress:
 
-        session = work(
-            harness.launcher(
-                session_config=session_config,
-                knowledge=opened.enter_context(harness.open_knowledge(knowledge)) if knowledge is not None else None,
-                remember=remember,
-                model=model,
-                stop=stop,
-                started=started,
-            )
-        )
+                def started(session: Session, workflow: Workflow, file: Path | None) -> None:
+                    place.append(file)
+                    if not as_json and len(place) == 1:
+                        prose(console(), f"Session {session.workflow_id}" + (f": {file}" if file else ""))
+                    progress.begin(session, workflow)
+
+                return work(harness.launcher(**parts, started=started))
+
+        session = once(work)
+        while not as_json and _is_at_terminal() and (asked := control.asked_calls(session)):
+            with closing(harness.open_sessions(session_config)) as store:
+                for stage, call in asked.items():
+                    _answer(store, session.workflow_id, stage, call)
+            session = once(lambda launcher, id=session.workflow_id: launcher.resume(id))  # type: ignore[misc]  # bound now
         steps = _next_steps(session, harness.base, given, running)
     _report(session, place[0] if place else None, steps, as_json=as_json)
     raise typer.Exit(_EXIT_CODES[session.status])
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _answer(store: SessionStore, id: str, stage: str, call: Mapping[str, Any]) -> None:
+    """Show the whole call that a stage wants to make, and ask. Anything that is not clearly a yes is a no."""
+    typer.echo(f"The stage {stage} wants to make this call:")
+    typer.echo("\n".join(call_lines(str(call.get("tool")), call.get("args") or {})))
+    try:
+        typed = input("Run it? [y]es, [n]o, or say why not: ").strip()
+    except EOFError:
+        typed = ""
+    if typed.lower() in ("y", "yes"):
+        control.approve(store, id, stage)
+    else:
+        control.reject(store, id, stage, why="it is not allowed" if typed.lower() in ("", "n", "no") else typed)
 
 
 @contextmanager
@@ -293,6 +316,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         "current_stage": session.current_stage,
         "error": _error(session),
         "traceback": str(trace) if trace else None,
+        "asks": {stage: dict(call) for stage, call in control.asked_calls(session).items()},
         "result": {name: output_json(output) for name, output in result_of(session).items()},
         "next": steps,
     }
@@ -309,6 +333,9 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
             prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
         if trace is not None:
             prose(console, f"The traceback is in {trace}")
+        for stage, call in control.asked_calls(session).items():
+            prose(console, f"The stage {stage} waits for a person to approve this call:")
+            console.print(plain("\n".join(call_lines(str(call.get("tool")), call.get("args") or {}))), soft_wrap=True)
         prose(console, f"Session {session.workflow_id} is {session.status}.")
         if file is not None:
             prose(console, f"File: {file}")
