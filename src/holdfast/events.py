@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from holdfast.clock import stamp
-from holdfast.redaction import redact, redact_text
+from holdfast.redaction import redact, redact_text, visible, visible_json
 
 Sink = Callable[["Event"], None]
 """Is told events. One that has a method `wants(kind)` is asked by it whether anybody listens to events of that kind."""
@@ -206,10 +206,10 @@ def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 
 class PlainLines(logging.Formatter):
-    """Log records as lines of text, without secrets, whoever wrote them."""
+    """Log records as lines of text, without secrets and without commands for a terminal, whoever wrote them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact_text(super().format(record))
+        return visible(redact_text(super().format(record)))
 
 
 class JsonLines(logging.Formatter):
@@ -221,7 +221,7 @@ class JsonLines(logging.Formatter):
         head = {"time": stamp(datetime.fromtimestamp(record.created, UTC)), "level": record.levelname.lower(), "logger": record.name}
         if record.exc_info:
             said["traceback"] = redact_text(self.formatException(record.exc_info))
-        return json.dumps({**head, **said}, ensure_ascii=False, default=str)
+        return visible_json(json.dumps({**head, **said}, ensure_ascii=False, default=str))
 
 
 class Bus:

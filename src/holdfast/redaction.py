@@ -89,6 +89,28 @@ def without_paths(text: str) -> str:
     return _PATH.sub("...", text)
 
 
+def visible(text: str) -> str:
+    """The text without characters that command a terminal or steer a reader's eye.
+
+    >>> visible("done\\x1b[2J")
+    'done\ufffd[2J'
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+def visible_json(text: str) -> str:
+    """JSON with every character that nobody sees written as an escape: for a program the same value, for a terminal no command."""
+    return text if text.isprintable() else "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
 def redact(value: Any, key: object = "") -> Any:
     """The value as it may be shown: everything under a secret key is hidden, and every text is cleaned."""
     if value is not None and not isinstance(value, bool) and is_secret_key(key):

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.app.output import markdown, plain, prose, visible
+from holdfast.app.output import clean_console, markdown, plain, prose
+from holdfast.redaction import visible
 from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.text.normalise import call_lines, reveal
 
@@ -59,10 +60,9 @@ class Screen:
     """Shows the events of a turn. `quiet` leaves only the answer; `verbatim` says that answers are quotes and not Markdown."""
 
     def __init__(self, *, out: IO[str] | None = None, notes: IO[str] | None = None, quiet: bool = False, verbatim: bool = False) -> None:
-        from rich.console import Console
 
         self._out = out or sys.stdout
-        self.console = Console(file=self._out, highlight=False, soft_wrap=False)
+        self.console = clean_console()(file=self._out, highlight=False, soft_wrap=False)
         self._terminal = self._out.isatty()
         self._notes = notes or (self._out if self._terminal else sys.stderr)
         self._quiet, self._verbatim = quiet, verbatim

@@ -15,14 +15,15 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
-from holdfast.redaction import redact_text
+from holdfast.redaction import redact_text, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -71,16 +72,38 @@ def set_up_log(settings: Logging, *, said: bool = True) -> None:
 
 def console() -> Console:
     """A terminal that is as wide as the real one; into a pipe it draws no colours and breaks no lines that a person would not."""
-    from rich.console import Console
-
     given = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return Console(highlight=False, soft_wrap=False, width=given)
+    return clean_console()(highlight=False, soft_wrap=False, width=given)
+
+
+@cache
+def clean_console() -> type[Console]:
+    """Rich's console, made so that no text that it is given, in a line, a table or a style, commands the terminal."""
+    from rich.console import Console, RenderableType
+    from rich.segment import Segment
+
+    class CleanConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+    return CleanConsole
+
+
+def echo(text: str, *, exact: bool = False, nl: bool = True) -> None:
+    """A line for a person. With `exact` it is a document, which a pipe gets as it is; a terminal never gets what would command it."""
+    typer.echo(text if exact and not sys.stdout.isatty() else visible(text), nl=nl)
+
+
+def echo_json(value: Any, *, indent: int | None = 2) -> None:
+    """A value for a program: one JSON document, in which what nobody sees is an escape."""
+    typer.echo(visible_json(json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)))
 
 
 def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:
     """Print the value as JSON, or let `draw` put it on the terminal."""
     if as_json:
-        typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+        echo_json(value)
     else:
         draw(console())
 
@@ -181,11 +204,6 @@ def spans(*parts: Text) -> Text:
     from rich.text import Text
 
     return Text().join(Text().append_text(part) for part in parts)
-
-
-def visible(text: str) -> str:
-    """The text without characters that command a terminal or steer a reader's eye."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
 
 
 def typed(*words: object, **options: object) -> str:
@@ -307,7 +325,7 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
     """Say what went wrong, each error on its own line, and return the exit code."""
     errors = [error, *(error.others if isinstance(error, ConfigError) else ())]
     if as_json:
-        typer.echo(json.dumps({"error": [_error_record(one) for one in errors]}, ensure_ascii=False, indent=2, default=str))
+        echo_json({"error": [_error_record(one) for one in errors]})
     for one in errors:
         complain(str(one))
     return error.exit_code
@@ -318,9 +336,8 @@ def complain(text: str) -> None:
     if not sys.stderr.isatty():
         sys.stderr.write(f"holdfast: {visible(text)}\n")
         return
-    from rich.console import Console
 
-    prose(Console(file=sys.stderr, highlight=False), text, mark=plain("holdfast: ", "red"))
+    prose(clean_console()(file=sys.stderr, highlight=False), text, mark=plain("holdfast: ", "red"))
 
 
 def _error_record(error: HoldfastError) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import typer
-
+from holdfast.app.output import clean_console, console, echo
 from holdfast.events import Bus, Event
 from holdfast.workflow import events
 
@@ -80,7 +79,7 @@ class Progress:
         if self._is_live:
             from rich.live import Live
 
-            self._live = Live(get_renderable=self._table, refresh_per_second=8, transient=False)
+            self._live = Live(console=console(), get_renderable=self._table, refresh_per_second=8, transient=False)
             self._live.start()
 
     def _told(self, event: Event) -> None:
@@ -90,7 +89,7 @@ class Progress:
             self._note(event)
         if not self._is_live and (line := _line(event)):
             with suppress(BrokenPipeError):  # nobody reads any more: the run is worth more than its display
-                typer.echo(line)
+                echo(line)
 
     def _note(self, event: events.WorkflowEvent) -> None:
         name = getattr(event, "stage", None)
@@ -204,7 +203,6 @@ def _progress(what: str, things: str) -> Iterator[Callable[[int, int | None], No
 
         yield line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
@@ -216,6 +214,6 @@ def _progress(what: str, things: str) -> Iterator[Callable[[int, int | None], No
         TextColumn(things),
         TimeElapsedColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=clean_console()(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

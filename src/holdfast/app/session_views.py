@@ -14,9 +14,10 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from holdfast.app.output import counted, plain, prose, spans, to_paste
+from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError
-from holdfast.session.story import Chapter, Story, raw_text, stages, visible
+from holdfast.session.story import Chapter, Story, raw_text, stages
 from holdfast.workflow.control import result_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import ASKS, CheckpointBrief, Session, SessionError, StageRecord
 from holdfast.storage.backend import Holder
@@ -173,11 +174,6 @@ def story_markdown(story: Story) -> str:
         if story.error.raw_output is not None:
             parts.append(_fenced(raw_text(story.error.raw_output)))
     return visible("\n\n".join(part for part in parts if part)) + "\n"
-
-
-def visible(text: str) -> str:
-    """The text without characters that command a terminal or steer a reader's eye."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
 
 
 def _output_markdown(output: StageOutput) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, open_harness, plain, prose, say, show
+from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, echo, open_harness, plain, prose, say, show
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
@@ -23,6 +23,7 @@ from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
+from holdfast.redaction import visible_json
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import one_line, reveal
 from holdfast.workflow.long_term_memory import agree, why_held
@@ -181,7 +182,7 @@ def export(
     with _store(config, store) as opened:
         if target is None:
             for line in import_export.json_lines(opened, tags=tag or (), session=session):
-                typer.echo(line)
+                echo(visible_json(line))
             return
         write = import_export.export_lines if chosen == "jsonl" else import_export.export_markdown
         number = write(opened, target.expanduser(), tags=tag or (), session=session)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.app.output import ConfigOption, open_harness
+from holdfast.app.output import ConfigOption, echo, open_harness
 from holdfast.errors import ExtraMissing
 from holdfast.imports import missing_extra
 
@@ -38,7 +38,7 @@ def mcp(
         if show_token:
             from holdfast.app.mcp_http import find_token
 
-            typer.echo(find_token(harness.config))
+            echo(find_token(harness.config))
             return
         serve(harness, read_only=read_only, speaks_for_user=speaks_for_user, port=port if http else None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands import memory_tables as tables
-from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, open_harness, say, show
+from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, echo_json, open_harness, say, show
 from holdfast.config.known_keys import nearest
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
@@ -245,7 +244,7 @@ def export(
     with _memory(config) as memory:
         document = memory.export(agent)
     if file is None:
-        typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+        echo_json(document)
         return
     replace_json(file.absolute(), document)
     say({"path": str(file), "facts": len(document["facts"])}, f"{len(document['facts'])} facts written to {file}.", as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, prose, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, echo, listing, open_harness, prose, show
 from holdfast.clock import stamp
 from holdfast.errors import ModelUnavailable
 from holdfast.models.abilities import TASKS, abilities_by_size
@@ -205,7 +205,7 @@ def _words(names: Sequence[str]) -> str:
     return ", ".join(names) if names else "nothing"
 
 
-_say: Callable[[str], None] = typer.echo
+_say: Callable[[str], None] = echo
 
 
 def _quiet(line: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
-from holdfast.app.output import Column, ConfigOption, JsonOption, console, listing, markdown, moment, plain, prose, say, show, typed
+from holdfast.app.output import Column, ConfigOption, JsonOption, console, echo, listing, markdown, moment, plain, prose, say, show, typed
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
@@ -146,7 +146,7 @@ def report(id: Id, session_config: SessionConfigOption = None, config: ConfigOpt
 
     def draw(console: Console) -> None:
         if not console.is_terminal:
-            typer.echo(text)
+            echo(text, exact=True)
             return
         console.print(markdown(text))
         if file is not None:
@@ -277,7 +277,7 @@ def export(
         if markdown_wanted and sys.stdout.isatty():
             console().print(markdown(text))
         else:
-            typer.echo(text, nl=False)
+            echo(text, exact=True, nl=False)
         return
     if to is not None:
         replace_text(to, text, mode=0o644)

@@ -14,12 +14,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import TRACEBACKS, ConfigOption, JsonOption, console, open_harness, plain, prose, say, show, to_paste, typed, visible
+from holdfast.app.output import (
+    TRACEBACKS,
+    ConfigOption,
+    JsonOption,
+    console,
+    echo,
+    open_harness,
+    plain,
+    prose,
+    say,
+    show,
+    to_paste,
+    typed,
+)
 from holdfast.app.progress import Progress
 from holdfast.app.session_views import report_of
 from holdfast.config.reading import plain_value
 from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
+from holdfast.redaction import visible
 from holdfast.session.editor import draft_of
 from holdfast.session.output import output_json
 from holdfast.text.normalise import call_lines
@@ -251,8 +265,8 @@ def _is_at_terminal() -> bool:
 
 def _answer(store: SessionStore, id: str, stage: str, call: Mapping[str, Any]) -> None:
     """Show the whole call that a stage wants to make, and ask. Anything that is not clearly a yes is a no."""
-    typer.echo(f"The stage {stage} wants to make this call:")
-    typer.echo("\n".join(call_lines(str(call.get("tool")), call.get("args") or {})))
+    echo(f"The stage {stage} wants to make this call:")
+    echo("\n".join(call_lines(str(call.get("tool")), call.get("args") or {})))
     try:
         typed = input("Run it? [y]es, [n]o, or say why not: ").strip()
     except EOFError:
@@ -278,7 +292,7 @@ def _tracebacks(bus: Bus) -> Iterator[None]:
     finally:
         unsubscribe()
         for stage, trace in raised.items():
-            typer.echo(f"{stage} raised:\n{visible(trace)}", err=True)
+            sys.stderr.write(f"{visible(stage)} raised:\n{visible(trace)}\n")
 
 
 @contextmanager
