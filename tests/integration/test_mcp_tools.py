@@ -22,7 +22,6 @@ from tests.contract.knowledge_stores import free_port, wait_for
 from typer.testing import CliRunner
 
 from holdfast.agents.lead import make_lead_agent
-from holdfast.agents.middleware.tool_calls import needs_approval
 from holdfast.agents.subagents.task_types import SubagentType
 from holdfast.agents.tools.mcp_tools import McpServerDown, McpServers, McpServerUp, McpTool, open_mcp, tools_of
 from holdfast.app.main import app
@@ -38,6 +37,7 @@ from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call as scripted
 from holdfast.testing.script import structured
+from holdfast.workflow.stage_approvals import needs_approval
 
 SERVER = Path(__file__).with_name("tool_server.py")
 SLOW = {"start_seconds": 120, "timeout_seconds": 60}
