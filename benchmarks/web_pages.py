@@ -23,7 +23,9 @@ def filled(piece: str, size: int, before: str = "", after: str = "") -> str:
 
 
 PAGES: dict[str, Callable[[int], str]] = {
-    "ordinary": lambda size: "<html><body>" + f"<h2>Tides</h2><p>{WORDS * 6}</p><ul><li>one</li><li>two</li></ul>" * (size // 450) + "</body></html>",
+    "ordinary": lambda size: filled(f"<h2>Tides</h2><p>{WORDS * 6}</p><ul><li>one</li><li>two</li></ul>", size, "<html><body>"),
+        "<html><body>" + f"<h2>Tides</h2><p>{WORDS * 6}</p><ul><li>one</li><li>two</li></ul>" * (size // 450) + "</body></html>"
+    ),
     "comments that never end": lambda size: filled("<!--", size),
     "tags that never end": lambda size: filled("<a ", size),
     "end tags": lambda size: filled("</", size),
@@ -78,7 +80,9 @@ def main(size: int) -> None:
     usual = found["ordinary"]
     for kind, cost in sorted(found.items(), key=lambda pair: -pair[1]["seconds"]):
         cost["ratio"] = cost["seconds"] / usual["seconds"]
-        print(f"{kind:28} {cost['seconds']:7.2f} s  {cost['ratio']:6.2f} x  {cost['mib']:7.0f} MiB  {cost['characters']:>10,.0f} characters")
+        print(
+            f"{kind:28} {cost['seconds']:7.2f} s  {cost['ratio']:6.2f} x  {cost['mib']:7.0f} MiB  {cost['characters']:>10,.0f} characters"
+        )
     print(json.dumps({"bytes": size, "worst_ratio": round(max(cost["ratio"] for cost in found.values()), 2)}))
 
 
