@@ -24,8 +24,6 @@ def filled(piece: str, size: int, before: str = "", after: str = "") -> str:
 
 PAGES: dict[str, Callable[[int], str]] = {
     "ordinary": lambda size: filled(f"<h2>Tides</h2><p>{WORDS * 6}</p><ul><li>one</li><li>two</li></ul>", size, "<html><body>"),
-        "<html><body>" + f"<h2>Tides</h2><p>{WORDS * 6}</p><ul><li>one</li><li>two</li></ul>" * (size // 450) + "</body></html>"
-    ),
     "comments that never end": lambda size: filled("<!--", size),
     "tags that never end": lambda size: filled("<a ", size),
     "end tags": lambda size: filled("</", size),
