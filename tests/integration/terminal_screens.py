@@ -309,6 +309,7 @@ def main_program() -> None:
     for name in ("COLUMNS", "LINES", "NO_COLOR", "HOLDFAST_HOME", "HOLDFAST_CONFIG", "OPENAI_API_KEY"):
         os.environ.pop(name, None)
     os.environ["TERM"] = "xterm-256color"
+    os.environ["HOLDFAST_CONFIG"] = "config.yaml"  # named, so that it counts whole and everything is kept beside it
     logging.getLogger("holdfast").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="screens-", dir="/tmp") as above:
         first = Path(above, "0")
