@@ -5,6 +5,7 @@
     │   ├── WrongValue           an argument that LangChain's classes have too (also a ValueError)
     │   ├── WrongType            the same, of a kind that does not fit (also a TypeError)
     │   ├── MissingVariable      an environment variable that a setting names is not set
+    │   ├── NotTrusted           a file that was merely found asks for more than its user has agreed to
     │   └── NotImportable        a setting names a class or function that cannot be imported
     ├── ExtraMissing             a part needs packages that an extra of this distribution installs (also an ImportError)
     ├── InputError               a name, argument or file given by a person is not usable
@@ -149,6 +150,10 @@ class MissingVariable(ConfigError):
             hint=f"Set it, for example with `export {variable}=...`.",
         )
         self.variable = variable
+
+
+class NotTrusted(ConfigError):
+    """What is to be done needs a setting of a file that was merely found, and its user has not agreed to that file."""
 
 
 class NotImportable(ConfigError):

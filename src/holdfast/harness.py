@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config.loading import load_config, read_file, say_if_upgraded
+from holdfast.config.loading import announce, load_config, read_file
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.errors import InputError
@@ -288,10 +288,13 @@ class Harness:
         """A conversation, new or where it was left; with `resume`, the one that was used last. Close it when done.
 
         Without a model it answers by extraction, and says so (A15). A small model that merely happens to be installed, and is too weak
-        to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`.
+        to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`. Raises NotTrusted where the models are those
+        of a file that was merely found and nobody agreed to.
         """
-        if model is None and not self.talks():
-            return self._offline_conversation(thread, agent, resume=resume)
+        if model is None:
+            self.config.need("models")
+            if not self.talks():
+                return self._offline_conversation(thread, agent, resume=resume)
         from holdfast.agents.conversation import Conversation
 
         made = self.lead_agent(agent, model=model, **parts)
@@ -382,6 +385,8 @@ class Harness:
         """The agents that ask a model, if one is configured or named and is good enough; the others work by extraction (W18)."""
         from holdfast.agents.stages.stage_agents import coder_without_model, stage_agents
 
+        if model is None:
+            self.config.need("models")
         if not self.config.models and model is None:
             return {"coder": coder_without_model(self.config)}
         approve = (*self.config.sandbox.approve, *self.mcp.approvals)
@@ -435,7 +440,7 @@ def build(
     bus: Bus | None = None,
 ) -> Harness:
     """A harness from a configuration, a path of one, or whatever `load_config` finds."""
-    loaded = config if isinstance(config, Config) else read_file(config)
-    harness = Harness(loaded, clock or SystemClock(), ids or RandomIds(), disk or REAL, bus or process_bus)
-    say_if_upgraded(loaded, harness.bus)
-    return harness
+    if not isinstance(config, Config):
+        config = read_file(config)
+        announce(config, bus or process_bus)
+    return Harness(config, clock or SystemClock(), ids or RandomIds(), disk or REAL, bus or process_bus)

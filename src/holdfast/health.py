@@ -91,7 +91,9 @@ def _packages() -> list[Check]:
 
 
 def _configuration(config: Config) -> Check:
-    where = str(config.file) if config.file else "no config.yaml, every setting is a default"
+    where = f"{config.file}, which {config.trust.reason}" if config.file else "no config.yaml, every setting is a default"
+    if (told := config.trust.told(config.file)) is not None:
+        return Check("configuration", "note", told)
     if not config.warnings:
         return Check("configuration", "good", where)
     return Check("configuration", "note", f"{where}: {len(config.warnings)} notices, see `holdfast config check`")

@@ -326,9 +326,9 @@ def _hidden(path: str) -> bool:
 
 def open_skills(config: Config) -> SkillLibrary:
     """The skills of a configuration: below `skills.path`, else `skills/` beside the configuration or in the base directory."""
-    places = [config.beside(config.skills.path)] if config.skills.path else [config.beside("skills"), config.in_base("skills")]
-    folder = next((place for place in places if place.is_dir()), None)
-    switches = Switches(config.in_base("skills.json"), reference=config.beside(REFERENCE_FILE))
+    places = [config.beside(config.skills.path)] if config.skills.path else [config.found_beside("skills"), config.in_base("skills")]
+    folder = next((place for place in places if place is not None and place.is_dir()), None)
+    switches = Switches(config.in_base("skills.json"), reference=config.found_beside(REFERENCE_FILE))
     return SkillLibrary(folder, shown=config.skills.container_path, switches=switches)
 
 

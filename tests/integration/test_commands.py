@@ -78,11 +78,12 @@ def test_check_shows_values_with_their_sources_and_no_secret(tmp_path: Path) -> 
     (tmp_path / "config.yaml").write_text(
         "models:\n  - name: m\n    use: openai\n    model: x\n    api_key: sk-very-secret-1234567890\n    timeout: $WAIT\n"
     )
-    done = holdfast("config", "check", cwd=tmp_path, WAIT="7")
+    named = {"HOLDFAST_CONFIG": str(tmp_path / "config.yaml")}
+    done = holdfast("config", "check", cwd=tmp_path, WAIT="7", **named)
     assert "line 2" in done.stdout
     assert "environment WAIT" in done.stdout
     assert "very-secret" not in done.stdout
-    told = json.loads(holdfast("config", "check", "--json", cwd=tmp_path).stdout)
+    told = json.loads(holdfast("config", "check", "--json", cwd=tmp_path, **named).stdout)
     sources = {setting["key"]: setting["source"] for setting in told["settings"]}
     assert sources["memory.max_facts"] == "default"
     assert "WAIT (not set)" in sources["models[0].timeout"]
@@ -171,12 +172,13 @@ def test_the_log_goes_to_standard_error_in_the_form_that_the_file_asks_for(tmp_p
     """O2, T3: a window that is not known is one warning."""
     models = "holdfast_version: 1\nmodels: [{name: m, use: openai, model: unheard-of}]\n"
     (tmp_path / "config.yaml").write_text(models + "logging: {format: json, level: warning}\n")
-    done = holdfast("budget", "--json", cwd=tmp_path)
+    named = {"HOLDFAST_CONFIG": str(tmp_path / "config.yaml")}
+    done = holdfast("budget", "--json", cwd=tmp_path, **named)
     assert json.loads(done.stdout)["window"] == 8192
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["event"] == "window_unknown"
     (tmp_path / "config.yaml").write_text(models)
-    assert holdfast("budget", cwd=tmp_path).stderr.startswith("[Models] The window of model m is not known")
+    assert holdfast("budget", cwd=tmp_path, **named).stderr.startswith("[Models] The window of model m is not known")
 
 
 def test_skills_are_switched_off_and_on_and_stay_so(tmp_path: Path) -> None:
@@ -185,6 +187,7 @@ def test_skills_are_switched_off_and_on_and_stay_so(tmp_path: Path) -> None:
     skill.parent.mkdir(parents=True)
     (tmp_path / "config.yaml").write_text("")
     skill.write_text("---\nname: tidy\ndescription: Tidies up.\n---\nDo it.\n")
+    assert holdfast("config", "trust", cwd=tmp_path).returncode == 0
 
     def enabled() -> list[bool]:
         return [one["enabled"] for one in json.loads(holdfast("skills", "list", "--json", cwd=tmp_path).stdout)["skills"]]
@@ -254,6 +257,8 @@ def test_what_is_known_of_a_user_is_the_same_in_every_folder(tmp_path: Path) -> 
     assert {oct(path.stat().st_mode & 0o777) for path in base.rglob("*") if path.is_file()} == {"0o600"}
     assert {oct(path.stat().st_mode & 0o777) for path in [base, *base.rglob("*")] if path.is_dir()} == {"0o700"}
     (other / ".holdfast").mkdir()
+    assert "The cat is called Pixel" in holdfast("memory", "show", cwd=other, **home).stdout, "anybody can put a folder there"
+    assert holdfast("config", "trust", cwd=other, **home).returncode == 0
     told = json.loads(holdfast("memory", "show", "--json", cwd=other, **home).stdout)
     assert (told["base"], told["base_source"]) == (str(other / ".holdfast"), ".holdfast of the working directory")
     assert told["memory"]["facts"] == []

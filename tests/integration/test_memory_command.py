@@ -141,8 +141,9 @@ def test_forgetting_a_text_says_what_it_touched_also_in_the_archive(filled: Path
     assert "Nothing is known" not in run("show"), "the summaries stay"
 
 
-def test_memory_that_is_switched_off_is_shown_and_so_is_the_state(filled: Path, tmp_path: Path) -> None:
+def test_memory_that_is_switched_off_is_shown_and_so_is_the_state(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").write_text("memory: {enabled: false, storage_class: nowhere:Nothing}\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "config.yaml"))
     output = run("show")
     assert "Uses ledger 3.3" in output
     assert "switched off" in output

@@ -29,8 +29,8 @@ class Desk:
         self.folder = folder
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "AGENTS_BASE": str(folder)}
         self.environment.pop("HOLDFAST_HOME", None)
-        self.environment.pop("HOLDFAST_CONFIG", None)
         (folder / "config.yaml").touch()  # so that everything is kept beside it, in this folder
+        self.environment["HOLDFAST_CONFIG"] = str(folder / "config.yaml")
 
     def workflow(self, *agents: str, **settings: dict[str, Any]) -> Path:
         stages = [

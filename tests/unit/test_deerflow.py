@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.loading import load_config
+from holdfast.config.sections import Config
 from holdfast.deerflow import Plan, apply, plan
 from holdfast.errors import InputError
 from holdfast.memory.document import Document
@@ -59,7 +60,13 @@ def content(root: Path) -> dict[Path, bytes]:
 
 def look(source: Path, here: Path, *, again: bool = False) -> Plan:
     here.mkdir(parents=True, exist_ok=True)
-    return plan(source, ours=load_config(cwd=here, environ={}), target=here / "config.yaml", again=again)
+    return plan(source, ours=used(here), target=here / "config.yaml", again=again)
+
+
+def used(here: Path, **environ: str) -> Config:
+    """The configuration of the folder, named where there is one."""
+    named = {"HOLDFAST_CONFIG": str(here / "config.yaml")} if (here / "config.yaml").exists() else {}
+    return load_config(cwd=here, environ={**named, **environ})
 
 
 def take(source: Path, here: Path, *, again: bool = False) -> Plan:
@@ -71,7 +78,7 @@ def take(source: Path, here: Path, *, again: bool = False) -> Plan:
 
 def seen(here: Path, agent: str | None = None, home: Path | None = None) -> Document:
     """What the configuration that is found in the folder shows, as any command would."""
-    config = load_config(cwd=here, environ={"HOLDFAST_HOME": str(home)} if home else {})
+    config = used(here, **({"HOLDFAST_HOME": str(home)} if home else {}))
     with closing(open_storage(config)) as store:
         return store.document(agent)
 
@@ -118,7 +125,7 @@ def test_what_is_learned_afterwards_does_not_reach_the_installation(tmp_path: Pa
     write(root / "config.yaml", f"memory: {{storage_path: {file}}}\n")
     done = take(root, here)
     assert any("memory.storage_path was" in note for note in done.notes)
-    with MemoryService.open(load_config(cwd=here, environ={})) as service:
+    with MemoryService.open(used(here)) as service:
         service.add("Likes tea")
     assert json.loads(file.read_text()) == MEMORY
     assert said(seen(here)) == ["Likes tea", "Uses PostgreSQL"]
@@ -225,7 +232,7 @@ def test_doing_it_again_brings_what_is_new_there_and_keeps_what_was_decided_here
     write(root / "memory.json", {"facts": facts, "user": {"topOfMind": "One"}})
     write(root / "config.yaml", "title: {enabled: false}\n")
     take(root, here)
-    with MemoryService.open(load_config(cwd=here, environ={})) as service:
+    with MemoryService.open(used(here)) as service:
         service.remove("removed")
         service.edit("edited", content="Mine now")
     facts[2]["content"] = "Fact moved on"
@@ -248,7 +255,7 @@ def test_what_is_known_here_is_merged_and_can_be_undone(installation: Path, tmp_
     assert any("is in use" in note and "stays as it is" in note for note in done.notes)
     assert said(seen(here)) == ["Ours", "Uses PostgreSQL"]
     assert seen(here).slot("workContext").text == "Ours"
-    with MemoryService.open(load_config(cwd=here, environ={})) as service:
+    with MemoryService.open(used(here)) as service:
         service.undo()
         assert said(service.document()) == ["Ours"]
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.config.environment import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
 from holdfast.redaction import redact_text, visible, visible_json
 
@@ -48,13 +49,31 @@ TRACEBACKS = threading.Event()
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
-def open_harness(path: Path | None) -> Harness:
-    """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration."""
-    from holdfast.config.loading import read_file
+MEMORY = ("memory.dsn", "memory.storage_class", "memory.storage_path")
+KNOWLEDGE = (
+    *(f"knowledge.{key}" for key in ("adapter", "use", "arguments", "path", "dsn", "server", "collection")),
+    "session.vector_store",
+)
+SESSIONS = ("session.storage_backend", "session.connection", "session.path", "session.vector_store", "memory.session_memory.path")
+ALL_STATE = (*MEMORY, *KNOWLEDGE, *SESSIONS, f"{BASE_NAME}/")
+"""The settings that say where something is kept: a command that is about it must not look elsewhere, nor write there."""
+
+
+def open_harness(path: Path | None, *needs: str) -> Harness:
+    """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration.
+
+    What of a file that was merely found does not count is said on standard error, whatever the file says about the log. `needs` are keys
+    that the command is about: NotTrusted is raised when the file sets one of them and it does not count (C1).
+    """
+    from holdfast.config.loading import announce, read_file
     from holdfast.harness import build
 
     config = read_file(path)  # what it has to say comes after the log is set up, which the file decides
+    config.need(*needs)
     set_up_log(config.logging, said="logging" in config.raw)
+    if (told := config.trust.told(config.file)) is not None:
+        complain(told)
+    announce(config, withheld=False)
     return build(config)
 
 

@@ -112,24 +112,31 @@ def _replaced(value: Any, how: Any) -> Any:
 
 
 BASE_VARIABLE = "HOLDFAST_HOME"
-_BASE_NAME = ".holdfast"
+BASE_NAME = ".holdfast"
 
 
-def base_directory(file: Path | None, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None) -> tuple[Path, str]:
+def base_directory(
+    file: Path | None,
+    environ: Mapping[str, str] | None = None,
+    cwd: str | PathLike[str] | None = None,
+    *,
+    trusted: bool = True,
+) -> tuple[Path, str]:
     """The folder for all state, and in words why it is that one (C6). It is not made here.
 
-    `HOLDFAST_HOME`, else `.holdfast` beside the configuration that was found; without one the user's data directory, so that what is known
-    about a user does not depend on where he stands. A `.holdfast` that is in the working directory already is used before that.
+    `HOLDFAST_HOME`, else `.holdfast` beside the configuration; without one the user's data directory, so that what is known about a user
+    does not depend on where he stands. A `.holdfast` that is in the working directory already is used before that. Where the folder is not
+    `trusted`, what somebody put into it is not taken for what is known: the user's data directory then too.
     """
     environ = os.environ if environ is None else environ
     here = (Path(cwd) if cwd is not None else Path.cwd()).absolute()
     if home := environ.get(BASE_VARIABLE):
         return here / Path(home).expanduser(), f"environment {BASE_VARIABLE}"
-    if file is not None:
-        return file.absolute().parent / _BASE_NAME, f"beside {file.name}"
-    there = here / _BASE_NAME
-    if os.path.isdir(there):  # noqa: PTH112 - a folder that may not be looked into is none, and raises nothing
-        return there, f"{_BASE_NAME} of the working directory"
+    if file is not None and trusted:
+        return file.absolute().parent / BASE_NAME, f"beside {file.name}"
+    there = here / BASE_NAME
+    if trusted and os.path.isdir(there):  # noqa: PTH112 - a folder that may not be looked into is none, and raises nothing
+        return there, f"{BASE_NAME} of the working directory"
     data = _data_directory(environ)
     return (data / "holdfast", "the user's data directory") if data is not None else (there, "there is no home directory")
 

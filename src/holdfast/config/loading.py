@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from os import PathLike
@@ -17,14 +17,17 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from holdfast.config import checks, known_keys
-from holdfast.config.environment import base_directory, mark
+from holdfast.config.environment import BASE_NAME, BASE_VARIABLE, base_directory, mark
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
+from holdfast.config.mcp_servers import EXTENSIONS
 from holdfast.config.migration import CLASS_KEYS, CURRENT, Copy, Migrated, migrate
+from holdfast.config.plain_settings import plain_part
 from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import Nested, Section, nested
 from holdfast.config.sections import Config, Raw
-from holdfast.errors import ConfigError
+from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge
+from holdfast.errors import ConfigError, MissingVariable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.redaction import is_secret_key
@@ -146,6 +149,13 @@ def find_config(
 
     Raises ConfigError when a file was named and is not there.
     """
+    return _located(explicit, environ, cwd)[0]
+
+
+def _located(
+    explicit: str | PathLike[str] | None, environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None
+) -> tuple[Path | None, bool]:
+    """The file, and whether somebody named it."""
     environ = os.environ if environ is None else environ
     here = Path(cwd) if cwd is not None else Path.cwd()
     for name, said_by in ((explicit, "given"), (environ.get(CONFIG_VARIABLE) or None, f"named by {CONFIG_VARIABLE}")):
@@ -155,11 +165,11 @@ def find_config(
         if not _is_file(path):
             kind = "is a folder" if path.is_dir() else "does not exist"
             raise ConfigError(f"the configuration file {said_by} {kind}.", file=path, hint="`holdfast config init` writes an example.")
-        return path.absolute()
+        return path.absolute(), True
     for folder in (here.absolute(), *here.absolute().parents):
         if _is_file(folder / FILE_NAME):
-            return folder / FILE_NAME
-    return None
+            return folder / FILE_NAME, False
+    return None, False
 
 
 def _is_file(path: Path) -> bool:
@@ -178,7 +188,7 @@ def load_config(
     gives all of them.
     """
     config = read_file(path, environ=environ, cwd=cwd)
-    say_if_upgraded(config)
+    announce(config)
     return config
 
 
@@ -193,31 +203,46 @@ class ConfigUpgraded(Event):
     schema: int = CURRENT
 
 
-_SAID: set[tuple[str, int]] = set()
+@dataclass(frozen=True, kw_only=True)
+class ConfigWithheld(Event):
+    """A configuration was found that nobody has agreed to, and it asks for more than plain settings."""
+
+    component: ClassVar[str] = "Config"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "{told}"
+    told: str
 
 
-def say_if_upgraded(config: Config, bus: Bus = process_bus) -> None:
-    """Say that a file has an older schema, once for each file and what it says."""
-    if config.file is None or not any(notice.kind == "upgraded" for notice in config.warnings):
-        return
-    mark = (str(config.file), hash(config.reading.text))
+_SAID: set[tuple[str, str]] = set()
+
+
+def announce(config: Config, bus: Bus = process_bus, *, withheld: bool = True) -> None:
+    """Say that a file has an older schema, or does not count whole, once for each file and what it says."""
+    if config.file is not None and any(notice.kind == "upgraded" for notice in config.warnings):
+        _say_once(str(config.file), config, ConfigUpgraded(file=str(config.file)), bus)
+    if withheld and (told := config.trust.told(config.file)) is not None:
+        _say_once(told, config, ConfigWithheld(told=told), bus)
+
+
+def _say_once(what: str, config: Config, event: Event, bus: Bus) -> None:
+    mark = (what, config.reading.text)
     if mark not in _SAID:
         _SAID.add(mark)
-        bus.emit(ConfigUpgraded(file=str(config.file)))
+        bus.emit(event)
 
 
 def read_file(
     path: str | PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
 ) -> Config:
     """As `load_config`, and nothing is said."""
-    file = find_config(path, environ, cwd)
-    source = b""
-    if file is not None:
-        try:
-            source = file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"the file cannot be read: {error.strerror or error}.", file=file) from None
-    return read_config(source, file=file, environ=environ, cwd=cwd)
+    file, named = _located(path, environ, cwd)
+    if file is None:
+        return config_from_values({}, environ=environ, cwd=cwd)
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror or error}.", file=file) from None
+    return _build(read_yaml(source, file), environ, cwd, _named if named else lambda config: _of_found(config, source, environ))
 
 
 def read_config(
@@ -227,45 +252,126 @@ def read_config(
     environ: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
 ) -> Config:
-    """The configuration that a YAML text says. `file` is where it came from, for messages and the base directory."""
-    return _build(read_yaml(source, file), environ, cwd)
+    """The configuration that a YAML text says, whole. `file` is where it came from, for messages and the base directory."""
+    return _build(read_yaml(source, file), environ, cwd, _named if file is not None else lambda _: _of_folder(environ, cwd))
 
 
 def config_from_values(
     values: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None
 ) -> Config:
     """The configuration from plain values, checked like a file."""
-    return _build(Reading(dict(values)), environ, cwd)
+    return _build(Reading(dict(values)), environ, cwd, lambda _: _of_folder(environ, cwd))
 
 
-def _build(reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None) -> Config:
+def _named(config: Config) -> Trust:
+    return NAMED
+
+
+def _of_found(config: Config, source: bytes, environ: Mapping[str, str] | None) -> Trust:
+    """How far a file counts that was merely found."""
+    return judge(config.file or Path(FILE_NAME), source, servers_file(config), environ)
+
+
+def _of_folder(environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None) -> Trust:
+    """Whether what lies in the working directory counts where there is no file: if its user agreed to the folder."""
+    here = (Path(cwd) if cwd is not None else Path.cwd()).absolute()
+    found = judge(here / FILE_NAME, None, here / EXTENSIONS, environ)
+    return found if found.state == "trusted" else replace(NOT_THERE, agreed=found.agreed)
+
+
+def asked_for(file: Path) -> tuple[Config, tuple[Withheld, ...]]:
+    """What a file says, whole, and what of it, or beside it, somebody must agree to before it counts where it is merely found."""
+    source = file.read_bytes() if file.exists() else b""
+    plain = _build(read_yaml(source, file), None, file.parent, lambda _: Trust("unknown", "is not trusted"))
+    return read_config(source, file=file), plain.trust.withheld
+
+
+def beside(folder: Path) -> tuple[Withheld, ...]:
+    """What would count in this folder from the moment on that a configuration in it is trusted."""
+    plain = _build(Reading(None, file=str(folder / FILE_NAME)), None, folder, lambda _: Trust("unknown", "is not trusted"))
+    return plain.trust.withheld
+
+
+def servers_file(config: Config) -> Path | None:
+    """The file with MCP servers that belongs to a configuration, whether it is there or not. None where none can be read."""
+    try:
+        return config.beside(config.mcp.extensions) if config.mcp.extensions else None
+    except MissingVariable:
+        return None
+
+
+def default_base(environ: Mapping[str, str] | None = None, cwd: str | PathLike[str] | None = None) -> Path:
+    """The base directory that `load_config` would give, without reading the file."""
+    file, named = _located(None, environ, cwd)
+    here = (Path(cwd) if cwd is not None else Path.cwd()).absolute()
+    return base_directory(file, environ, cwd, trusted=named or is_agreed(file or here / FILE_NAME, environ))[0]
+
+
+def _build(
+    reading: Reading, environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None, judged: Callable[[Config], Trust]
+) -> Config:
     environ = os.environ if environ is None else environ
     if reading.values is not None and not isinstance(reading.values, dict):
         raise ConfigError(
             "the file must be a mapping of sections, such as `models:` and `memory:`.", file=reading.file, line=reading.line(()) or 1
         )
+    file, raw = Path(reading.file) if reading.file is not None else None, Raw(reading.values or {})
     if not reading.values:  # all defaults: there is nothing to upgrade, to check or to warn about
-        return _come_from(Config(), reading, replace(reading, values={}), environ, cwd)
+        made = _come_from(Config(), file, raw, replace(reading, values={}), NAMED, environ, cwd)
+        return _trusted(made, {}, judged(made), environ, cwd)
     migrated = migrate(reading)
     check = KeyCheck(migrated.reading, environ)
     values = check.root(Config, migrated.reading.values)
     config, errors = _validated(values, migrated.reading)
     if config is not None:
-        _come_from(config, reading, migrated.reading, environ, cwd)
+        _come_from(config, file, raw, migrated.reading, NAMED, environ, cwd)
         if not errors and not check.errors:
             errors.extend(checks.contradictions(config))
     raise_all([*check.errors, *(error for error in errors if not is_explained(error, check.errors))])
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
     config._warnings = tuple(sorted(_notices(config, check, values, migrated, environ), key=lambda notice: notice.line or 0))
-    return config
+    return _trusted(config, values, judged(config), environ, cwd)
 
 
-def _come_from(config: Config, read: Reading, upgraded: Reading, environ: Mapping[str, str], cwd: str | PathLike[str] | None) -> Config:
+def _trusted(config: Config, values: dict[str, Any], trust: Trust, environ: Mapping[str, str], cwd: str | PathLike[str] | None) -> Config:
+    """The configuration as far as it counts: whole, or its plain settings alone. What does not count is named in its warnings."""
+    kept, paths = (values, []) if trust.whole else plain_part(config, values)
+    withheld = [Withheld(dotted(path), config.reading.line(path, of_key=True)) for path in paths]
+    withheld += [Withheld(name) for name in _beside(config, trust, environ, cwd)]
+    counts = Config.model_validate(kept) if paths else config
+    counts._warnings = (
+        *config._warnings,
+        *(
+            Notice(kind="not-trusted", message=f"does not count: it {trust.reason}.", file=config.reading.file, line=one.line, key=one.key)
+            for one in withheld
+        ),
+    )
+    return _come_from(counts, config.file, config.raw, config.reading, replace(trust, withheld=tuple(withheld)), environ, cwd)
+
+
+def _beside(config: Config, trust: Trust, environ: Mapping[str, str], cwd: str | PathLike[str] | None) -> list[str]:
+    """What lies in the folder and does not count: its state, its MCP servers, its skills."""
+    folder = config.file.parent if config.file is not None else Path(cwd) if cwd is not None else Path.cwd()
+    names = [] if trust.holds_state or environ.get(BASE_VARIABLE) else [BASE_NAME]
+    if not trust.beside:
+        servers = servers_file(config)
+        names += [servers.name] if servers is not None and servers.parent == folder else []
+        names += ["skills"] if config.file is not None else []  # a folder of that name alone is nothing to speak of
+    return [f"{name}/" if (folder / name).is_dir() else name for name in names if os.path.lexists(folder / name)]
+
+
+def _come_from(
+    config: Config,
+    file: Path | None,
+    raw: Raw,
+    reading: Reading,
+    trust: Trust,
+    environ: Mapping[str, str],
+    cwd: str | PathLike[str] | None,
+) -> Config:
     """The configuration, with what it came from and where its state is."""
-    file = Path(read.file) if read.file is not None else None
-    base, source = base_directory(file, environ, cwd)
-    config._come_from(file=file, base=base, base_source=source, warnings=(), raw=Raw(read.values or {}), reading=upgraded)
-    return config
+    base, source = base_directory(file, environ, cwd, trusted=trust.holds_state)
+    return config._come_from(file=file, base=base, base_source=source, raw=raw, reading=reading, trust=trust)
 
 
 def _validated(values: dict[str, Any], reading: Reading) -> tuple[Config | None, list[ConfigError]]:

@@ -24,6 +24,9 @@ from holdfast.config.section import Seconds, Section, Strange, Text, Texts, Valu
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
 
+EXTENSIONS = "extensions_config.json"
+"""The reference's own name of the file."""
+
 _TRANSPORTS = {"streamable_http": "http", "streamable-http": "http", "streamablehttp": "http", "streamable http": "http"}
 _OF_THE_REFERENCE = frozenset({"description", "oauth", "routing", "tool_interceptors", "session_pool", "tool_call_timeout", "disabled"})
 """Keys of the reference's servers that have no effect here."""
@@ -76,7 +79,7 @@ class Mcp(Section):
     strange: ClassVar[Strange] = "refused"
 
     servers: dict[str, McpServer] = Field(default_factory=dict)
-    extensions: Text = "extensions_config.json"
+    extensions: Text = EXTENSIONS
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,17 @@ def all_servers(config: Config, environ: Mapping[str, str] | None = None) -> Ser
     """Every server that the configuration and the reference's file beside it name. A file that cannot be read is a problem, no error."""
     own = dict(config.mcp.servers)
     named = config.mcp.extensions
-    foreign, problems = read_extensions(config.beside(named), environ) if named else ({}, [])
+    file = config.found_beside(named) if named else None
+    foreign, problems = read_extensions(file, environ) if file is not None else ({}, [])
     found = {**foreign, **own}
-    file = str(config.file) if config.file is not None else "the configuration"
+    origin = str(config.file) if config.file is not None else "the configuration"
     for name, server in found.items():
         if server.enabled and not _reachable(server):
             problems.append(f"the MCP server {name} has neither a `command` nor a `url`.")
     return ServerList(
         {name: server for name, server in found.items() if server.enabled and _reachable(server)},
         tuple(name for name, server in found.items() if not server.enabled),
-        {name: file if name in own else str(config.beside(named)) for name in found},
+        {name: origin if name in own else str(config.beside(named)) for name in found},
         tuple(problems),
     )
 
@@ -114,6 +118,8 @@ def _reachable(server: McpServer) -> bool:
 
 def read_extensions(path: Path, environ: Mapping[str, str] | None = None) -> tuple[dict[str, McpServer], list[str]]:
     """The servers of a file in the reference's form, `{"mcpServers": {NAME: {...}}}`, and what in it cannot be used."""
+    if path.exists() and not path.is_file():  # a pipe would keep us waiting
+        return {}, [f"{path} is not a file."]
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:

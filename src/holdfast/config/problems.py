@@ -10,7 +10,9 @@ from holdfast.config.environment import EnvironmentReference
 from holdfast.errors import ConfigError
 from holdfast.redaction import redact_text
 
-NoticeKind = Literal["ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "not-ready", "workflow"]
+NoticeKind = Literal[
+    "ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "not-ready", "workflow", "not-trusted"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, S
 from holdfast.config.problems import Misfit, Notice
 from holdfast.config.reading import Reading
 from holdfast.config.section import Amount, Count, Number, Price, Seconds, Section, Strange, Text, Texts, Value
+from holdfast.config.trust import NOT_THERE, Trust
 from holdfast.errors import ModelNotConfigured
 from holdfast.redaction import redact, redact_text
 
@@ -293,17 +294,16 @@ class Config(Section):
     limits: Limits = Limits()
 
     _file: Path | None = PrivateAttr(default=None)
-    _base: Path = PrivateAttr(default_factory=lambda: base_directory(None)[0])
-    _base_source: str = PrivateAttr(default_factory=lambda: base_directory(None)[1])
+    _base: Path = PrivateAttr(default_factory=lambda: base_directory(None, trusted=False)[0])
+    _base_source: str = PrivateAttr(default_factory=lambda: base_directory(None, trusted=False)[1])
     _warnings: tuple[Notice, ...] = PrivateAttr(default=())
     _raw: Raw = PrivateAttr(default_factory=Raw)
     _reading: Reading = PrivateAttr(default_factory=lambda: Reading(None))
+    _trust: Trust = PrivateAttr(default=NOT_THERE)
 
-    def _come_from(
-        self, *, file: Path | None, base: Path, base_source: str, warnings: tuple[Notice, ...], raw: Raw, reading: Reading
-    ) -> Config:
+    def _come_from(self, *, file: Path | None, base: Path, base_source: str, raw: Raw, reading: Reading, trust: Trust) -> Config:
         self._file, self._base, self._base_source = file, base, base_source
-        self._warnings, self._raw, self._reading = warnings, raw, reading
+        self._raw, self._reading, self._trust = raw, reading, trust
         return self
 
     @property
@@ -336,6 +336,15 @@ class Config(Section):
         """The file's values after the upgrade, with their lines."""
         return self._reading
 
+    @property
+    def trust(self) -> Trust:
+        """How far the file counts, and what of it does not (C1)."""
+        return self._trust
+
+    def need(self, *keys: str) -> None:
+        """Raise NotTrusted when the file says something at or below these keys that does not count. For whoever cannot do without it."""
+        self._trust.check(self._file, *keys)
+
     def in_base(self, path: str) -> Path:
         """A path of a setting that is relative to the base directory, such as `memory.storage_path`."""
         return self.base / Path(path).expanduser()
@@ -344,11 +353,17 @@ class Config(Section):
         """A path of a setting that is relative to the folder of the file, or to the working directory without one."""
         return (self.file.parent if self.file is not None else Path.cwd()) / Path(path).expanduser()
 
+    def found_beside(self, path: str) -> Path | None:
+        """What lies beside the file under this name, unless it is not there or does not count."""
+        place = self.beside(path)
+        return place if self._trust.beside and place.exists() else None
+
     def model(self, name: str) -> ModelConfig:
-        """The model of this name. Raises ModelNotConfigured, naming those that there are."""
+        """The model of this name. Raises ModelNotConfigured, naming those that there are, or NotTrusted where the file's do not count."""
         for model in self.models:
             if model.name == name:
                 return model
+        self.need("models")
         known = ", ".join(model.name for model in self.models)
         hint = f"Configured are: {known}." if known else "No model is configured: add one to `models` in config.yaml."
         raise ModelNotConfigured(f"there is no model named {redact_text(name)!r}.", model=name, hint=hint)

@@ -104,7 +104,10 @@ def open_knowledge(
         wanted["embedder"] = dict(embedder) if isinstance(embedder, Mapping) else embedder
     shared: dict[str, Any] = {"clock": clock, "bus": bus, "counter": counter, "embedder": made}
     if source is None or isinstance(source, Config):
-        config = of_vector_store(load_config() if source is None else source)
+        found = load_config() if source is None else source
+        if source is None:
+            found.need("knowledge", "session.vector_store")
+        config = of_vector_store(found)
         section = config.knowledge
         base: Path | None = config.base
     elif isinstance(source, str | PathLike):

@@ -37,7 +37,7 @@ class Layout:
         written = config.memory.storage_path
         shared = _file(config.in_base(written))
         beside = _file(config.beside(written))
-        if not Path(written).expanduser().is_absolute() and not shared.exists() and beside.is_file():
+        if config.trust.beside and not Path(written).expanduser().is_absolute() and not shared.exists() and beside.is_file():
             (bus or process_bus).emit(PathBeside(path=str(beside), expected=str(shared)))
             shared = beside
         return cls(config.base, shared, config.memory.inherit)

@@ -52,7 +52,7 @@ def create_chat_model(
 
 def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str, str] | None = None) -> ModelConfig:
     """The settings behind a name: of the configuration, or of weights that a package brings. Raises ModelNotConfigured otherwise,
-    which says how to get a model when there is none."""
+    which says how to get a model when there is none, and NotTrusted where those of the file do not count."""
     return with_trial(_settings_of(name, config, environ), config.base)
 
 
@@ -61,6 +61,7 @@ def _settings_of(name: str | None, config: Config, environ: Mapping[str, str] | 
         return brought
     if name is not None and config.models:
         return config.model(name)
+    config.need("models")
     choice = pick(config, environ)
     if choice.config is None:
         why = choice.why if name is None else f"there is no model named {name!r}: none is configured or found."

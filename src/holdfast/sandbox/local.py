@@ -295,8 +295,8 @@ def commands_available(config: Config) -> bool:
 
 def skills_folder(config: Config) -> Path | None:
     """The folder of the skills: `skills.path`, else `skills/` beside the configuration or in the base directory. None if there is none."""
-    places = [config.beside(config.skills.path)] if config.skills.path else [config.beside("skills"), config.in_base("skills")]
-    return next((place for place in places if place.is_dir()), None)
+    places = [config.beside(config.skills.path)] if config.skills.path else [config.found_beside("skills"), config.in_base("skills")]
+    return next((place for place in places if place is not None and place.is_dir()), None)
 
 
 def sandbox_arguments(config: Config) -> dict[str, Any]:

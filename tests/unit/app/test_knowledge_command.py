@@ -24,7 +24,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config.yaml").write_text("knowledge: {adapter: markdown, top_k: 4}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_HOME", raising=False)
-    monkeypatch.delenv("HOLDFAST_CONFIG", raising=False)
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "config.yaml"))
     return tmp_path
 
 

@@ -587,11 +587,10 @@ def _chat_model(model: str | BaseChatModel | None) -> BaseChatModel | None:
 
 def _default_archive() -> Archive:
     """Below the base directory that the command line would use here."""
-    from holdfast.config.environment import base_directory
-    from holdfast.config.loading import find_config
+    from holdfast.config.loading import default_base
     from holdfast.context.archive import FileArchive
 
-    return FileArchive(base_directory(find_config())[0])
+    return FileArchive(default_base())
 
 
 def _archive_in(config: Config) -> Archive:

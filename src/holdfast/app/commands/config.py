@@ -1,22 +1,25 @@
-"""`holdfast config`: check, init, upgrade."""
+"""`holdfast config`: check, init, upgrade, trust."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
 from holdfast.config.checks import Setting, effective_settings
-from holdfast.config.loading import example_text, find_config
-from holdfast.config.mcp_servers import all_servers
+from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file
+from holdfast.config.mcp_servers import EXTENSIONS, all_servers
 from holdfast.config.migration import upgrade_text
 from holdfast.config.sections import Config
+from holdfast.config.trust import Withheld, agree, agreement, agreements, judge, revoke
 from holdfast.durable.replace import replace
-from holdfast.errors import ConfigError, InputError
+from holdfast.errors import ConfigError, InputError, NotTrusted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.harness import Harness
 
 app = typer.Typer(
-    help="Check, write and upgrade config.yaml.",
+    help="Check, write, upgrade and trust config.yaml.",
     epilog="Example: holdfast config check --config config.yaml",
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -45,13 +48,14 @@ def check(
 
     Exits with 2 and one line for each mistake when the file is wrong.
     """
-    with open_harness(config) as harness:
+    with open_harness(config, *(("mcp", EXTENSIONS) if servers else ())) as harness:
         loaded = harness.config
         found = _servers(harness, start=servers)
     settings = effective_settings(loaded)
     value = {
         "file": loaded.file,
         "base": loaded.base,
+        "trust": {"state": loaded.trust.state, "reason": loaded.trust.reason, "left_out": [one.key for one in loaded.trust.withheld]},
         "settings": [{"key": s.key, "value": s.value, "source": str(s.source)} for s in settings],
         "warnings": [{"kind": w.kind, "key": w.key, "line": w.line, "message": w.message} for w in loaded.warnings],
         "mcp_servers": found,
@@ -87,6 +91,8 @@ def _draw_servers(console: Console, found: list[dict[str, Any]]) -> None:
 def _draw(console: Console, config: Config, settings: list[Setting], everything: bool) -> None:
     said = [s for s in settings if everything or s.source.kind != "default"]
     prose(console, str(config.file) if config.file else "No config.yaml: every setting is a default.", style="bold")
+    if config.file is not None:
+        prose(console, f"It {config.trust.reason}{'' if config.trust.whole else ': only its plain settings count'}.")
     prose(console, f"State is kept in {config.base} ({config.base_source}).")
     console.print()
     file = str(config.file)
@@ -117,8 +123,10 @@ def init(
     """Write a commented example with every setting and its default."""
     if output.exists() and not force:
         raise InputError(f"{output} is there already.", hint="Choose another name with --output, or replace it with --force.")
+    there = beside(output.absolute().parent)
     replace(output, example_text().encode())
-    show({"file": output.absolute()}, lambda console: prose(console, f"Wrote {output}. Everything in it is optional."), as_json=as_json)
+    told = f"Wrote {output}. Everything in it is optional. {agree_to_own(output, there)}"
+    show({"file": output.absolute()}, lambda console: prose(console, told), as_json=as_json)
 
 
 @app.command(epilog="Example: holdfast config upgrade --dry-run")
@@ -144,9 +152,100 @@ def upgrade(
         return
     if result.changed:
         backup = file.with_name(f"{file.name}.bak")
+        was_trusted = judge(file, old, servers_file(asked_for(file)[0])).state == "trusted"
         replace(backup, old)
         replace(file, result.text.encode())
+        if was_trusted:  # what was agreed to is the same in another form
+            _agree(file)
     show(value, lambda console: _draw_upgrade(console, file, [str(change) for change in result.changes], result.changed), as_json=as_json)
+
+
+def agree_to_own(file: Path, there: Sequence[Withheld]) -> str:
+    """Agree to a file that we have just written, unless something was `there` in the folder that would count from then on. Says so."""
+    if there and agreement(file) is None:
+        return f"There was {', '.join(one.key for one in there)} in the folder already: `holdfast config trust` lets all of it count."
+    try:
+        _agree(file)
+    except NotTrusted as error:
+        return f"It is used with --config only: it {error.message}"
+    return "It is trusted as it is; after an edit `holdfast config trust` agrees again."
+
+
+def _agree(file: Path, config: Config | None = None) -> None:
+    source = file.read_bytes() if file.exists() else None
+    servers = servers_file(config or asked_for(file)[0])
+    agree(file, source, servers, time=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+@app.command(epilog="Examples: holdfast config trust | holdfast config trust ~/work/config.yaml | holdfast config trust --list")
+def trust(
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="A config.yaml or its folder. Default: the one found here.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show what was agreed to, and whether it still holds.")] = False,
+    revoked: Annotated[bool, typer.Option("--revoke", help="Take the agreement back.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Agree to a config.yaml that is found and not named, as it stands now: its models, classes, commands, addresses, variables, mounts.
+
+    Without it only the plain settings of such a file count. Any change to it, or to the extensions_config.json beside it, needs a new
+    agreement. A file that somebody else owns or may write to cannot be trusted.
+    """
+    if listed:
+        rows = [{"file": str(one.path), "since": one.time, "state": _state(one.path)} for one in agreements()]
+        show({"trusted": rows}, lambda console: _draw_agreements(console, rows), as_json=as_json)
+        return
+    file = _trust_file(path)
+    if revoked:
+        gone = revoke(file)
+        told = f"{file} is not trusted any more." if gone else f"{file} was not trusted."
+        say({"file": file, "state": "unknown", "revoked": gone}, told, as_json=as_json)
+        return
+    config, asks = asked_for(file)
+    _agree(file, config)
+    keys = [one.key for one in asks]
+    values = [one for one in effective_settings(config) if any(one.key.startswith(key) for key in keys) and one.source.kind != "default"]
+    value = {"file": file, "state": "trusted", "asks_for": keys, "base": config.base}
+
+    def draw(console: Console) -> None:
+        prose(console, f"{file} is trusted as it is now{', and so is what it asks for:' if asks else '. It asks for nothing more.'}")
+        for key in keys:
+            said = [one for one in values if one.key == key or one.key.startswith((f"{key}.", f"{key}["))]
+            for one in said:
+                prose(console, f"  {one.key}: {_short(one.value)}")
+            if not said:
+                prose(console, f"  {key}")
+        prose(console, f"State is kept in {config.base}.")
+
+    show(value, draw, as_json=as_json)
+
+
+def _trust_file(path: Path | None) -> Path:
+    """The config.yaml that is meant; where there is none, the folder's, which stands for what else lies in it."""
+    if path is None:
+        return find_config(environ={}) or Path.cwd() / FILE_NAME
+    path = path.expanduser().absolute()
+    file = path / FILE_NAME if path.is_dir() else path
+    if file.name != FILE_NAME:
+        raise InputError(f"{path} is never found, only named.", hint=f"Files called {FILE_NAME} are found; --config FILE names another.")
+    if not file.parent.is_dir() or (file != path / FILE_NAME and not file.exists()):
+        raise InputError(f"{file} is not there.", hint="`holdfast config init` writes one.")
+    return file
+
+
+def _state(file: Path) -> str:
+    """Whether an agreement still holds: trusted, changed, foreign, gone, or broken where the file cannot be read."""
+    if not file.parent.is_dir():
+        return "gone"
+    try:
+        return judge(file, file.read_bytes() if file.exists() else None, servers_file(asked_for(file)[0])).state
+    except (ConfigError, OSError):
+        return "broken"
+
+
+def _draw_agreements(console: Console, rows: list[dict[str, str]]) -> None:
+    if not rows:
+        console.print("Nothing is trusted.")
+    for row in rows:
+        prose(console, f"{row['since'][:16].replace('T', ' ')}  {row['state']:8} {row['file']}")
 
 
 def _draw_upgrade(console: Console, file: Path, changes: list[str], changed: bool) -> None:

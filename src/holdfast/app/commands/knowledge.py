@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, echo, open_harness, plain, prose, say, show
+from holdfast.app.output import KNOWLEDGE, ConfigOption, JsonOption, confirm, counted, echo, open_harness, plain, prose, say, show
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
@@ -55,7 +55,7 @@ SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", 
 def _store(config: Path | None, store: str | None, *, make: bool = False) -> Iterator[KnowledgeStore]:
     """The store to work with. Only with `make` one is made at a path where there is none."""
     _check_place(store, make=make)
-    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+    with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         yield opened
 
 
@@ -83,7 +83,7 @@ def add(
     text = sys.stdin.read().strip() if words == ["-"] else " ".join(words)
     given: dict[str, Any] = {"session": session, "source": source, "speaker": speaker, "kind": kind, "trust": trust}
     record = Record(text, tags=tuple(tag or ()), time=_moment(time, "--time"), **given)
-    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+    with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         if record.time is None:  # the moment of adding is not part of what makes it this record, else adding twice would add twice
             there = opened.get(record.id)
             record = replace(record, time=there.time if there is not None else harness.clock.now())
@@ -114,7 +114,7 @@ def search(
     """Find records by a question or by words, and say why each was found. "last week" and "in May" are understood."""
     chosen: dict[str, Any] = {"tags": tag or (), "after": _moment(after, "--after"), "before": _moment(before, "--before")}
     _check_place(store, make=False)
-    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+    with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         most = top if top is not None else harness.config.knowledge.top_k
         hits = opened.search(" ".join(words), top_k=most, session=session, budget=budget, **chosen)
     value = {"query": " ".join(words), "hits": [hit_to_json(hit) for hit in hits]}
@@ -232,7 +232,7 @@ def agree_to(
     as_json: JsonOption = False,
 ) -> None:
     """Let records stand in prompts: you have read them, and they count as your own word."""
-    with open_harness(config) as harness, harness.open_knowledge(store) as opened:
+    with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         chosen = agree(opened, ids, now=harness.clock.now())
     say([to_json(record) for record in chosen], "\n".join(f"Agreed to {record.id}: {record.text}" for record in chosen), as_json=as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import deerflow as deerflow_files
-from holdfast.app.output import ConfigOption, JsonOption, counted, open_harness, plain, prose, show, spans
-from holdfast.config.loading import FILE_NAME
+from holdfast.app.commands.config import agree_to_own
+from holdfast.app.output import ALL_STATE, ConfigOption, JsonOption, counted, open_harness, plain, prose, show, spans
+from holdfast.config.loading import FILE_NAME, beside
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,9 +77,13 @@ def deerflow(
     It can be done again: what is new there is merged in, what is known or was removed here stays as it is.
     """
     with open_harness(config) as harness:
-        found = deerflow_files.plan(folder.expanduser(), ours=harness.config, target=Path.cwd() / FILE_NAME, again=again)
+        target = Path.cwd() / FILE_NAME
+        found = deerflow_files.plan(folder.expanduser(), ours=harness.config, target=target, again=again)
         if not dry_run:
+            there = beside(target.parent)
             found = deerflow_files.apply(found, clock=harness.clock)
+            if any(file.target == target for file in found.files):
+                found = dataclasses.replace(found, notes=(*found.notes, f"{target}: {agree_to_own(target, there)}"))
     value = {
         "source": found.source,
         "base": found.config.base,
@@ -127,7 +133,7 @@ def backup(
     """Copy all state, as it is at one moment; `holdfast restore` puts it back. Exits with 1 when something could not be copied."""
     from holdfast.backup import back_up
 
-    with open_harness(config) as harness:
+    with open_harness(config, *ALL_STATE) as harness:
         done = back_up(harness, to.expanduser())
     value: dict[str, Any] = {
         "path": str(done.copy.path),
@@ -163,7 +169,7 @@ def restore(
     """Check every file of a backup and put it in the place of the base directory, in one step."""
     from holdfast.backup import put_back
 
-    with open_harness(config) as harness:
+    with open_harness(config, *ALL_STATE) as harness:
         done = put_back(harness, copy.expanduser(), replace=replace)
     before = str(done.before) if done.before else None
     value = {"path": str(done.path), "files": done.files, "before": before, "outside": dict(done.outside)}
@@ -199,7 +205,7 @@ def prune(
     """Remove ended sessions and sub-agents that are too old, and give their space back. Conversations of yours are never removed."""
     from holdfast import retention
 
-    with open_harness(config) as harness:
+    with open_harness(config, *ALL_STATE) as harness:
         done = retention.prune(
             harness,
             session_days=sessions,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.commands import memory_tables as tables
-from holdfast.app.output import ConfigOption, JsonOption, confirm, counted, echo_json, open_harness, say, show
+from holdfast.app.output import ALL_STATE, MEMORY, ConfigOption, JsonOption, confirm, counted, echo_json, open_harness, say, show
 from holdfast.config.known_keys import nearest
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
@@ -42,7 +42,7 @@ Words = Annotated[list[str], typer.Argument(help="The words; quotes are not need
 @contextmanager
 def _memory(config: Path | None) -> Iterator[MemoryService]:
     """The memory that the configuration describes. A command looks or changes; it does not learn from what is queued."""
-    with open_harness(config) as harness:
+    with open_harness(config, *MEMORY) as harness:
         yield harness.memory
 
 
@@ -55,7 +55,7 @@ def show_memory(
     as_json: JsonOption = False,
 ) -> None:
     """Show the summaries and facts, one fact with its origin and history, or the text that is injected."""
-    with open_harness(config) as harness:
+    with open_harness(config, *MEMORY) as harness:
         memory = harness.memory
         if injected:
             rendering = memory.rendering_for(agent)
@@ -159,7 +159,7 @@ def forget(
     if bool(facts) == bool(text):
         raise InputError("say what to forget.", hint="Give the ids of facts, or --text with some words.")
     what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
-    with open_harness(config) as harness:
+    with open_harness(config, *(ALL_STATE if text else MEMORY)) as harness:
         if text:
             needle = Needle(text)
             holding = counted(sum(needle.in_text(fact.content) for fact in harness.memory.document(agent).facts), "fact")

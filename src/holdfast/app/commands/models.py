@@ -35,7 +35,7 @@ app = typer.Typer(
 @app.command("list", epilog="Example: holdfast models list --json")
 def list_models(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the configured models, which one is used and why, and how to get one when there is none."""
-    with open_harness(config) as harness:
+    with open_harness(config, "models") as harness:
         settings = harness.config
     choice = pick(settings)
     found = settings.models or ((choice.config,) if choice.config is not None else ())
@@ -99,7 +99,7 @@ def test(
 
     What was found is kept for this model with its settings, and counts before a guess by its size. Exit code 1 when something failed.
     """
-    with open_harness(config) as harness:
+    with open_harness(config, "models") as harness:
         settings = settings_of(name, config=harness.config)
         model, base, now = harness.chat_model(settings.name, thinking=thinking), harness.make_base(), harness.clock.now()
     outcomes: list[Outcome] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.app.output import ConfigOption, JsonOption, open_harness, say
+from holdfast.app.output import KNOWLEDGE, MEMORY, SESSIONS, ConfigOption, JsonOption, open_harness, say
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -30,7 +30,7 @@ def serve(
     """
     from holdfast.server.access_token import find_token
 
-    harness = open_harness(config)
+    harness = open_harness(config, "models", "server", *MEMORY, *KNOWLEDGE, *SESSIONS)
     token = find_token(harness.config)
     if show_token:
         harness.close()

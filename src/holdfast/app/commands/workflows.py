@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.app.output import (
+    SESSIONS,
     TRACEBACKS,
     ConfigOption,
     JsonOption,
@@ -210,7 +211,7 @@ def cancel(
 @contextmanager
 def opened_sessions(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
     """The store, for a command that looks at sessions or changes one without running it."""
-    with open_harness(config) as harness, closing(harness.open_sessions(session_config)) as store:
+    with open_harness(config, *SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
         yield store
 
 
@@ -228,7 +229,7 @@ def _launch(
     place: list[Path | None] = []
     given: dict[str, Any] = {"session_config": session_config, "config": config}
     running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
-    with open_harness(config) as harness, ExitStack() as opened:
+    with open_harness(config, *SESSIONS) as harness, ExitStack() as opened:
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
             logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
         if TRACEBACKS.is_set():
