@@ -30,6 +30,7 @@ from typing import Any
 
 import holdfast
 from holdfast.app.main import main
+from holdfast.config.trust import agree
 from holdfast.context.records import SummaryRecord, records_of
 from holdfast.context.view import PlainMessage
 from holdfast.harness import Harness
@@ -301,6 +302,7 @@ def plain(seen: str, folder: Path) -> str:
 
 def play(commands: Mapping[str, str], width: int, folder: Path) -> dict[str, str]:
     """The screen of each command, one after the other; what a person types is given where it is not empty."""
+    agree(folder / "config.yaml", CONFIG.encode(), None, time="2026-04-19T09:00:00+00:00")
     return {words: screen(shlex.split(words), width, folder, typed) for words, typed in commands.items()}
 
 
@@ -312,6 +314,7 @@ def main_program() -> None:
     os.environ["HOLDFAST_CONFIG"] = "config.yaml"  # named, so that it counts whole and everything is kept beside it
     logging.getLogger("holdfast").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="screens-", dir="/tmp") as above:
+        os.environ["HOME"] = os.environ["XDG_CONFIG_HOME"] = str(Path(above, "home"))
         first = Path(above, "0")
         first.mkdir()
         furnish(first)

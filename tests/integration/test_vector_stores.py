@@ -547,3 +547,14 @@ def test_the_commands_work_on_a_vector_store(tmp_path: Path, monkeypatch: pytest
     assert measured["adapter"] == "langchain"
     assert math.isclose(measured["overall"]["R@5"], 100)
     assert run("knowledge", "stats")["records"] == 0, "the configured store was not touched"
+
+
+def test_a_foreign_dotenv_says_nothing_to_a_vector_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C1, K2: Chroma would make an object of any class that a `.env` in the working directory names."""
+    (tmp_path / ".env").write_text("CHROMA_API_IMPL=subprocess.Popen\nCHROMA_SYSDB_IMPL=subprocess.Popen\nIS_PERSISTENT=false\n")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text("knowledge: {adapter: langchain, use: chroma, embedder: minilm}\n")
+    with open_knowledge(load_config(file)) as store:
+        store.add(NOTES)
+        assert ids(store, "health of the dog", top_k=1) == ["dog"]

@@ -42,7 +42,7 @@ PLAIN: Mapping[str, Passes] = {
     "config_version": _any,
     "holdfast_version": _any,
     **_keys("summarization", "enabled trigger keep trim_tokens_to_summarize summary_role"),
-    **_keys("summarization.recall", "enabled share floor"),
+    **_keys("summarization.recall", "enabled share floor knowledge"),
     "summarization.token_counter": _one_of("exact", "approximate"),
     **_keys("memory", "enabled injection_enabled injection debounce_seconds max_injection_tokens inherit extractor"),
     "memory.max_facts": lambda value: value >= _MAX_FACTS,  # fewer would make room by forgetting

@@ -69,6 +69,7 @@ Kind = Literal["file", "folder", "other"]
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _LOG = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe where a file is expected must not keep us waiting; for a file it means nothing
 _SETTLED_LIMIT = 4096
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 _TICK = 20_000_000  # nanoseconds: two writes within one tick of a file system's clock have the same time
@@ -262,7 +263,7 @@ class RealDisk:
     def open(self, path: str) -> int:
         try:
             with faults(path, "open"):
-                return self._note(os.open(path, _READ), path)
+                return self._note(os.open(path, _READ | _AT_ONCE), path)
         except StorageError as error:
             if isinstance(error.__cause__, NotADirectoryError):  # below a file there is nothing
                 raise FileNotFoundError(path) from error

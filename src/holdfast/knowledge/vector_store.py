@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,6 +114,7 @@ class VectorSource:
         if not path:
             raise ConfigError("no vector store is named.", key=_USE, hint=f"Use {', '.join(KNOWN)}, or `package.module:Class`.")
         maker = load_dotted(path, "the vector store", key=_USE)
+        _read_no_dotenv()
         if hasattr(maker, "construct_instance") and "client" not in arguments:  # it makes the collection where there is none
             maker = maker.construct_instance
         if not callable(maker):
@@ -140,6 +142,13 @@ class VectorSource:
             if isinstance(error, _WRONG):
                 raise ConfigError(f"the vector store {self.name} does not take its arguments: {said}.", key=_ARGUMENTS) from error
             raise StoreUnavailable(f"the vector store {self.name} cannot be opened: {said}.", path=self.name, operation="open") from error
+
+
+def _read_no_dotenv() -> None:
+    """Chroma takes settings, class paths too, from a `.env` of whatever folder one stands in; only what the user wrote counts (C1)."""
+    settings = getattr(sys.modules.get("chromadb.config"), "Settings", None)
+    if settings is not None:
+        settings.model_config["env_file"] = None
 
 
 def _chroma(connection: str | None, base: Path) -> dict[str, Any]:

@@ -412,3 +412,14 @@ def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: Sess
     )
     assert ended.returncode == 2
     assert json.loads(ended.stdout)["error"][0]["kind"] == "NotThere"
+
+
+def test_a_pipe_where_a_session_is_expected_keeps_nobody_waiting(store: SessionStore, tmp_path: Path) -> None:
+    """W2, O1: it is damaged, and every other session is listed."""
+    store.create(Session("good", "A task", status="completed"))
+    os.mkfifo(tmp_path / "home" / "sessions" / "x.json")
+    program = [sys.executable, "-m", "holdfast.app.main"]
+    for words in (["session", "show", "x"], ["doctor"], ["sessions"]):
+        ended = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=120)
+        assert "Traceback" not in ended.stderr
+    assert "good" in ended.stdout

@@ -23,7 +23,7 @@ NEEDS = {
     "subagents.retain_days",
     "subagents.agents.*.model tools disallowed_tools skills",
     "subagents.custom_agents.*",
-    "sandbox.use allow_host_bash network environment memory_mb",
+    "sandbox.use allow_host_bash network environment memory_mb max_bytes",
     "sandbox.mounts.*",
     "skills.path container_path",
     "session.id storage_backend connection path retain_days",

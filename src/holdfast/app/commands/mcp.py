@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.app.output import ConfigOption, echo, open_harness
+from holdfast.app.output import KNOWLEDGE, MEMORY, SESSIONS, ConfigOption, echo, open_harness
 from holdfast.errors import ExtraMissing
 from holdfast.imports import missing_extra
 
@@ -34,7 +34,7 @@ def mcp(
     config: ConfigOption = None,
 ) -> None:
     """Serve memory, knowledge, history and sessions by the Model Context Protocol. Over stdio it ends with its input."""
-    with open_harness(config) as harness:
+    with open_harness(config, *MEMORY, *KNOWLEDGE, *SESSIONS, "server") as harness:
         if show_token:
             from holdfast.app.mcp_http import find_token
 
