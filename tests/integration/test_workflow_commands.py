@@ -215,6 +215,9 @@ def in_a_box(bwrap: str, desk: Desk, *, size: int, script: str) -> subprocess.Co
         "--setenv",
         "PYTHONDONTWRITEBYTECODE",
         "1",
+        "--setenv",
+        "HOLDFAST_HOME",
+        str(desk.folder / ".holdfast"),
     ]
     return subprocess.run([*box, "sh", "-c", script], capture_output=True, text=True, check=False, timeout=200)
 
