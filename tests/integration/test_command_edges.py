@@ -110,7 +110,7 @@ def test_the_traceback_is_shown_with_verbose_alone(tmp_path: Path) -> None:
 def test_a_fault_of_the_program_itself_is_one_line_with_what_to_do(tmp_path: Path) -> None:
     """O1: also what nobody foresaw; as JSON where that was asked for."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import holdfast.app.output as o\ndef broken(path):\n    raise KeyError('x')\no.open_harness = broken\n"
+        "import holdfast.app.output as o\ndef broken(path, *needs):\n    raise KeyError('x')\no.open_harness = broken\n"
     )
     done = _holdfast("sessions", "--json", home=tmp_path / "home", PYTHONPATH=str(tmp_path))
     said = _told(done)

@@ -37,11 +37,13 @@ def run_session(harness: Harness, folder: Path) -> None:
 
 
 def forget(folder: Path, base: Path, *, code: int = 0) -> dict[str, Any]:
+    file = folder / "config.yaml"
+    named = {"HOLDFAST_CONFIG": str(file)} if file.exists() else {}
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.app.main", "memory", "forget", "--text", CANARY, "--yes", "--json"],
         capture_output=True,
         text=True,
-        env={**os.environ, "HOLDFAST_HOME": str(base)},
+        env={**os.environ, "HOLDFAST_HOME": str(base), **named},
         cwd=folder,
         check=False,
     )

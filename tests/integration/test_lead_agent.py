@@ -398,7 +398,7 @@ def test_todos_survive_a_compaction(tmp_path: Path) -> None:
         talk.compact(keep=("messages", 2))
         talk.ask("And now?")
         talk.ask("And then?")
-    assert "[ ] pack &lt;/todos> boxes" in model.requests[-2].system
+    assert "[ ] pack &lt;/todos&gt; boxes" in model.requests[-2].system
     assert "call the firm" not in model.requests[-2].system
     assert model.requests[-1].system == model.requests[-2].system
 

@@ -188,8 +188,8 @@ def test_a_tool_that_is_named_waits_for_a_person(tmp_path: Path, journal: Path, 
     assert not needs_approval("sea_add", config.sandbox.approve)
 
 
-def test_a_stage_has_the_tools_too_but_none_that_waits_for_a_person(tmp_path: Path, journal: Path, running: McpServers) -> None:
-    """O5, W7, W12: what a server answers can be cited, with low trust; nobody is there to approve, so such tools are left out."""
+def test_a_stage_has_the_tools_too_also_those_that_wait_for_a_person(tmp_path: Path, journal: Path, running: McpServers) -> None:
+    """O5, A10, W7, W12: what a server answers can be cited, with low trust; a tool that needs approval is offered, and its call waits."""
     sea = stdio(journal, environment={"TOKEN": "$THE_TOKEN"}, approve=["note"])
     answer = {
         "stage_name": "last",
@@ -204,8 +204,7 @@ def test_a_stage_has_the_tools_too_but_none_that_waits_for_a_person(tmp_path: Pa
     with Harness(config_of(tmp_path, {"sea": sea})) as harness:
         session = harness.run_workflow(workflow, agents=harness.stage_agents(model))
     offered = set(model.requests[0].tool_names)
-    assert "sea_variable" in offered
-    assert "sea_note" not in offered
+    assert {"sea_variable", "sea_note"} <= offered
     finding = session.stage_outputs["last"].key_findings[0]
     assert (finding.grounded, finding.extra["trust"]) == (True, "low")
 

@@ -17,11 +17,13 @@ from holdfast.testing.models import ScriptedModel
 
 
 def pruned(base: Path, *words: str) -> dict[str, Any]:
+    file = base.parent / "config.yaml"
+    named = {"HOLDFAST_CONFIG": str(file)} if file.exists() else {}
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.app.main", "prune", "--json", *words],
         capture_output=True,
         text=True,
-        env={**os.environ, "HOLDFAST_HOME": str(base)},
+        env={**os.environ, "HOLDFAST_HOME": str(base), **named},
         cwd=base.parent,
         check=True,
     )
