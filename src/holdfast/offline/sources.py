@@ -54,7 +54,7 @@ def gather(request: StageRequest, questions: Sequence[str]) -> Library:
         _add_raw(request, sources["raw"], library)
     if sources.get("knowledge"):
         _add_records(request, questions, whole_number(request.stage, "sources.top_k", sources.get("top_k", _TOP_K)), library)
-    for document in _memories(request.retrieved):
+    for document in _memories(request.retrieved, library):
         library.add(document)
     if library.not_read:
         told = "; ".join(f"{name} ({why})" for name, why in list(library.not_read.items())[:10])
@@ -168,7 +168,9 @@ def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, li
         for hit in request.knowledge.search(question, top_k=top_k):
             hits.setdefault(hit.record.id, hit)
     for name in sorted(hits):
-        library.add(record_document(hits[name]))
+        source = hits[name].record.source
+        if hits[name].record.kind != "summary" and (not source or library.get(source) is None):
+            library.add(record_document(hits[name]))
 
 
 def record_document(hit: Hit) -> SourceDocument:
@@ -177,12 +179,18 @@ def record_document(hit: Hit) -> SourceDocument:
     return SourceDocument(hit.record.id, f"{hit.text}\n", trust=hit.record.trust, name=source, extra={"source": source} if source else {})
 
 
-def _memories(retrieved: Sequence[Mapping[str, Any]]) -> Iterator[SourceDocument]:
-    """The memories of the session as documents, so that they are quoted like any other source."""
+def _memories(retrieved: Sequence[Mapping[str, Any]], library: Library) -> Iterator[SourceDocument]:
+    """The memories of the session as documents, so that they are quoted like any other source.
+
+    What an earlier run found in a document that is here now is no second source: the document itself says what holds today. Summaries are
+    our own words about sources and never one.
+    """
     for n, memory in enumerate(retrieved, 1):
-        text = memory.get("text")
-        if isinstance(text, str) and text.strip():
-            yield SourceDocument(str(memory.get("id") or f"memory-{n}"), text, trust=str(memory.get("trust") or "low"))
+        text, id, source = memory.get("text"), str(memory.get("id") or f"memory-{n}"), str(memory.get("source") or "")
+        if not isinstance(text, str) or not text.strip() or memory.get("kind") == "summary":
+            continue
+        if library.get(id) is None and (not source or library.get(source) is None):
+            yield SourceDocument(id, text, trust=str(memory.get("trust") or "low"))
 
 
 def library_of_outputs(request: StageRequest) -> Library:

@@ -46,7 +46,7 @@ def login(request: Request, use: Use, token: Annotated[str, Query(max_length=500
     """Let a browser in: the token leaves the address bar, a cookie takes its place."""
     if not use.keys.opens(token.encode()):
         return problem(401, "no-token", "That token is not the one of this server.", {"www-authenticate": "Bearer"})
-    answer = RedirectResponse("/", 303)
+    answer = RedirectResponse("/api/v1/about", 303)
     answer.set_cookie(use.keys.cookie, use.keys.let_in(), httponly=True, samesite="strict")
     return answer
 
