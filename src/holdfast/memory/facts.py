@@ -118,8 +118,8 @@ _TOOL = frozenset({"tool", "function", "ToolMessageChunk"})
 _FOREIGN = 20_000  # characters of a tool's answer that words are compared with
 _HIDDEN_NAMES = frozenset({"summary", "reminder", "memory", "recall"})
 _HIDDEN_MARKS = frozenset({"summary", "reminder", "repaired", "recall"})
-_UPLOADS = re.compile(r"<(uploaded_files|current_uploads|uploads)\b[^>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-_REMINDERS = re.compile(r"<(system-reminder|memory|reminder)\b[^>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_UPLOADS = re.compile(r"<(uploaded_files|current_uploads|uploads)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_REMINDER = re.compile(r"<(/?)(system-reminder|memory|reminder)\b[^<>]*>", re.IGNORECASE)
 _THINKING = re.compile(r"<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -139,7 +139,7 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
         text = _text(_get(message, "content"))
         id = str(_get(message, "id") or "")
         if foreign and (other := _foreign_kind(role, message)) and text.strip():
-            turns.append(Turn(id, other, _REMINDERS.sub("", text[:_FOREIGN]), time))
+            turns.append(Turn(id, other, _without_reminders(text[:_FOREIGN]), time))
         if (role not in _HUMAN and role not in _AI) or _is_hidden(message):
             continue
         if role in _HUMAN:
@@ -165,7 +165,23 @@ def _foreign_kind(role: str, message: Any) -> Literal["tool", "summary"] | None:
 
 def without_uploads(text: str) -> str:
     """What the user typed, without the notices and reminders that were put into the message."""
-    return _REMINDERS.sub("", _UPLOADS.sub("", text)).strip()
+    return _without_reminders(_UPLOADS.sub("", text)).strip()
+
+
+def _without_reminders(text: str) -> str:
+    """The text without `<memory>...</memory>` and the like; a tag that is never closed stays. One pass, however many there are."""
+    tags = list(_REMINDER.finditer(text))
+    closed = {tag[2].lower(): tag.start() for tag in tags if tag[1]}
+    kept: list[str] = []
+    end, inside = 0, ""
+    for tag in tags:
+        name = tag[2].lower()
+        if not inside and not tag[1] and closed.get(name, -1) > tag.start():
+            kept.append(text[end : tag.start()])
+            inside = name
+        elif inside == name and tag[1]:
+            end, inside = tag.end(), ""
+    return "".join(kept) + text[end:]
 
 
 def _is_hidden(message: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.durable.lock import Lock
 from holdfast.events import Bus, Event, line_of
 from holdfast.memory.document import Document
-from holdfast.memory.facts import Candidate, Fact, Proposal, SlotUpdate, Turn
+from holdfast.memory.facts import Candidate, Fact, Proposal, SlotUpdate, Turn, turns_of
 from holdfast.memory.queue import Item, MemoryQueue, Retry
 from holdfast.memory.rules import RulesExtractor
 from holdfast.memory.storage import FileMemoryStorage
@@ -309,3 +309,17 @@ def test_a_key_in_a_provider_s_error_reaches_neither_the_log_nor_the_queue(bench
     assert not any(key in text for text in shown)
     for path in bench.base.rglob("queue.db*"):
         assert key.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("piece", ["<memory>", "<memory ", "<reminder>x</memory>", "</memory>", "<uploads "])
+def test_a_message_of_many_tags_is_read_in_one_pass(piece: str) -> None:
+    """M8: 1,600,000 characters of tags that nobody closes end: in quadratic time they would run into the time limit of the suite."""
+    (turn,) = turns_of([{"role": "user", "content": f"<memory>old</memory>I like tea. {piece * (1_600_000 // len(piece))}"}])
+    assert turn.text.startswith("I like tea.")
+    assert "old" not in turn.text
+
+
+def test_reminders_go_and_what_stands_between_them_stays() -> None:
+    """M8"""
+    said = "a<memory x=1>1<reminder>2</memory>b<Reminder>3</REMINDER >c<memory>d</reminder>"
+    assert turns_of([{"role": "user", "content": said}])[0].text == "abc<memory>d</reminder>"
