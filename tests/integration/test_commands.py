@@ -262,3 +262,14 @@ def test_what_is_known_of_a_user_is_the_same_in_every_folder(tmp_path: Path) -> 
     told = json.loads(holdfast("memory", "show", "--json", cwd=other, **home).stdout)
     assert (told["base"], told["base_source"]) == (str(other / ".holdfast"), ".holdfast of the working directory")
     assert told["memory"]["facts"] == []
+
+
+def test_a_new_configuration_says_where_state_is_from_now_on(tmp_path: Path) -> None:
+    """C6: what is kept elsewhere would else seem to be gone."""
+    home = {"HOME": str(tmp_path / "ann")}
+    (tmp_path / "work").mkdir()
+    assert holdfast("memory", "add", "The cat is called Pixel", cwd=tmp_path / "work", **home).returncode == 0
+    told = " ".join(holdfast("config", "init", cwd=tmp_path / "work", **home).stdout.split())
+    base = tmp_path / "ann" / ".local" / "share" / "holdfast"
+    assert f"What was kept so far stays in {base}: to go on with it, set HOLDFAST_HOME to that." in told
+    assert str(tmp_path / "work" / ".holdfast") in told

@@ -13,6 +13,7 @@ import typer
 
 from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
 from holdfast.config.checks import Setting, effective_settings
+from holdfast.config.environment import BASE_VARIABLE, base_directory
 from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file
 from holdfast.config.mcp_servers import EXTENSIONS, all_servers
 from holdfast.config.migration import upgrade_text
@@ -124,9 +125,20 @@ def init(
     if output.exists() and not force:
         raise InputError(f"{output} is there already.", hint="Choose another name with --output, or replace it with --force.")
     there = beside(output.absolute().parent)
+    before, _ = base_directory(None)
     replace(output, example_text().encode())
-    told = f"Wrote {output}. Everything in it is optional. {agree_to_own(output, there)}"
+    told = f"Wrote {output}. Everything in it is optional. {agree_to_own(output, there)}{_moved(output, before)}"
     show({"file": output.absolute()}, lambda console: prose(console, told), as_json=as_json)
+
+
+def _moved(output: Path, before: Path) -> str:
+    """Where state is kept from now on, if there is some elsewhere: it would seem to be gone (C6)."""
+    now, _ = base_directory(output)
+    if now == before or not before.is_dir():
+        return ""
+    return (
+        f" Here, state is kept in {now} from now on. What was kept so far stays in {before}: to go on with it, set {BASE_VARIABLE} to that."
+    )
 
 
 @app.command(epilog="Example: holdfast config upgrade --dry-run")
