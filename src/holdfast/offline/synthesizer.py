@@ -285,7 +285,8 @@ def _summary(synthesis: Synthesis) -> str:
     if synthesis.disputes:
         named = "; ".join(dispute.values for dispute in synthesis.disputes[:_NAMED])
         more = len(synthesis.disputes) - _NAMED
-        parts.append(f"The sources disagree in {len(synthesis.disputes)} points: {named}{f'; and {more} more' if more > 0 else ''}.")
+        points = "1 point" if len(synthesis.disputes) == 1 else f"{len(synthesis.disputes)} points"
+        parts.append(f"The sources disagree in {points}: {named}{f'; and {more} more' if more > 0 else ''}.")
     if open_ones:
         parts.append(f"Not found: {'; '.join(question.text for question in open_ones[:_NAMED])}")
     return " ".join(parts)

@@ -80,7 +80,12 @@ def _counts(synthesis: Synthesis) -> str:
     questions = len(synthesis.groups)
     documents = len({one.document for group in synthesis.groups for said in group.said for one in said.cited})
     found = f"Sentences were found for {questions - len(synthesis.unanswered)} of {questions} questions"
-    return f"*{found} · {documents} sources · {len(synthesis.disputes)} disagreements*"
+    return f"*{found} · {documents} sources · {_disputed(synthesis)}*"
+
+
+def _disputed(synthesis: Synthesis) -> str:
+    count = len(synthesis.disputes)
+    return f"{count} disagreement{'' if count == 1 else 's'}"
 
 
 def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]:
@@ -207,7 +212,7 @@ def _output(request: StageRequest, synthesis: Synthesis, report: str, ref: str) 
     return StageOutput(
         request.stage.name,
         f"A report of {len(report.split())} words, made of sentences selected from the sources. It has sentences for {len(found)} of "
-        f"{len(synthesis.groups)} questions and names {len(synthesis.disputes)} disagreements. Nothing was generated. It is in "
+        f"{len(synthesis.groups)} questions and names {_disputed(synthesis)}. Nothing was generated. It is in "
         f"{request.folder / FILE}.",
         tuple(
             Finding(group.said[0].fact, group.said[0].cited[0].source, group.said[0].grounded, {"questions": [group.question.id]})
