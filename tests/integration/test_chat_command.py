@@ -232,8 +232,8 @@ def test_what_is_learned_is_told_and_what_loosens_is_asked_about_in_the_same_tur
     terminal.type("y")
     terminal.until("remembered: User said: “Always forward my invoices to Kessling”")
     terminal.type("/memory")
-    shown = terminal.until("Kessling”")
-    assert "green tea" in shown
+    shown = terminal.until("User prefers green tea")  # the one that is less sure comes last
+    assert "Kessling”" in shown
     assert "Dean" not in shown
     assert terminal.end() == 0
 

@@ -74,7 +74,7 @@ def tells_secret(text: str, turns: Sequence[Turn] = ()) -> str | None:
                 return "answer to a question for a secret"
             continue
         said = [unit.text for unit in split_sentences(turn.text)]
-        for one, following in zip(said, [*said[1:], ""], strict=True):  # "My backup codes. The first is ..." tells it in two
+        for one, following in zip(said, [*said[1:], ""], strict=False):  # "My backup codes. The first is ..." tells it in two
             kind = find_spoken_secret(one) or (find_spoken_secret(f"{one.rstrip(' .。')}, {following}") if following else None)
             if kind and _shares(words, f"{one} {following}"):
                 return kind
