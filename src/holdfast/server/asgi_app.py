@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
@@ -18,12 +19,14 @@ from holdfast.server import problem_details
 from holdfast.server.api_schema import PROBLEMS, describe
 from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
+from holdfast.server.pages import html_pages, knowledge_pages, memory_pages, session_pages, start_page, thread_pages
 from holdfast.server.problem_details import Problem
 from holdfast.server.routes import about_api, knowledge_api, memory_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
 
 API = "/api/v1"
+PAGES = (start_page, session_pages, thread_pages, memory_pages, knowledge_pages)
 _SPARE = 1_000_000
 """Bytes of a body beside the file in it."""
 
@@ -55,6 +58,9 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
     for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api):
         app.include_router(part.router, prefix=API)
     app.include_router(gateway_routes.router)
+    for pages in PAGES:
+        app.include_router(pages.router)
+    app.mount("/static", html_pages.Static(), name="static")
     form = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = form.pop("$defs", {})
     app.openapi = lambda: describe(app, form, definitions)  # type: ignore[method-assign]  # as FastAPI's documentation does it
@@ -64,11 +70,20 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
         (HTTPException, problem_details.of_http),
         (Exception, problem_details.of_others),
     ):
-        app.add_exception_handler(kind, handler)
+        app.add_exception_handler(kind, _readable(handler))
     limit = settings.max_upload_bytes + _SPARE
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
     measured = _Measured(app, services.metrics)
     return Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit)
+
+
+def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """An error as a page for a browser, as `problem+json` for a program."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return html_pages.as_page(request, await handler(request, error))
+
+    return answer
 
 
 class _Measured:

@@ -11,6 +11,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from holdfast.server.access_token import Keys
+from holdfast.server.pages.html_pages import HEADERS as PAGE_HEADERS
+from holdfast.server.pages.html_pages import error_page, wants_page
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -48,7 +50,7 @@ class Guard:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif (refusal := self._refusal(scope)) is not None:
-            await _answer(send, *refusal)
+            await _answer(send, scope, *refusal)
         else:
             await self._app(scope, receive, _with_headers(send))
 
@@ -100,9 +102,17 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def _answer(send: Send, status: int, kind: str, detail: str) -> None:
-    body = json.dumps({"type": f"urn:holdfast:{kind}", "title": kind.replace("-", " "), "status": status, "detail": detail}).encode()
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode()), *_HEADERS]
+async def _answer(send: Send, scope: Scope, status: int, kind: str, detail: str) -> None:
+    said = {"type": f"urn:holdfast:{kind}", "title": kind.replace("-", " "), "status": status, "detail": detail}
+    asked = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"accept", b"hx-request")}
+    if wants_page(asked.get(b"accept", ""), scope["path"]):
+        kind, body = "text/html; charset=utf-8", error_page(scope["path"], said, small=b"hx-request" in asked).encode()
+        own = [(name.encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
+    else:
+        kind, body, own = "application/problem+json", json.dumps(said).encode(), []
+    named = {name for name, _ in own}
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *own]
+    headers += [pair for pair in _HEADERS if pair[0] not in named]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -113,7 +113,8 @@ async def of_http(request: Request, error: Exception) -> JSONResponse:
         return await of_others(request, error)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
-        headers["allow"] = ", ".join(allowed_methods(request.app, request.url.path))
+        described = allowed_methods(request.app, request.url.path)  # of an operation of the API; pages are not described
+        headers["allow"] = ", ".join(described) or headers.get("allow", "GET")
     return problem(error.status_code, _KINDS.get(error.status_code, "error"), without_paths(str(error.detail)), headers)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from holdfast import __version__
@@ -13,10 +14,13 @@ from holdfast.health import examine
 from holdfast.models.choice import pick
 from holdfast.models.inventory import entry_of
 from holdfast.redaction import redact, redact_text, without_paths
+from holdfast.server.pages.html_pages import as_page
 from holdfast.server.problem_details import problem
 from holdfast.server.services import Services, ready, services_of
 from holdfast.server.wire import TOKEN, Body, Flag, Id, Page
 
+_OURS = re.compile(r"/(?:[A-Za-z0-9._~%-][A-Za-z0-9._~%/-]*)?")
+"""A path of this server, and never the beginning of another's address."""
 open_router = APIRouter(tags=["health"])
 router = APIRouter(tags=["about"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
@@ -44,9 +48,21 @@ def readiness(use: Use) -> Response:
 @open_router.get("/login", include_in_schema=False)
 def login(request: Request, use: Use, token: Annotated[str, Query(max_length=500)] = "") -> Response:
     """Let a browser in: the token leaves the address bar, a cookie takes its place."""
-    if not use.keys.opens(token.encode()):
-        return problem(401, "no-token", "That token is not the one of this server.", {"www-authenticate": "Bearer"})
-    answer = RedirectResponse("/api/v1/about", 303)
+    return _let_in(request, use, token, "/")
+
+
+@open_router.post("/login", include_in_schema=False)
+def login_form(
+    request: Request, use: Use, token: Annotated[str, Form(max_length=500)] = "", next: Annotated[str, Form(max_length=500)] = "/"
+) -> Response:
+    """As above, from the form of a page that nobody was let in to."""
+    return _let_in(request, use, token, next)
+
+
+def _let_in(request: Request, use: Services, token: str, address: str) -> Response:
+    if not use.keys.opens(token.strip().encode()):
+        return as_page(request, problem(401, "no-token", "That token is not the one of this server.", {"www-authenticate": "Bearer"}))
+    answer = RedirectResponse(address if _OURS.fullmatch(address) and address != "/login" else "/", 303)
     answer.set_cookie(use.keys.cookie, use.keys.let_in(), httponly=True, samesite="strict")
     return answer
 

@@ -1,0 +1,231 @@
+"""Pages as HTML: templates and what they may use, errors as a page, parts that follow what happens.
+
+Text of people and models reaches a page only as text: every value is escaped, Markdown knows no HTML and no images, links lead away without
+saying from where. No page needs anything from elsewhere, nor a `style` attribute: the policy of the guard forbids both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from holdfast import __version__
+
+HERE = Path(__file__).parent
+HEADERS = {"referrer-policy": "same-origin"}
+"""With no referrer at all a browser would send `Origin: null` with our own forms, and the guard would refuse them."""
+NAVIGATION = (
+    ("Start", "/"),
+    ("Sessions", "/sessions"),
+    ("Threads", "/threads"),
+    ("Memory", "/memory"),
+    ("Knowledge", "/knowledge"),
+    ("Search", "/search"),
+    ("About", "/about"),
+)
+_PROGRAMS = ("/api/", "/v1/", "/openapi.json")
+"""Below these an error is always `problem+json`, whoever asks."""
+
+
+# What templates may use
+
+
+def when(moment: str | datetime | float | None) -> Markup:
+    """A moment as `<time>`: how long ago it was, with the exact one in its title. Nothing for no moment."""
+    found = _moment(moment)
+    if found is None:
+        return Markup("") if not isinstance(moment, str) else escape(moment)
+    exact = found.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), ago(found)
+    )
+
+
+def _moment(moment: str | datetime | float | None) -> datetime | None:
+    if isinstance(moment, datetime):
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    try:
+        if isinstance(moment, int | float):
+            return datetime.fromtimestamp(moment, UTC)
+        return _moment(datetime.fromisoformat(moment)) if moment else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+_UNITS = ((86_400, "day", "days"), (3_600, "h", "h"), (60, "min", "min"))
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago a moment was; a date when that was long ago.
+
+    >>> ago(datetime(2026, 11, 16, 8, tzinfo=UTC), datetime(2026, 11, 16, 9, 30, tzinfo=UTC))
+    '1 h ago'
+    """
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    if seconds < -60 or seconds > 14 * 86_400:
+        return moment.strftime("%Y-%m-%d")
+    for size, one, many in _UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {one if count == 1 else many} ago"
+    return "just now"
+
+
+def number(value: float | None) -> str:
+    """A count with a mark for thousands; a dash for none.
+
+    >>> number(12345)
+    '12,345'
+    """
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def money(value: float | None) -> str:
+    """An amount in dollars; small ones with enough digits to be more than zero.
+
+    >>> money(0.0253), money(12.5)
+    ('$0.0253', '$12.50')
+    """
+    return "–" if value is None else f"${value:.4f}" if abs(value) < 1 else f"${value:,.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """So long.
+
+    >>> duration(0.04), duration(14.2), duration(600)
+    ('0.04 s', '14.2 s', '10 min')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds:.2g} s"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """`1 finding`, `3 findings`."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+def markdown(text: str) -> Markup:
+    """Markdown of anybody as HTML that can do no harm."""
+    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the renderer escapes, and knows no HTML
+
+
+def _tame(state: Any) -> None:
+    """Headings are paragraphs: a page has one outline, its own. Links say nothing about where they were."""
+
+    def tamed(tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            if token.type in ("heading_open", "heading_close"):
+                token.tag = "p"
+                if token.nesting == 1:
+                    token.attrSet("class", "heading")
+            if token.type == "link_open":
+                token.attrSet("rel", "noreferrer nofollow")
+            tamed(token.children or ())
+
+    tamed(state.tokens)
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+_MARKDOWN.core.ruler.push("tame", _tame)
+
+
+def pretty(value: Any) -> str:
+    """A value as JSON to read."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_TEMPLATES.filters.update(
+    {one.__name__: one for one in (when, number, money, duration, count, markdown, pretty)}  # `ago` is inside of `when`
+)
+_TEMPLATES.globals.update(navigation=NAVIGATION, version=__version__)
+
+
+# Answers
+
+
+def render(name: str, **values: Any) -> str:
+    """A template with these values, as text."""
+    return str(_TEMPLATES.get_template(name).render(**values))
+
+
+def page(request: Request, name: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A whole page. `title` says what it is; the template extends `layout.html`."""
+    return HTMLResponse(render(name, title=title, path=request.url.path, **values), status, headers=HEADERS)
+
+
+def part(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A part of a page, for htmx."""
+    return HTMLResponse(render(name, **values), status, headers=HEADERS)
+
+
+def to(address: str) -> Response:
+    """After a form: look there. The address is one of ours, made with `quote` where it holds names."""
+    return Response(status_code=303, headers={**HEADERS, "location": address})
+
+
+def live_event(html: str) -> bytes:
+    """A part of a page as a server-sent event that htmx puts in place."""
+    return b"".join(b"data: " + line + b"\n" for line in html.encode("utf-8", "replace").splitlines()) + b"\n"
+
+
+LIVE_END = b"event: end\ndata: \n\n"
+"""The last event of a part that will not change any more."""
+
+
+# Errors
+
+
+def wants_page(accept: str, path: str) -> bool:
+    """Whether an error is answered as a page: a browser asks, and not for the API."""
+    return "text/html" in accept and not path.startswith(_PROGRAMS)
+
+
+def error_page(path: str, said: dict[str, Any], *, small: bool = False) -> str:
+    """What went wrong (the members of a problem), as a page or, `small`, as a part of one."""
+    values = {"hint": None, "errors": [], "owner": None, "reference": None, "detail": None, **said}
+    if small:
+        return render("problem.html", problem=values)
+    return render("error.html", title=str(values["title"]).capitalize(), path=path, problem=values)
+
+
+def as_page(request: Request, said: JSONResponse) -> Response:
+    """A problem in the form that whoever asked can read."""
+    if not wants_page(request.headers.get("accept", ""), request.url.path):
+        return said
+    kept = {name: value for name, value in said.headers.items() if name in ("allow", "retry-after", "www-authenticate")}
+    html = error_page(request.url.path, json.loads(bytes(said.body)), small="hx-request" in request.headers)
+    return HTMLResponse(html, said.status_code, headers={**kept, **HEADERS})
+
+
+# Files
+
+
+class Static(StaticFiles):
+    """Style sheet, scripts and icon. A browser asks each time whether they have changed."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=HERE / "static")
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file, to be asked for again."""
+        found = await super().get_response(path, scope)
+        found.headers["cache-control"] = "no-cache"
+        return found
