@@ -201,12 +201,15 @@ class Harness:
         Of one that was never in the list of threads (held without a model, or by an agent of the user's own) the title is its first words.
         """
         archived = set(self.archive.threads())
+        return [self._with_messages(info, info.id in archived) for info in self._listed(subagents=subagents)[:last]]
+
+    def _listed(self, *, subagents: bool) -> list[ThreadInfo]:
+        archived = set(self.archive.threads())
         known = {info.id: info for info in self.threads.all(subagents=True)} if self.has_checkpoints else {}
         others = {name: self.archive.stats(name) for name in archived - known.keys()}
         found = [*known.values(), *(ThreadInfo(name, created=s.first, updated=s.last, archived_only=True) for name, s in others.items())]
         chosen = [info for info in found if subagents or not info.id.startswith("subagent-")]
-        chosen.sort(key=lambda info: (info.updated, info.id), reverse=True)
-        return [self._with_messages(info, info.id in archived) for info in chosen[:last]]
+        return sorted(chosen, key=lambda info: (info.updated, info.id), reverse=True)
 
     def thread_names(self) -> list[str]:
         """The ids of all conversations."""
@@ -300,8 +303,7 @@ class Harness:
         made = self.lead_agent(agent, model=model, **parts)
         try:
             if resume and thread is None:
-                used = made.parts.threads.all(agent=agent)
-                thread = _found(used[0].id if used else None)
+                thread = self._used_last(agent)
             return Conversation(made, thread, owns_agent=True)
         except BaseException:
             made.close()
@@ -311,8 +313,7 @@ class Harness:
         from holdfast.offline.conversation import ExtractiveConversation
 
         if resume and thread is None:
-            used = sorted((self.archive.stats(name) for name in self.archive.threads()), key=lambda stats: stats.last)
-            thread = _found(used[-1].thread if used else None)
+            thread = self._used_last(agent)
         return ExtractiveConversation(
             self.config,
             thread,
@@ -324,6 +325,11 @@ class Harness:
             ids=self.ids,
             bus=self.bus,
         )
+
+    def _used_last(self, agent: str | None) -> str:
+        """The conversation that was used last, with a model or without; where an agent is named, with that one if that is known."""
+        found = self._listed(subagents=False)
+        return _found(next((info.id for info in found if info.archived_only or agent in (None, info.agent)), None))
 
     def talks(self) -> bool:
         """Whether there is a model to talk to that nobody had to name."""

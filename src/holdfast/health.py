@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import __version__
 from holdfast.config.mcp_servers import all_servers
+from holdfast.config.problems import all_errors
 from holdfast.durable.database import open_plain
 from holdfast.durable.probe import probe
 from holdfast.durable.tree import Tree
@@ -46,7 +47,7 @@ def examine(harness: Harness | ConfigError) -> list[Check]:
     """Versions, packages, configuration, model, base directory, stores, sandbox and disk. Without a configuration, what can be seen."""
     found = [_versions(), *_packages()]
     if isinstance(harness, ConfigError):
-        return [*found, Check("configuration", "bad", str(harness)), _sandbox()]
+        return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _sandbox()]
     config = harness.config
     parts: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("configuration", lambda: [_configuration(config)]),
@@ -54,6 +55,7 @@ def examine(harness: Harness | ConfigError) -> list[Check]:
         ("base directory", lambda: [_base(config)]),
         ("memory", lambda: _memory(harness)),
         ("threads", lambda: _threads(config)),
+        ("sessions", lambda: _sessions(harness)),
         ("databases", lambda: _databases(config.base)),
         ("damaged files", lambda: _set_aside(config.base)),
         ("mcp", lambda: _mcp(harness)),
@@ -127,6 +129,18 @@ def _threads(config: Config) -> list[Check]:
     if not threads.is_dir():
         return []
     return [Check("threads", "good", f"{sum(1 for folder in threads.iterdir() if folder.is_dir())} in {threads}")]
+
+
+def _sessions(harness: Harness) -> list[Check]:
+    """Sessions that cannot be read, and recovery points that cannot: nobody would look for those before they are needed."""
+    if not (harness.base / "sessions").is_dir() and "session" not in harness.config.raw:
+        return []
+    found = []
+    for brief in harness.sessions.list():
+        told = [brief.problem] if brief.problem is not None else []
+        told += [f"a recovery point may be lost: {text}" for text in harness.sessions.damage(brief.workflow_id)]
+        found += [Check("sessions", "bad", f"{brief.workflow_id}: {text}") for text in told]
+    return found
 
 
 def _set_aside(base: Path) -> list[Check]:

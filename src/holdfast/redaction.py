@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"://[^\s:/?#@]{0,256}:(?P<value>\S{0,512})@")  # up to th
 _USER = re.compile(r"https?://(?P<value>[^\s:/?#@]{1,256})@")
 _NAMED = re.compile(
     r"(?i)(?:(?P<word>pass(?:word|wd|phrase|wort)|pwd|secret|api[_-]?key|credential)|(?<![a-z0-9])(?:token|key)|(?<=[_-])(?:token|key))s?"
-    r"[\"']?\s{0,4}(?P<sign>[=:])(?P<gap>\s{0,4})(?P<value>'[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|[^\s&;,\"']+)"
+    r"[\"']?\s{0,4}(?P<sign>[=:])(?P<gap>\s{0,4})(?P<value>'[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|`*[^\s&;,\"'`]+(?:`+[^\s&;,\"'`]+)*)"
 )
 _HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<value>(?=[\w.~+/=-]{0,256}[\d=])[\w.~+/=-]{6,})")
 _SERVICE = re.compile(

@@ -78,8 +78,9 @@ def _sessions(harness: Harness, days: int | None, points: int | None, *, dry_run
                 gone.append(brief.workflow_id)
             except Locked:
                 kept.append(brief.workflow_id)
-        elif points is not None and brief.problem is None and not dry_run:
-            removed += store.prune_checkpoints(brief.workflow_id, keep=points)
+        elif points is not None and brief.problem is None:
+            would = max(0, len(store.checkpoints(brief.workflow_id)) - points) if dry_run else 0
+            removed += would if dry_run else store.prune_checkpoints(brief.workflow_id, keep=points)
     return gone, removed, kept
 
 

@@ -204,6 +204,18 @@ def test_skills_are_switched_off_and_on_and_stay_so(tmp_path: Path) -> None:
     assert (wrong.returncode, "tidy" in wrong.stderr, "Traceback" in wrong.stderr) == (2, True, False)
 
 
+def test_doctor_names_every_mistake_of_the_configuration(tmp_path: Path) -> None:
+    """C2, O1: as every other command does."""
+    (tmp_path / "config.yaml").write_text("titel: {max_words: 5}\nmemory: {max_fact: 2}\ntitle: {max_words: xx}\n")
+    told = json.loads(holdfast("doctor", "--json", cwd=tmp_path).stdout)
+    bad = [one["text"] for one in told if one["about"] == "configuration"]
+    assert [next(key for key in ("titel", "memory.max_fact", "title.max_words") if key in text) for text in bad] == [
+        "titel",
+        "memory.max_fact",
+        "title.max_words",
+    ]
+
+
 def test_an_older_schema_is_said_once_by_every_command_and_by_load_config(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """C4"""
     file = tmp_path / "config.yaml"

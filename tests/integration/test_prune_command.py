@@ -20,7 +20,7 @@ def pruned(base: Path, *words: str) -> dict[str, Any]:
     file = base.parent / "config.yaml"
     named = {"HOLDFAST_CONFIG": str(file)} if file.exists() else {}
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.app.main", "prune", "--json", *words],
+        [sys.executable, "-m", "holdfast.app.main", "prune", "--json", "--yes", *words],
         capture_output=True,
         text=True,
         env={**os.environ, "HOLDFAST_HOME": str(base), **named},
@@ -81,6 +81,35 @@ def test_sessions_are_pruned_wherever_the_configuration_keeps_them(tmp_path: Pat
         done = harness.run_workflow({"id": "done", "task": "t", "stages": [{"name": "a", "agent_type": "good"}]}, agents={"good": good})
         assert list((base / "runs").glob("done-*.json"))
         assert pruned(base, "--sessions", "0")["sessions"] == [done.workflow_id]
+        assert harness.sessions.list() == []
+
+
+def test_it_says_how_much_goes_and_asks(tmp_path: Path) -> None:
+    """O1: where nobody can answer, nothing is removed without `--yes`; where nothing would go, nobody is asked."""
+    base = tmp_path / "base"
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        stages = [{"name": name, "agent_type": "good"} for name in "abc"]
+        for _ in range(2):
+            harness.run_workflow({"id": "done", "task": "t", "stages": stages}, agents={"good": good})
+
+        def asked(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "holdfast.app.main", "prune", *words],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "HOLDFAST_HOME": str(base)},
+                cwd=tmp_path,
+                check=False,
+            )
+
+        refused = asked("--sessions", "0")
+        assert (refused.returncode, "Remove 2 ended sessions?" in refused.stderr, "--yes" in refused.stderr) == (2, True, True)
+        points = asked("--recovery-points", "1")
+        assert "Remove 4 recovery points?" in points.stderr, points.stderr
+        assert len(harness.sessions.list()) == 2
+        assert asked("--sessions", "30").returncode == 0, "nothing would go"
+        assert asked("--sessions", "0", "--yes").returncode == 0
         assert harness.sessions.list() == []
 
 

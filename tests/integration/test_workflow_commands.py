@@ -71,6 +71,32 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+def test_a_damaged_recovery_point_is_told_by_show_and_doctor(tmp_path: Path) -> None:
+    """W5, O1: before anybody needs it."""
+    desk = Desk(tmp_path)
+    assert desk.run("run", str(desk.workflow("quick", "quick", "quick")), "--id", "s")[0] == 0
+    log = tmp_path / ".holdfast" / "sessions" / "s" / "log.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if b"002-s2" in line)
+    lines[place] = lines[place].replace(b"002-s2", b"002-s9", 1)
+    log.write_bytes(b"".join(lines))
+    code, out, _ = desk.run("doctor")
+    assert (code, "the record after revision 3 is lost" in " ".join(out.split())) == (1, True), out
+    assert desk.run("session", "restore", "s", "001-s1")[0] == 0
+    code, out, _ = desk.run("session", "show", "s")
+    assert (code, "a recovery point may be lost" in out) == (0, True)
+    assert len(json.loads(desk.run("session", "show", "s", "--json")[1])["damage"]) == 1
+    code, out, _ = desk.run("doctor")
+    assert (code, "s: a recovery point may be lost" in " ".join(out.split())) == (1, True)
+
+
+def test_a_mistyped_knowledge_store_is_not_made(tmp_path: Path) -> None:
+    """O1: `run --knowledge PATH` says that there is none."""
+    desk = Desk(tmp_path)
+    code, _, err = desk.run("run", str(desk.workflow("quick")), "--knowledge", str(tmp_path / "typo" / "k.db"))
+    assert (code, "there is no knowledge store at" in err, (tmp_path / "typo").exists()) == (2, True, False)
+
+
 def test_a_run_shows_plain_lines_says_where_the_file_is_and_ends_with_0(desk: Desk) -> None:
     code, out, _ = desk.run("run", str(desk.workflow("quick", "quick")), "--id", "s", "--no-remember")
     assert code == 0

@@ -120,20 +120,26 @@ def test_one_door_to_a_conversation_with_a_model_or_without(tmp_path: Path, monk
     monkeypatch.setattr("holdfast.models.choice.servers", lambda places, wanted=None: [])
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    with holdfast.build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})) as harness:
+    clock = FakeClock()
+    with holdfast.build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")}), clock=clock) as harness:
         with pytest.raises(InputError, match="no conversation to resume"):
             harness.conversation(resume=True)
         without: Talk = harness.conversation("one")
         with_model: Talk = harness.conversation("two", model=ScriptedModel(["Hello."]))
         assert (without.described.partition(":")[0], with_model.described.partition(" with ")[0]) == ("without a model", "the lead agent")
         assert "No model is configured" in without.ask("Where is the key?")
+        clock.advance(60)
         assert with_model.ask("Hello?") == "Hello."
         assert (without.interrupted, without.approvals(), dict(without.subagents())) == (False, (), {})
         for needs in (without.compact, without.branch, without.sent, without.files, without.aresume):
             with pytest.raises(InputError, match="needs a model"):
                 needs()
-        assert harness.conversation(resume=True).thread == "one"
+        assert harness.conversation(resume=True).thread == "two", "the one that was used last, of either kind"
         assert harness.conversation(resume=True, model=ScriptedModel([])).thread == "two"
+        clock.advance(60)
+        without.ask("And where is the door?")
+        assert harness.conversation(resume=True).thread == "one"
+        assert harness.conversation(resume=True, model=ScriptedModel([])).thread == "one"
 
 
 def test_one_list_of_all_conversations_with_a_model_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ _STRIPE = "sk_live_" + "51Hq8Jk2Lm9Np4Rs7Tv0Wx3Z"
         (f"the charge failed for {_STRIPE}.", _STRIPE),
         ("npm said npm_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8", "A1b2C3d4E5f6"),
         ("OPENAI_API_KEY=sk-short-but-real", "sk-short-but-real"),
+        ("password=`sun`flower`", "flower"),
     ],
 )
 def test_a_secret_is_hidden_in_every_wording(text: str, secret: str) -> None:
@@ -49,6 +50,7 @@ def test_a_secret_is_hidden_in_every_wording(text: str, secret: str) -> None:
         "see https://example.org/docs?page=2#top",
         "key: value pairs are read in order",
         "Set `api_key: $BRAVE_API_KEY`, or password=${DB_PASSWORD}.",
+        "Type `export OPENAI_API_KEY=***` once.",
     ],
 )
 def test_a_sentence_about_a_secret_stays_readable(text: str) -> None:
@@ -93,7 +95,7 @@ def _steps(call: Any) -> int:
     return count
 
 
-@pytest.mark.parametrize("piece", ["密", "sk-", "a://", "x://y:", "password", "token=", "'", "eyJ", "key: a ", "-----BEGIN "])
+@pytest.mark.parametrize("piece", ["密", "sk-", "a://", "x://y:", "password", "token=", "'", "eyJ", "key: a ", "key=`", "-----BEGIN "])
 def test_the_work_grows_with_the_text_and_not_faster(piece: str) -> None:
     """O2: 200,000 characters of anything end: a quadratic pattern would need an hour, and the suite's time limit holds it."""
     text = piece * (200_000 // len(piece))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents.agent_settings import agent_names, load_agent
 from holdfast.app.chat_screen import Screen, one_line
-from holdfast.app.commands.memory_tables import draw_change
+from holdfast.app.commands.memory_tables import draw_change, draw_known
 from holdfast.app.commands.threads import draw_threads
 from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
@@ -104,7 +104,7 @@ def _memory(slash: Slash, words: list[str]) -> None:
         if not hits:
             slash.screen.line("Nothing about that.")
         return
-    slash.screen.line(memory.render_for(agent) or "Nothing is known about you yet.")
+    draw_known(slash.screen.console, memory.document(agent))
 
 
 def _budget(slash: Slash, words: list[str]) -> None:

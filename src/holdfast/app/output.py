@@ -211,6 +211,13 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
+def check_place(store: str | None) -> None:
+    """Refuse a path of a knowledge store at which there is none: a mistyped one would be made, and found empty, without a word."""
+    if store is None or "://" in store or Path(store).expanduser().exists():
+        return
+    raise InputError(f"there is no knowledge store at {store}.", hint="`holdfast knowledge add` and `knowledge import` make one: -s PATH.")
+
+
 def plain(value: str, style: str = "") -> Text:
     """A value as it is: never markup, and no character reaches the terminal that would command it."""
     from rich.text import Text

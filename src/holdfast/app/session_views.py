@@ -59,6 +59,8 @@ def draw_story(console: Console, story: Story) -> None:
         console.print()
         names = ", ".join(f"{point.name} ({stages(point.completed)})" for point in story.checkpoints[-8:])
         prose(console, spans(plain("Recovery points: ", "dim"), plain(names)))
+    for text in story.damage:
+        prose(console, f"Damaged, and a recovery point may be lost by it: {text}", style="red")
     if story.next_steps:
         console.print()
         prose(console, "Next:", style="bold")
@@ -174,14 +176,15 @@ def _retrieved(story: Story) -> str:
 
 
 def _checkpoints(story: Story) -> str:
+    damage = "".join(f"<p>Damaged, and a recovery point may be lost by it: {_text(text)}</p>" for text in story.damage)
     if not story.checkpoints:
-        return ""
+        return f'<section class="trouble">{damage}</section>' if damage else ""
     rows = "".join(
         f"<tr><td>{_text(one.name)}</td><td>{_text(one.at[:16].replace('T', ' '))}</td><td>{one.completed}</td><td>{one.revision}</td></tr>"
         for one in story.checkpoints
     )
     head = "<tr><th>name</th><th>time</th><th>stages</th><th>revision</th></tr>"
-    return f"<section><h2>Recovery points</h2><table>{head}{rows}</table></section>"
+    return f"<section><h2>Recovery points</h2><table>{head}{rows}</table>{damage}</section>"
 
 
 def _next_steps(story: Story) -> str:

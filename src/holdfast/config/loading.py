@@ -437,7 +437,7 @@ def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: 
     for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config), *checks.unready_tools(config, environ)):
         check.notice(kind, message, path)
     _said_once(check, migrated)
-    if migrated.version < CURRENT and config.raw and "stages" not in config.raw:
+    if migrated.is_older and "stages" not in config.raw:
         moved = "".join(f"; {change}" for change in migrated.changes)
         message = f"the file has schema {migrated.version} and is read as schema {CURRENT}{moved}. `holdfast config upgrade` rewrites it."
         check.notices.append(Notice(kind="upgraded", message=message, file=migrated.reading.file))

@@ -116,6 +116,27 @@ class Migrated:
     version: int
     changes: tuple[Change, ...]
 
+    @property
+    def is_older(self) -> bool:
+        """Whether something in the file is of an older form. A file that merely does not say its number, as people write them, is not."""
+        if self.version == CURRENT:
+            return False
+        values = self.reading.values
+        said = "config_version" in values or ("holdfast_version",) in self.reading.places
+        return said or bool(self.changes) or any(known_keys.is_reference_path(path) for path in _class_names(values))
+
+
+def _class_names(values: Any, key: object = None) -> Iterator[str]:
+    """All values of settings that name a class."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            yield from _class_names(value, name)
+    elif isinstance(values, list):
+        for value in values:
+            yield from _class_names(value)
+    elif key in CLASS_KEYS and isinstance(values, str):
+        yield values
+
 
 def version_of(reading: Reading) -> int:
     """Our schema number of a file; 0 when it has none. Raises ConfigError for one that is unusable or from the future."""

@@ -65,9 +65,18 @@ class Story:
     error: SessionError | None
     next_steps: tuple[str, ...]
     checkpoints: tuple[CheckpointBrief, ...] = ()
+    damage: tuple[str, ...] = ()
+    """What of its log cannot be read, in words: recovery points may be lost by it."""
 
 
-def tell(session: Session, *, owner: Holder | None = None, checkpoints: Sequence[CheckpointBrief] = (), place: str | None = None) -> Story:
+def tell(
+    session: Session,
+    *,
+    owner: Holder | None = None,
+    checkpoints: Sequence[CheckpointBrief] = (),
+    damage: Sequence[str] = (),
+    place: str | None = None,
+) -> Story:
     """The story of a session. `owner` is who runs it now, `place` where it is kept."""
     status = "interrupted" if session.status == "running" and owner is None else session.status
     names = session.stage_names()
@@ -87,7 +96,9 @@ def tell(session: Session, *, owner: Holder | None = None, checkpoints: Sequence
         ("File", place or ""),
     ]
     told = tuple((name, value) for name, value in facts if value)
-    return Story(session, status, headline, told, chapters, session.error, tuple(_next_steps(session, status)), tuple(checkpoints))
+    return Story(
+        session, status, headline, told, chapters, session.error, tuple(_next_steps(session, status)), tuple(checkpoints), tuple(damage)
+    )
 
 
 def _chapter(session: Session, number: int, name: str) -> Chapter:

@@ -5,7 +5,7 @@ A derived record is as trusted as its least trusted source, and nothing below th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -35,13 +35,7 @@ class TrustedKnowledge:
 
     def search(self, query: str, *, top_k: int = 10, **settings: Any) -> list[Hit]:
         """As `KnowledgeStore.search`. Looks further where what was found is not trusted."""
-        wanted = top_k
-        while True:
-            found = self._store.search(query, top_k=wanted, **settings)
-            kept = [hit for hit in found if TRUST_LEVELS.index(prompt_trust(hit)) >= self._least]
-            if len(kept) >= top_k or len(found) < wanted or wanted >= _FURTHEST * top_k:
-                return kept[:top_k]
-            wanted *= 4
+        return _chosen(self._store, query, lambda hit: TRUST_LEVELS.index(prompt_trust(hit)) >= self._least, top_k=top_k, **settings)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -73,6 +67,26 @@ def agree(store: KnowledgeStore, ids: Iterable[str], *, now: datetime) -> list[R
 
 
 _FURTHEST = 64
+_UNTAGGED = "general"
+
+
+def _chosen(store: KnowledgeStore, query: str, keeps: Callable[[Hit], bool], *, top_k: int, **settings: Any) -> list[Hit]:
+    """The best hits that are kept. Looks further where the first ones are not."""
+    wanted = top_k
+    while True:
+        found = store.search(query, top_k=wanted, **settings)
+        kept = [hit for hit in found if keeps(hit)]
+        if len(kept) >= top_k or len(found) < wanted or wanted >= _FURTHEST * top_k:
+            return kept[:top_k]
+        wanted *= 4
+
+
+def _is_of_another(record: Record, workflow: str) -> bool:
+    """Whether another workflow left this record behind. Records from before that was noted are told by the id of their session."""
+    if "stage" not in record.extra:
+        return False  # a person put it there
+    made_by = record.extra.get("workflow")
+    return made_by != workflow if made_by else not (record.session or "").startswith(f"{workflow}-")
 
 
 @dataclass(frozen=True)
@@ -86,12 +100,24 @@ class SessionKnowledge:
     """A session whose stages took at most so long stores nothing."""
 
     def retrieve(self, session: Session, *, now: datetime) -> tuple[Mapping[str, Any], ...]:
-        """What is known about the task and the parameters, best first, as plain values for the session file."""
+        """What is known about the task and the parameters, best first, as plain values for the session file.
+
+        A workflow that names no topic is given what people put there and what itself found, never what an unrelated one did.
+        """
         words = [session.task, *(f"{key} {value}" for key, value in self.parameters.items() if isinstance(value, str | int | float))]
         query = " ".join(words).strip()
         if not query or self.top_k < 1:
             return ()
-        return tuple(_plain(hit) for hit in self.store.search(query, top_k=self.top_k, tags=(session.topic_tag,), now=now))
+        own = str(session.workflow.get("id") or "") if session.topic_tag == _UNTAGGED and session.workflow else ""
+        found = _chosen(
+            self.store,
+            query,
+            lambda hit: not own or not any(_is_of_another(record, own) for record in hit.records),
+            top_k=self.top_k,
+            tags=(session.topic_tag,),
+            now=now,
+        )
+        return tuple(_plain(hit) for hit in found)
 
     def store_findings(self, workflow: Workflow, session: Session) -> AddReport:
         """Keep summaries and findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
@@ -134,7 +160,7 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
             "tags": (session.topic_tag,),
             "session": session.workflow_id,
             "time": _ended(session, name),
-            "extra": {"stage": name, "confidence": output.confidence, "task": session.task[:500]},
+            "extra": {"workflow": workflow.id, "stage": name, "confidence": output.confidence, "task": session.task[:500]},
         }
         summaries[name] = _summary_trust(workflow, session, output, trusted, summaries)
         if output.summary != legacy_output(name, None).summary and not _is_baseless(output):  # else it says nothing of what was found

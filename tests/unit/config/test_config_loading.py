@@ -33,7 +33,17 @@ def kinds(config: Config) -> list[str]:
 def test_every_form_of_the_reference_loads_unchanged(path: Path) -> None:
     config = load_config(path, environ={})
     assert config.file == path
-    assert kinds(config).count("upgraded") == (0 if "workflow" in path.name else 1), "an older schema is one warning"
+    older = re.search(
+        r"(?m)^config_version|token_counting|backend_config|(?:use|storage_class): *.?(?:src|deerflow)\.", path.read_text("utf-8")
+    )
+    assert kinds(config).count("upgraded") == (1 if older else 0), "an older schema is one warning, and what merely has no number is none"
+
+
+def test_a_file_written_by_hand_without_a_number_is_not_called_old() -> None:
+    """C4: only where something in it is of an older form."""
+    assert kinds(read_config("title: {max_words: 5}\n", environ={})) == []
+    assert kinds(read_config("holdfast_version: 0\ntitle: {max_words: 5}\n", environ={})) == ["upgraded"]
+    assert "upgraded" in kinds(read_config("models: [{name: a, use: 'src.models.x:Y', model: m}]\n", environ={}))
 
 
 def test_a_whole_file_of_the_reference_means_what_it_says() -> None:

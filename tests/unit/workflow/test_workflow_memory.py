@@ -58,6 +58,24 @@ def test_the_tag_of_workflows_without_a_topic_filters_like_any_other(place: Plac
     assert "Latency is 12 ms" not in [one["text"] for one in said.retrieved]
 
 
+def test_a_workflow_without_a_topic_is_not_given_what_an_unrelated_one_found(place: Place, knowledge: MarkdownStore) -> None:
+    """W9: its own findings and what people put there; with a topic, workflows share."""
+    said = output("a", summary="Latency in all is 42 ms", key_findings=[{"fact": "Latency is 42 ms", "source": "d"}])
+    place.agent.script["a"] = [said] * 5
+    knowledge.add([Record("Latency is 14 ms", tags=("general",))])
+    old: Any = {"tags": ("general",), "session": "other-2025-01-01-001", "kind": "summary", "extra": {"stage": "a"}}
+    knowledge.add([Record("Latency was 99 ms", **old)])
+    place.run({**linear("a"), "id": "first", "task": "Measure latency"}, knowledge=knowledge, session_id="s1")
+    other = place.run({**linear("a"), "id": "second", "task": "Measure latency"}, knowledge=knowledge, session_id="s2")
+    assert [one["text"] for one in other.retrieved] == ["Latency is 14 ms"]
+    again = place.run({**linear("a"), "id": "first", "task": "Measure latency"}, knowledge=knowledge, session_id="s3")
+    assert "Latency is 42 ms" in {one["text"] for one in again.retrieved}
+    shared: Any = {"topic_tag": "latency", "task": "Measure latency"}
+    place.run({**linear("a"), "id": "third", **shared}, knowledge=knowledge, session_id="s4")
+    found = place.run({**linear("a"), "id": "fourth", **shared}, knowledge=knowledge, session_id="s5")
+    assert "Latency is 42 ms" in {one["text"] for one in found.retrieved}
+
+
 def test_no_more_is_looked_up_than_asked_for(place: Place, knowledge: MarkdownStore) -> None:
     knowledge.add([Record(f"Latency number {number}", tags=("general",)) for number in range(9)])
     session = place.run({**linear("a"), "task": "Latency", "memory_retrieval_top_k": 3}, knowledge=knowledge)

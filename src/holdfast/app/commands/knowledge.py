@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.app.output import KNOWLEDGE, ConfigOption, JsonOption, confirm, counted, echo, open_harness, plain, prose, say, show
+from holdfast.app.output import (
+    KNOWLEDGE,
+    ConfigOption,
+    JsonOption,
+    check_place,
+    confirm,
+    counted,
+    echo,
+    open_harness,
+    plain,
+    prose,
+    say,
+    show,
+)
 from holdfast.app.progress import progress_of_records
 from holdfast.errors import InputError, NotThere
 from holdfast.knowledge import import_export
@@ -54,15 +67,10 @@ SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", 
 @contextmanager
 def _store(config: Path | None, store: str | None, *, make: bool = False) -> Iterator[KnowledgeStore]:
     """The store to work with. Only with `make` one is made at a path where there is none."""
-    _check_place(store, make=make)
+    if not make:
+        check_place(store)
     with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         yield opened
-
-
-def _check_place(store: str | None, *, make: bool) -> None:
-    if store is None or make or "://" in store or Path(store).expanduser().exists():
-        return
-    raise InputError(f"there is no knowledge store at {store}.", hint="`knowledge add` and `knowledge import` make one.")
 
 
 @app.command("add", epilog='Example: holdfast knowledge add "The staging server is called heron" --tag infra')
@@ -113,7 +121,7 @@ def search(
 ) -> None:
     """Find records by a question or by words, and say why each was found. "last week" and "in May" are understood."""
     chosen: dict[str, Any] = {"tags": tag or (), "after": _moment(after, "--after"), "before": _moment(before, "--before")}
-    _check_place(store, make=False)
+    check_place(store)
     with open_harness(config, *(() if store is not None else KNOWLEDGE)) as harness, harness.open_knowledge(store) as opened:
         most = top if top is not None else harness.config.knowledge.top_k
         hits = opened.search(" ".join(words), top_k=most, session=session, budget=budget, **chosen)

@@ -12,7 +12,7 @@ import typer
 
 from holdfast import deerflow as deerflow_files
 from holdfast.app.commands.config import agree_to_own
-from holdfast.app.output import ALL_STATE, ConfigOption, JsonOption, counted, open_harness, plain, prose, show, spans
+from holdfast.app.output import ALL_STATE, ConfigOption, JsonOption, confirm, counted, open_harness, plain, prose, show, spans
 from holdfast.config.loading import FILE_NAME, beside
 from holdfast.errors import ConfigError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.backup import Backup
     from holdfast.durable.copying import Restored
     from holdfast.health import Check
+    from holdfast.retention import Pruned
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -199,25 +200,40 @@ def prune(
         int | None, typer.Option("--memory", min=0, metavar="DAYS", help="Memory's history, and conversations it gave up. Facts stay.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove ended sessions and sub-agents that are too old, and give their space back. Conversations of yours are never removed."""
+    """Remove ended sessions and sub-agents that are too old, and give their space back. Conversations of yours are never removed.
+
+    Says first how much would go, and asks.
+    """
     from holdfast import retention
 
+    wanted = {"session_days": sessions, "subagent_days": subagents, "recovery_points": checkpoints, "memory_days": memory}
     with open_harness(config, *ALL_STATE) as harness:
-        done = retention.prune(
-            harness,
-            session_days=sessions,
-            subagent_days=subagents,
-            recovery_points=checkpoints,
-            memory_days=memory,
-            dry_run=dry_run,
-        )
+        done = retention.prune(harness, **wanted, dry_run=True)
+        if not dry_run:
+            if much := _how_much(done):
+                confirm(f"Remove {much}? This cannot be undone.", yes=yes)
+            done = retention.prune(harness, **wanted)
     value = {"dry_run": dry_run, **asdict(done)}
     show(value, lambda console: _draw_pruned(console, value), as_json=as_json)
     if done.unread:
         raise typer.Exit(1)
+
+
+def _how_much(would: Pruned) -> str:
+    """What a person is asked about, in words; empty if nothing would go but what killed processes left behind."""
+    kinds = {
+        "ended session": len(would.sessions),
+        "recovery point": would.recovery_points,
+        "thread of sub-agents": len(would.subagents),
+        "entry of memory's history": sum(would.memory.values()),
+    }
+    many = {"thread of sub-agents": "threads of sub-agents", "entry of memory's history": "entries of memory's history"}
+    named = [counted(number, kind, many.get(kind)) for kind, number in kinds.items() if number]
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
 def _draw_pruned(console: Console, value: dict[str, Any]) -> None:

@@ -36,6 +36,12 @@ def draw_document(console: Console, document: Document, where: str, inherited: b
     prose(console, plain(f"{where}, {revision}", "dim"))
     if inherited:
         prose(console, "This agent has learned nothing itself yet and reads the global memory.", style="yellow")
+    draw_known(console, document)
+    _draw_status(console, status)
+
+
+def draw_known(console: Console, document: Document) -> None:
+    """The summaries, then the facts, best first."""
     for name, label in _LABELS.items():
         if document.slot(name).text:
             prose(console, Text.assemble((f"{label}: ", "bold"), plain(document.slot(name).text)))
@@ -45,7 +51,6 @@ def draw_document(console: Console, document: Document, where: str, inherited: b
         _draw_facts(console, best_first(document.facts))
     elif document.empty:
         prose(console, "Nothing is known yet.")
-    _draw_status(console, status)
 
 
 def _draw_status(console: Console, status: Status) -> None:

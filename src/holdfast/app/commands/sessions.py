@@ -124,6 +124,7 @@ def show_session(
         "status": story.status,
         "owner": owner,
         "checkpoints": story.checkpoints,
+        "damage": list(story.damage),
         "next": story.next_steps,
         "page": page,
     }
@@ -287,7 +288,13 @@ def export(
 def _story(store: SessionStore, session: Session) -> Story:
     id = session.workflow_id
     place = store.file(id)
-    return tell(session, owner=store.owner(id), checkpoints=store.checkpoints(id), place=str(place) if place is not None else None)
+    return tell(
+        session,
+        owner=store.owner(id),
+        checkpoints=store.checkpoints(id),
+        damage=store.damage(id),
+        place=str(place) if place is not None else None,
+    )
 
 
 def _read(file: str) -> str:

@@ -19,6 +19,7 @@ from holdfast.app.output import (
     TRACEBACKS,
     ConfigOption,
     JsonOption,
+    check_place,
     console,
     echo,
     open_harness,
@@ -228,6 +229,7 @@ def _launch(
     """Run or resume a session, show how it goes, and end with the exit code of how it ended."""
     place: list[Path | None] = []
     given: dict[str, Any] = {"session_config": session_config, "config": config}
+    check_place(knowledge)
     running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
     with open_harness(config, *SESSIONS) as harness, ExitStack() as opened:
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
