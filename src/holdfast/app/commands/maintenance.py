@@ -210,7 +210,7 @@ def prune(
     """
     from holdfast import retention
 
-    wanted = {"session_days": sessions, "subagent_days": subagents, "recovery_points": checkpoints, "memory_days": memory}
+    wanted: dict[str, Any] = {"session_days": sessions, "subagent_days": subagents, "recovery_points": checkpoints, "memory_days": memory}
     with open_harness(config, *ALL_STATE) as harness:
         done = retention.prune(harness, **wanted, dry_run=True)
         if not dry_run:
