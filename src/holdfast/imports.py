@@ -26,7 +26,8 @@ _EXTRAS = {
     "vectors": ("numpy", "onnxruntime", "tokenizers"),
     "postgres": ("psycopg", "psycopg_pool"),
     "mcp": ("mcp",),
-    "server": ("fastapi", "jinja2", "markdown_it", "markupsafe", "multipart", "prometheus_client", "starlette", "uvicorn"),
+    "acp": ("acp",),
+    "server": ("ag_ui", "fastapi", "jinja2", "markdown_it", "markupsafe", "multipart", "prometheus_client", "starlette", "uvicorn"),
     "web": ("httpx", "markitdown"),
 }
 _EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}

@@ -13,7 +13,7 @@ The fixed part of an agent's prompt is made here: base, the user's own words for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -34,7 +34,7 @@ from holdfast.text.framing import inert_line
 
 if TYPE_CHECKING:
     from holdfast.agents.subagents.task_types import SubagentType
-    from holdfast.config.sections import Config
+    from holdfast.config.sections import Config, Mount
 
 
 _FILE, _SOUL = "config.yaml", "SOUL.md"
@@ -169,15 +169,23 @@ def filled(prompt: str, /, **values: str) -> str:
     return _SLOT.sub(lambda slot: values.get(slot[1], slot[0]), prompt_text(prompt))
 
 
-def lead_prompt(settings: AgentSettings | None = None, *, skills: str = "", types: Mapping[str, SubagentType] | None = None) -> str:
-    """The system prompt of a lead agent. `skills` is the block of the skills room."""
+def lead_prompt(
+    settings: AgentSettings | None = None, *, skills: str = "", types: Mapping[str, SubagentType] | None = None, folders: str = ""
+) -> str:
+    """The system prompt of a lead agent. `skills` is the block of the skills room, `folders` what `folders_block` says."""
     settings = settings or AgentSettings()
-    parts = [filled("lead.md", name=settings.name or _NAME), settings.prompt, skills]
+    parts = [filled("lead.md", name=settings.name or _NAME), settings.prompt, folders, skills]
     if types:
         parts.append(filled("delegation.md", types="\n".join(f"- {type.name}: {inert_line(type.description)}" for type in types.values())))
     return "\n\n".join(part for part in parts if part)
 
 
-def subagent_prompt(type: SubagentType, *, skills: str = "") -> str:
+def subagent_prompt(type: SubagentType, *, skills: str = "", folders: str = "") -> str:
     """The system prompt of a sub-agent."""
-    return "\n\n".join(part for part in (type.prompt, skills) if part)
+    return "\n\n".join(part for part in (type.prompt, folders, skills) if part)
+
+
+def folders_block(mounts: Iterable[Mount]) -> str:
+    """The folders of the machine that tools reach, for a prompt: nobody looks for what they have not heard of."""
+    shown = [f"- {inert_line(mount.container_path)}{' (read-only)' if mount.read_only else ''}" for mount in mounts]
+    return "\n".join(["Folders of the user that your file tools reach:", *shown]) if shown else ""

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from holdfast.agents.agent_settings import AgentSettings, lead_prompt, load_agent, subagent_prompt
+from holdfast.agents.agent_settings import AgentSettings, folders_block, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.chain import Assembled, Blueprint, assemble
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.middleware.thread_data import RequestSettings
@@ -258,7 +258,7 @@ class _Workshop:
             tools = fitting(tools, said or find_window(model, bus=self.parts.bus).tokens)
         plan = Blueprint(
             name=settings.name or "lead",
-            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=types),
+            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=types, folders=kit.folders),
             model=model,
             tools=[*tools, task_tool(executor, self.registry)] if settings.subagents else tools,
             model_name=name,
@@ -298,6 +298,11 @@ class _Kit:
     skills: list[Skill]
     middleware: Sequence[AgentMiddleware[Any, Any, Any]]
 
+    @property
+    def folders(self) -> str:
+        """The part of a prompt that names the mounted folders, for who has tools of ours to reach them."""
+        return folders_block(self.parts.config.sandbox.mounts) if any(tool.name == "read_file" for tool in self.tools) else ""
+
     def executor(self) -> Executor:
         """Runs the sub-agents."""
         parts = self.parts
@@ -323,7 +328,7 @@ class _Kit:
             own = made or create_chat_model(own_name, thinks, config=self.parts.config, retries=False)
         plan = Blueprint(
             name=kind.name,
-            prompt=subagent_prompt(kind, skills=self.skills_block(kind.skills, own)),
+            prompt=subagent_prompt(kind, skills=self.skills_block(kind.skills, own), folders=self.folders),
             model=own,
             tools=kind.pick(self.tools),
             model_name=own_name,

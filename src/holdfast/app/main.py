@@ -98,6 +98,7 @@ COMMANDS = (
     Entry("sessions", "holdfast.app.commands.sessions", "List the sessions: how far each came, and what keeps it.", "Workflows"),
     Entry("session", "holdfast.app.commands.sessions", "Look at a session: fix, edit, compare, fork, restore, export it.", "Workflows"),
     Entry("mcp", "holdfast.app.commands.mcp", "Serve memory, knowledge, history and sessions to other agents.", "Agents"),
+    Entry("acp", "holdfast.app.commands.acp", "Serve the agent to an editor (Zed and others).", "Agents"),
     Entry("config", "holdfast.app.commands.config", "Check, write, upgrade and trust config.yaml.", "Settings"),
     Entry("doctor", "holdfast.app.commands.maintenance", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
     Entry("import", "holdfast.app.commands.maintenance", "Take over memory and configuration from another installation.", "Settings"),

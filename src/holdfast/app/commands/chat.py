@@ -51,7 +51,7 @@ def chat(
     if prompt is not None and not prompt.strip():
         raise InputError("there is nothing in the prompt.", hint="Write at least one word after -p, or leave it out to talk.")
     with open_harness(config) as harness:
-        _check_agent(agent, harness.base)
+        check_agent(agent, harness.base)
         message = _message(prompt)
         if as_json and message is None:
             raise InputError("with --json there must be something to say.", hint="Give -p, or pipe a text in.")
@@ -65,7 +65,7 @@ def chat(
                 _for_a_while(talk, harness, quiet=quiet)
 
 
-def _check_agent(agent: str | None, base: Path) -> None:
+def check_agent(agent: str | None, base: Path) -> None:
     """Refuse an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
     if agent is None or (base / "agents" / check_name(agent, "agent name")).is_dir():
         return
