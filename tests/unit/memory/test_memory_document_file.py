@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import build
+from holdfast.backup import back_up
+from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL, RealDisk
 from holdfast.errors import Damaged, DiskFull, StorageError, SyncFailed
 from holdfast.events import Bus
@@ -108,6 +111,17 @@ def test_a_full_disk_that_only_refuses_the_view_costs_no_change(tmp_path: Path) 
     assert "second" not in (tmp_path / "memory.json").read_text()
     assert names(storage) == ["first", "second"]
     assert "second" in (tmp_path / "memory.json").read_text(), "written again by the reading"
+
+
+def test_a_file_that_is_behind_its_history_is_written_again_before_it_is_backed_up(tmp_path: Path) -> None:
+    """O7, M6: in a copy it would pass for somebody's edit, and what came after it would be lost."""
+    base = tmp_path / "base"
+    FileMemoryStorage(base, bus=Bus()).change(None, adding("first"))
+    disk = FailingDisk(RealDisk(), [Fault("create", nth=1, error=errno.ENOSPC, persistent=True)])
+    FileMemoryStorage(base, disk=disk, bus=Bus()).change(None, adding("second"))
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        copy = back_up(harness, tmp_path / "copies").copy.path
+    assert names(FileMemoryStorage(copy, bus=Bus())) == ["first", "second"]
 
 
 def test_an_older_copy_that_a_person_puts_back_counts(tmp_path: Path) -> None:
