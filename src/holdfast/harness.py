@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.agents.parts import Parts
     from holdfast.agents.threads import Threads
     from holdfast.agents.tools.mcp_tools import McpServers
-    from holdfast.context.archive import FileArchive
+    from holdfast.context.archive import Archive, FileArchive
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.document import Document
     from holdfast.memory.service import MemoryService
@@ -210,6 +210,14 @@ class Harness:
         found = [*known.values(), *(ThreadInfo(name, created=s.first, updated=s.last, archived_only=True) for name, s in others.items())]
         chosen = [info for info in found if subagents or not info.id.startswith("subagent-")]
         return sorted(chosen, key=lambda info: (info.updated, info.id), reverse=True)
+
+    def whole_thread(self, thread: str) -> Archive:
+        """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""
+        if not self.has_checkpoints:
+            return self.archive
+        from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
+
+        return with_window(self.threads, self.archive, thread)
 
     def thread_names(self) -> list[str]:
         """The ids of all conversations."""

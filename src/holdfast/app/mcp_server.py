@@ -38,7 +38,7 @@ from holdfast.app.mcp_answers import (
     SessionTold,
     ThreadOut,
 )
-from holdfast.app.transcripts import all_stats, whole_thread
+from holdfast.app.transcripts import all_stats
 from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record, from_json, reading_order, to_json
@@ -318,7 +318,7 @@ def _history(server: MCPServer[Any], harness: Harness) -> None:
     ) -> Messages:
         """Find what was said, word for word, in one conversation or in the newest ones."""
         names = [thread] if thread is not None else [one.thread for one in all_stats(harness)[:_NEWEST]]
-        hits = [(hit, name) for name in names for hit in whole_thread(harness, name).search(name, query, limit)]
+        hits = [(hit, name) for name in names for hit in harness.whole_thread(name).search(name, query, limit)]
         best = sorted(hits, key=lambda pair: -pair[0].score)[:limit]
         return Messages(messages=[_message(name, hit.record, hit.snippet) for hit, name in best])
 
@@ -326,7 +326,7 @@ def _history(server: MCPServer[Any], harness: Harness) -> None:
     @as_tool
     def history_read(thread: str, id: str, around: Annotated[int, Field(ge=0, le=50)] = 0) -> Messages:
         """A message word for word, with messages before and after it. `#12` is message number 12."""
-        found = whole_thread(harness, thread).read(thread, id, around)
+        found = harness.whole_thread(thread).read(thread, id, around)
         if found is None:
             raise NotThere(f"the thread {thread!r} has no message {id!r}.", hint="history_search gives ids.")
         return Messages(messages=[_message(thread, record) for record in found.all])
@@ -407,7 +407,7 @@ def _resources(server: MCPServer[Any], harness: Harness) -> None:
     @as_resource
     def thread_text(thread: str) -> str:
         """A conversation, word for word."""
-        found = whole_thread(harness, thread).messages(thread)
+        found = harness.whole_thread(thread).messages(thread)
         if not found:
             raise NotThere(f"nothing of a thread {thread!r} is kept.", hint="history_threads lists them.")
         return "\n\n".join(f"[{one.id}] {one.time} {one.role}\n{_indented(replace_secrets(one.text))}" for one in found)

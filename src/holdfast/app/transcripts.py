@@ -1,23 +1,14 @@
-"""Whole conversations: what left the window, which is in the archive, and what is still in it, which is in the checkpoints (S9)."""
+"""How much was said in each conversation: what left the window, which is in the archive, and what is still in it (S9)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.context.archive import Archive, Stats
+from holdfast.context.archive import Stats
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
-
-
-def whole_thread(harness: Harness, thread: str) -> Archive:
-    """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""
-    if not harness.has_checkpoints:
-        return harness.archive
-    from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
-
-    return with_window(harness.threads, harness.archive, thread)
 
 
 def all_stats(harness: Harness) -> list[Stats]:

@@ -21,6 +21,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/healthz", "/readyz", "/login"})
 """What anybody on this machine may ask; it tells nothing but whether the server is there."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path of the server needs no token."""
+    return path in OPEN or path.startswith("/static/")
+
+
 _ONCE = (b"host", b"authorization", b"origin", b"x-api-key", b"content-length")
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -36,12 +43,23 @@ _HEADERS = (
 
 
 class Guard:
-    """Lets pass what may. `hosts` are the names, with port, under which the server answers; `origins` the pages that may use it."""
+    """Lets pass what may. `hosts` are the names, with port, under which the server answers; `origins` the pages that may use it; `is_open`
+    says the paths that need no token."""
 
-    def __init__(self, app: App, *, keys: Keys, hosts: Collection[str], origins: Collection[str], max_body: int) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        keys: Keys,
+        hosts: Collection[str],
+        origins: Collection[str],
+        max_body: int,
+        is_open: Callable[[str], bool] = is_open,
+    ) -> None:
         self._app, self._keys = app, keys
         self._hosts, self._origins = frozenset(hosts), frozenset(origins)
         self._max_body = max_body
+        self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, and hand on."""
@@ -66,8 +84,8 @@ class Guard:
         origin = found.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() not in self._origins:
             return 403, "wrong-origin", "Pages of other origins may not use this server."
-        if scope["path"] not in OPEN and not scope["path"].startswith("/static/") and not self._has_key(found, scope):
-            return 401, "no-token", "A token is needed: `Authorization: Bearer ...`. `holdfast serve --show-token` prints it."
+        if not self._is_open(scope["path"]) and not self._has_key(found, scope):
+            return 401, "no-token", "A token is needed: `Authorization: Bearer ...`. The command prints it with --show-token."
         length = found.get(b"content-length", b"0")
         if not length.isdigit():
             return 400, "bad-request", "The length of the body is no number."

@@ -25,7 +25,6 @@ from holdfast.server.session_runs import SessionRuns
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.agents.tools.toolset import ThreadSandboxes
-    from holdfast.context.archive import Archive
     from holdfast.harness import Harness
     from holdfast.server.access_token import Keys
     from holdfast.server.gateway.gateway_core import Gateway
@@ -108,14 +107,6 @@ class Services:
             if agent not in self._leads:
                 self._leads[agent] = self.harness.lead_agent(agent)
             return self._leads[agent]
-
-    def whole(self, thread: str) -> Archive:
-        """All of a thread, as an archive that can be read and searched."""
-        if not self.harness.has_checkpoints:
-            return self.harness.archive
-        from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
-
-        return with_window(self.harness.threads, self.harness.archive, thread)
 
     @property
     def places(self) -> ThreadSandboxes:

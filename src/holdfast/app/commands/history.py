@@ -9,7 +9,7 @@ import typer
 
 from holdfast.app.commands.threads import draw_threads
 from holdfast.app.output import Column, ConfigOption, JsonOption, counted, listing, moment, open_harness, plain, prose, show
-from holdfast.app.transcripts import all_stats, whole_thread
+from holdfast.app.transcripts import all_stats
 from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
 from holdfast.errors import InputError
@@ -53,7 +53,7 @@ def history(
         if action not in _ACTIONS:
             raise InputError(f"{action!r} is not something that history can do.", hint="Use list, search or show after the thread.")
         said = " ".join(words or ()).strip()
-        archive = whole_thread(harness, thread)
+        archive = harness.whole_thread(thread)
         stats = _stats(harness, archive, thread)
         if action == "list":
             if said:

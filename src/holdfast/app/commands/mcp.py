@@ -36,7 +36,7 @@ def mcp(
     """Serve memory, knowledge, history and sessions by the Model Context Protocol. Over stdio it ends with its input."""
     with open_harness(config, *MEMORY, *KNOWLEDGE, *SESSIONS, "server") as harness:
         if show_token:
-            from holdfast.app.mcp_http import find_token
+            from holdfast.server.access_token import find_token
 
             echo(find_token(harness.config))
             return

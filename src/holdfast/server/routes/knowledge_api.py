@@ -129,7 +129,7 @@ def _in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
     if use.harness.has_checkpoints:
         names |= {info.id: None for info in use.harness.threads.all()}
     for thread in list(names)[:200]:
-        for hit in use.whole(thread).search(thread, words, limit):
+        for hit in use.harness.whole_thread(thread).search(thread, words, limit):
             href = f"/api/v1/threads/{thread}/messages?around={hit.record.id}"
             found.append(
                 {"thread": thread, "message": hit.record.id, "score": hit.score, "snippet": hit.snippet, "why": list(hit.why), "href": href}

@@ -114,7 +114,7 @@ def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
 def threads_read(use: Use, id: ThreadId) -> dict[str, Any]:
     """What is known of a conversation."""
     talk = use.known_talk(id)
-    stats = use.whole(id).stats(id)
+    stats = use.harness.whole_thread(id).stats(id)
     waiting = [asdict(one) for one in talk.approvals()]
     return {
         "id": id,
@@ -173,7 +173,7 @@ def _message(record: MessageRecord) -> dict[str, Any]:
 def messages_search(use: Use, id: ThreadId, q: Words, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Page:
     """Messages that fit some words, also those that left the window long ago."""
     use.agent_of(id)
-    hits = use.whole(id).search(id, q, limit)
+    hits = use.harness.whole_thread(id).search(id, q, limit)
     return Page(items=[{"score": hit.score, "snippet": hit.snippet, "why": list(hit.why), "message": _message(hit.record)} for hit in hits])
 
 
@@ -335,7 +335,7 @@ def calls_part(use: Use, id: ThreadId, number: Number, index: Annotated[int, Pat
         raise NotThere(f"call {number} has {len(call.parts)} parts.")
     part = call.parts[index]
     if part.id is not None:
-        passage = use.whole(id).read(id, part.id)
+        passage = use.harness.whole_thread(id).read(id, part.id)
         text = passage.record.text if passage is not None else None
     else:
         text = _system_text(use, id, agent, call, index)
