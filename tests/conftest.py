@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import secrets
 import shutil
@@ -93,6 +94,16 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     for name in os.environ:
         if name.startswith("HOLDFAST_") and name != "HOLDFAST_TEST_DSN":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def plain_log() -> Iterator[None]:
+    """A command that a test runs in this process sends the log to a stream of its own; no later test finds it there."""
+    yield
+    ours = logging.getLogger("holdfast")
+    ours.handlers.clear()
+    ours.propagate = True
+    ours.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -98,12 +98,9 @@ def heard() -> Iterator[Heard]:
     handler, root = Heard(), logging.getLogger()
     names = ["", "holdfast", "src", "deerflow", "src.agents.middlewares", "src.agents.memory", "src.subagents"]
     levels = {name: logging.getLogger(name).level for name in names}
-    ours = logging.getLogger("holdfast")
-    before, ours.propagate = ours.propagate, True  # a command that ran in this process has its own handler
     root.addHandler(handler)
     yield handler
     root.removeHandler(handler)
-    ours.propagate = before
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 

@@ -115,11 +115,8 @@ def test_the_traceback_is_in_the_stage_files_and_named_in_the_terminal(tmp_path:
         assert 'beside_two.py", line 11, in weigh' in loud.stderr
 
 
-def test_the_traceback_is_in_the_debug_log_of_every_try_without_secrets(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_traceback_is_in_the_debug_log_of_every_try_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """O2, C3, W19: a try that is repeated leaves its traceback too."""
-    monkeypatch.setattr(logging.getLogger("holdfast"), "propagate", True)  # a command that ran in this process has its own handler
     file = _project(tmp_path / "project", "leaking", name="beside_three", retries=1, retry_seconds=0)
     with caplog.at_level(logging.DEBUG, "holdfast"):
         session = holdfast.run_workflow(file, config={}, session_config={"session": {"path": str(tmp_path / "sessions")}})

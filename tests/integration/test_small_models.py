@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from typer.testing import CliRunner
 
 import holdfast
+from holdfast.agents.middleware.lead_features import RepetitionMiddleware
 from holdfast.app.commands.models import app
 from holdfast.models.abilities import TASKS, abilities_of
 from holdfast.models.answers import filled_text
@@ -257,3 +260,19 @@ def test_the_lead_agent_keeps_an_answer_that_repeats_itself_once(tmp_path: Path,
         talk.close()
     assert first.count("You can use these tools") == 1
     assert "over and over" in first
+
+
+def test_an_answer_that_repeats_itself_is_cut_also_where_the_history_was_just_compacted(tmp_path: Path) -> None:
+    """A15, S4: the step that replaces the history keeps the short answer, in what is shown and in what is stored."""
+    model = ScriptedModel([LOOP] * 8, profile={"max_input_tokens": 4_000})
+    compacting = holdfast.SummarizationMiddleware(
+        model, summarizer=ScriptedModel(["Parts."] * 8), trigger=("messages", 8), keep=("messages", 2)
+    )
+    agent = create_agent(model, middleware=[RepetitionMiddleware(), compacting], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    lengths = []
+    for number in range(8):
+        messages = agent.invoke({"messages": [("user", f"Part {number}.")]}, config)["messages"]
+        lengths.append(len(messages))
+        assert {message.text.count("You can use these tools") for message in messages if message.type == "ai"} == {1}
+    assert lengths != sorted(lengths), "it was compacted"

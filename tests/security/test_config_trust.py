@@ -4,7 +4,6 @@ until its user has agreed to it. Each thing that must not happen is seen to happ
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import stat
@@ -28,9 +27,6 @@ Run = Callable[..., Result]
 def run(*words: str) -> Result:
     """A command in this process; an error of ours is in `exception`."""
     done = CliRunner().invoke(app, list(words), input="")
-    ours = logging.getLogger("holdfast")  # the command sends the log to a stream that is closed now
-    ours.handlers.clear()
-    ours.propagate = True
     if done.exception is not None and not isinstance(done.exception, SystemExit | HoldfastError):
         raise done.exception
     return done

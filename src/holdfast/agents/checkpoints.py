@@ -254,6 +254,11 @@ class Rewritten(Overwrite):
     def __getitem__(self, index: Any) -> Any:
         return self.shown[index]
 
+    def __setitem__(self, index: int, message: Any) -> None:
+        """Another message in the place of one of the new ones, also in the history."""
+        old, self.shown[index] = self.shown[index], message
+        self.value = [message if one is old else one for one in self.value]
+
 
 Rewritten.__module__, Rewritten.__name__ = Overwrite.__module__, Overwrite.__name__  # by these a saver finds the class again
 Sequence.register(Rewritten)

@@ -229,8 +229,7 @@ class Postgres:
             with postgres_faults(self.address, "commit to"):
                 done = connection.execute("COMMIT").statusmessage
         except StoreUnavailable as error:
-            if not connection.closed:
-                raise
+            connection.close()  # it may still look open while the server goes; its transaction must have ended before anybody looks
             self._settle(step, locks, error)
             return
         if done != "COMMIT":  # a statement failed, somebody caught the error, and the server rolled back

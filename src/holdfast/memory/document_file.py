@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, StorageError
 from holdfast.memory.document import Document, parse
 from holdfast.memory.document_log import FileFacts, digest_of, file_facts, fold, state_record, with_file, written
 from holdfast.memory.history import Change, to_record
@@ -103,8 +103,10 @@ class DocumentFile:
         return [record] if found.in_log else [state_record(found.document or Document(), change.time), record]
 
     def note(self, document: Document, mark: Mark) -> None:
-        """Remember what was just written."""
-        self._known = ((mark, self._backend.glance(self._history)), Found(document, mark, in_log=True))
+        """Remember what was just written. It stands, so a look that fails now is no error of the one who wrote: nothing is remembered."""
+        self._known = None
+        with suppress(StorageError):
+            self._known = ((mark, self._backend.glance(self._history)), Found(document, mark, in_log=True))
 
     def state(self, found: Found, time: str) -> list[dict[str, Any]]:
         """The record that holds the document as it is, which is on the disk when this returns; none where there is no document."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged, InputError, RevisionConflict, StorageError, SyncFailed
+from holdfast.errors import Damaged, InputError, RevisionConflict, StorageError, StoreUnavailable, SyncFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_name
@@ -377,10 +377,13 @@ class MemoryStore:
         puts = [] if data is None else [Put(keys.document, data, expect=found.mark, durable=found.mark == ABSENT)]
         try:
             marks = self.backend.write(Append(keys.history, records), *more, *puts)
-        except (RevisionConflict, SyncFailed):
+        except (RevisionConflict, SyncFailed, StoreUnavailable):
             raise
-        except StorageError:
-            last = self.backend.last(keys.history) or {}
+        except StorageError as error:
+            try:
+                last = self.backend.last(keys.history) or {}
+            except StorageError:
+                raise error from None  # that one would say that nothing was written, which nobody knows
             if data is None or last.get("id") != change.id:
                 raise
             return  # only the view could not be written, for want of room: what counts is in the history, and is read from there

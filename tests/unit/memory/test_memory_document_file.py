@@ -16,7 +16,7 @@ from holdfast import build
 from holdfast.backup import back_up
 from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL, RealDisk
-from holdfast.errors import Damaged, DiskFull, StorageError, SyncFailed
+from holdfast.errors import Damaged, DiskFull, StorageError, StoreUnavailable, SyncFailed
 from holdfast.events import Bus
 from holdfast.memory.document import Document
 from holdfast.memory.events import MemoryDamaged
@@ -25,6 +25,7 @@ from holdfast.memory.history import Held
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import FileMemoryStorage
 from holdfast.memory.store import Edit
+from holdfast.storage.backend import Change, Mark
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault
 
@@ -111,6 +112,36 @@ def test_a_full_disk_that_only_refuses_the_view_costs_no_change(tmp_path: Path) 
     assert "second" not in (tmp_path / "memory.json").read_text()
     assert names(storage) == ["first", "second"]
     assert "second" in (tmp_path / "memory.json").read_text(), "written again by the reading"
+
+
+def test_a_store_that_goes_away_right_after_a_change_does_not_make_it_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M6: what was committed is acknowledged, also when the next look at the store fails; what nobody knows is not called unwritten."""
+    storage = FileMemoryStorage(tmp_path, bus=Bus())
+    storage.change(None, adding("a"))
+
+    def gone(key: str) -> None:
+        raise StoreUnavailable("the server went away.", path=key, operation="read")
+
+    write = storage.backend.write
+
+    def written(*changes: Change) -> tuple[Mark, ...]:
+        marks = write(*changes)
+        monkeypatch.setattr(storage.backend, "glance", gone)
+        return marks
+
+    monkeypatch.setattr(storage.backend, "write", written)
+    assert storage.change(None, adding("b")) is not None
+    monkeypatch.undo()
+    assert names(storage) == ["a", "b"]
+
+    def lost(*changes: Change) -> tuple[Mark, ...]:
+        write(*changes)
+        raise StorageError("the connection was lost at the moment of the commit.", path="x", operation="commit")
+
+    monkeypatch.setattr(storage.backend, "write", lost)
+    monkeypatch.setattr(storage.backend, "last", gone)
+    with pytest.raises(StorageError, match="at the moment of the commit"):
+        storage.change(None, lambda document: Edit(document.with_fact(Fact("c", "c")), "user", "test"))
 
 
 def test_a_file_that_is_behind_its_history_is_written_again_before_it_is_backed_up(tmp_path: Path) -> None:

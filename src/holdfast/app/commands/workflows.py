@@ -233,7 +233,9 @@ def _launch(
     running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
     with open_harness(config, *SESSIONS) as harness, ExitStack() as opened:
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
-            logging.getLogger("holdfast.WorkflowRunner").setLevel(logging.CRITICAL)
+            log = logging.getLogger("holdfast.WorkflowRunner")
+            opened.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL)
         if TRACEBACKS.is_set():
             opened.enter_context(_tracebacks(harness.bus))
         stop = opened.enter_context(_stopping())
