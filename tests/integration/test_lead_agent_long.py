@@ -53,7 +53,8 @@ class Watch:
 def memory_of_this_process() -> int:
     """Without the caches of bounded size, which fill up slowly: what is asked is whether anything grows without bound."""
     for cached in [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]:
-        cached.cache_clear()
+        if cached.cache_info().maxsize is not None:  # the others hold what is loaded once, the model of the embedder among it
+            cached.cache_clear()
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
