@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from typer.testing import CliRunner
 
@@ -272,7 +272,7 @@ def test_an_answer_that_repeats_itself_is_cut_also_where_the_history_was_just_co
     config: Any = {"configurable": {"thread_id": "t"}}
     lengths = []
     for number in range(8):
-        messages = agent.invoke({"messages": [("user", f"Part {number}.")]}, config)["messages"]
+        messages = agent.invoke({"messages": [HumanMessage(f"Part {number}.")]}, config)["messages"]
         lengths.append(len(messages))
         assert {message.text.count("You can use these tools") for message in messages if message.type == "ai"} == {1}
     assert lengths != sorted(lengths), "it was compacted"
