@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,53 @@ from holdfast.ids import IdSource
 from holdfast.redaction import redact
 from holdfast.server.event_stream import EventStream
 from holdfast.server.problem_details import kind_name
-from holdfast.talk import Ended, TurnEvent, as_dict
+from holdfast.talk import Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent, as_dict
 
 if TYPE_CHECKING:
     from holdfast.talk import Talk
 
 _KEPT = 500
 """Runs whose events can still be read after they ended."""
+
+
+@dataclass
+class ToolUse:
+    """A call of a tool in a turn, and what came of it so far. `task` is the newest event of the sub-agent that it started."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+    status: str = "running"
+    text: str = ""
+    task: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Progress:
+    """What a turn has said and done so far, in its order: texts, and uses of tools. For who looks in while it runs."""
+
+    said: str = ""
+    """What the user said; empty for a turn that goes on."""
+    held: int = 0
+    """How many messages the conversation had before it."""
+    steps: list[str | ToolUse] = field(default_factory=list)
+
+    def take(self, event: TurnEvent) -> None:
+        """Note what happened."""
+        if isinstance(event, Token):
+            if self.steps and isinstance(self.steps[-1], str):
+                self.steps[-1] += event.text
+            else:
+                self.steps.append(event.text)
+        elif isinstance(event, ToolCalled):
+            self.steps.append(ToolUse(event.id, event.name, event.args))
+        elif isinstance(event, ToolFinished) and (use := self._use(event.id)) is not None:
+            use.status, use.text = event.status, event.text
+        elif isinstance(event, Subagent) and (use := self._use(str(event.event.get("call")))) is not None:
+            use.task = {**(use.task or {}), **event.event}
+
+    def _use(self, id: str) -> ToolUse | None:
+        return next((step for step in reversed(self.steps) if isinstance(step, ToolUse) and step.id == id), None)
 
 
 @dataclass
@@ -42,6 +82,7 @@ class Run:
     artifacts: tuple[str, ...] = ()
     error: str | None = None
     ended: str | None = None
+    progress: Progress = field(default_factory=Progress, repr=False)
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -52,12 +93,16 @@ class RunningTurns:
         self._ids, self._clock = ids, clock
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
-    def begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]]) -> Run:
-        """Start a turn and give its run. Locked while another one of the same thread runs here."""
+    def begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], *, said: str = "", held: int = 0) -> Run:
+        """Start a turn and give its run; `said` is what the user said and `held` how many messages there were before.
+
+        Locked while another one of the same thread runs here.
+        """
         busy = next((run for run in self._runs.values() if run.thread == talk.thread and run.status == "running"), None)
         if busy is not None:
             raise Locked(f"a turn of this thread is under way: {busy.id}.", owner=busy.id, hint="Wait for it, or cancel it.")
         run = Run(self._ids.new("run"), talk.thread, talk.agent_name, stamp(self._clock.now()), EventStream(asyncio.get_running_loop()))
+        run.progress = Progress(said, held)
         self._runs[run.id] = run
         run.task = asyncio.create_task(self._drive(run, talk, turn))
         self._forget_old()
@@ -67,6 +112,7 @@ class RunningTurns:
         self._tell(run, "run_started", {})
         try:
             async for event in turn():
+                run.progress.take(event)
                 if isinstance(event, Ended):
                     run.status, run.text = event.reason, event.text
                     run.tokens, run.artifacts = event.tokens, event.artifacts

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastapi import Request
 
+from holdfast.context.call_log import CallLog
 from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.events import Event, envelope_of
 from holdfast.ids import check_name, check_thread
+from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
 from holdfast.server.event_stream import EventStream
-from holdfast.server.running_turns import RunningTurns
+from holdfast.server.running_turns import Run, RunningTurns
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.session_runs import SessionRuns
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.agents.tools.toolset import ThreadSandboxes
+    from holdfast.context.records import MessageRecord
     from holdfast.harness import Harness
     from holdfast.server.access_token import Keys
     from holdfast.server.gateway.gateway_core import Gateway
-    from holdfast.talk import Talk
+    from holdfast.talk import Decision, Talk, TurnEvent
+    from holdfast.tokens.messages import Message
 
 
 class Services:
@@ -101,12 +105,61 @@ class Services:
             raise NotThere(f"there is no thread {thread[:80]!r}.")
         return None
 
+    async def say(self, thread: str, content: str, agent: str | None = None) -> Run:
+        """Begin a turn with this message, in a conversation that is there or that begins with it, with this agent."""
+        if not content.strip():
+            raise InputError("there is nothing in the message.", hint="Write at least one word.")
+        whose = await asyncio.to_thread(self._agent_or, agent, thread)
+        talk = await asyncio.to_thread(self.talk, thread, whose)
+        return await self._begin(talk, lambda: talk.asend(content), content)
+
+    async def go_on(self, thread: str) -> Run:
+        """Go on with a turn that was broken off."""
+        talk = await asyncio.to_thread(self.known_talk, thread)
+        if not await asyncio.to_thread(lambda: talk.interrupted):
+            raise InputError("no turn of this thread was broken off.")
+        return await self._begin(talk, talk.aresume)
+
+    async def decide(self, thread: str, decisions: Mapping[str, Decision] | Decision) -> Run:
+        """Answer the calls that wait for a person; the turn goes on."""
+        talk = await asyncio.to_thread(self.known_talk, thread)
+        if not await asyncio.to_thread(talk.approvals):
+            raise InputError("no call waits for a decision.")
+        return await self._begin(talk, lambda: talk.adecide(decisions))
+
+    async def _begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], said: str = "") -> Run:
+        held = await asyncio.to_thread(lambda: len(talk.history()))
+        return self.turns.begin(talk, turn, said=said, held=held)
+
+    def _agent_or(self, agent: str | None, thread: str) -> str | None:
+        try:
+            return self.agent_of(thread)
+        except NotThere:  # its first message
+            return agent
+
     def lead(self, agent: str | None = None) -> LeadAgent:
         """The lead agent of this name, made once."""
         with self._opening:
             if agent not in self._leads:
                 self._leads[agent] = self.harness.lead_agent(agent)
             return self._leads[agent]
+
+    def window(self, thread: str) -> Sequence[Message]:
+        """The messages that a model would still see, as the newest checkpoint has them; none where no model was ever asked."""
+        return self.harness.threads.window(thread) if self.harness.has_checkpoints else ()
+
+    def history(self, thread: str) -> list[MessageRecord]:
+        """Everything that was ever said in a thread, whoever held the conversation; no model is needed to read it."""
+        if not self.harness.has_checkpoints:
+            return self.harness.archive.messages(thread)
+        from holdfast.agents.threads import transcript  # LangChain, for who has held conversations
+
+        return transcript(self.harness.archive, thread, self.harness.threads.window(thread))
+
+    @property
+    def calls(self) -> CallLog:
+        """Every model call of every thread."""
+        return CallLog(self.harness.base, disk=self.harness.disk)
 
     @property
     def places(self) -> ThreadSandboxes:
@@ -117,6 +170,13 @@ class Services:
             if self._places is None:
                 self._places = open_sandboxes(self.harness.config)
             return self._places
+
+    def take_file(self, thread: str, name: str, content: BinaryIO) -> Upload:
+        """Put a file into a conversation; office formats also as Markdown."""
+        most = self.harness.config.server.max_upload_bytes
+        with self.places.named(thread) as sandbox:
+            uploads = Uploads(thread, sandbox.files, base=self.harness.base, converter=MarkItDown(), most_bytes=most)
+            return uploads.take(clean_name(name), content)
 
     @property
     def gateway(self) -> Gateway:

@@ -114,22 +114,29 @@ def search_everything(use: Use, q: Words, limit: Annotated[int, Query(ge=1, le=5
     records = [
         {**hit_to_json(hit), "href": f"/api/v1/knowledge/records/{hit.record.id}"} for hit in harness.knowledge.search(q, top_k=limit)
     ]
-    needle = q.casefold()
-    sessions = [
+    return {"memory": facts, "knowledge": records, "threads": in_threads(use, q, limit), "sessions": sessions_with(use, q, limit)}
+
+
+def sessions_with(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
+    """Sessions whose task or name has these words as they stand."""
+    needle = words.casefold()
+    return [
         {"id": brief.workflow_id, "task": brief.task, "status": brief.status, "href": f"/api/v1/sessions/{brief.workflow_id}"}
-        for brief in harness.sessions.list()
+        for brief in use.harness.sessions.list()
         if needle in brief.task.casefold() or needle in brief.workflow_id.casefold()
     ][:limit]
-    return {"memory": facts, "knowledge": records, "threads": _in_threads(use, q, limit), "sessions": sessions}
 
 
-def _in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
+def in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
+    """Messages of all conversations that fit some words, best first."""
     found: list[dict[str, Any]] = []
     names = {name: None for name in use.harness.archive.threads()}
     if use.harness.has_checkpoints:
         names |= {info.id: None for info in use.harness.threads.all()}
     for thread in list(names)[:200]:
         for hit in use.harness.whole_thread(thread).search(thread, words, limit):
+            if hit.snippet.startswith("<reminder"):  # what rode on a message: it was said elsewhere, and is found there
+                continue
             href = f"/api/v1/threads/{thread}/messages?around={hit.record.id}"
             found.append(
                 {"thread": thread, "message": hit.record.id, "score": hit.score, "snippet": hit.snippet, "why": list(hit.why), "href": href}

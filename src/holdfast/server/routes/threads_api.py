@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from holdfast.context.call_log import Call, CallLog, digest
+from holdfast.context.archive import Archive
+from holdfast.context.call_log import Call, digest
 from holdfast.context.records import MessageRecord
 from holdfast.errors import InputError, NotThere
 from holdfast.redaction import redact
-from holdfast.sandbox.uploads import MarkItDown, Uploads, clean_name
+from holdfast.sandbox.uploads import Uploads, clean_name
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.running_turns import Run
 from holdfast.server.services import Services, services_of
@@ -37,9 +38,6 @@ from holdfast.server.wire import (
     page_of,
 )
 from holdfast.talk import Decision, ThreadInfo
-
-if TYPE_CHECKING:
-    from holdfast.talk import Talk
 
 router = APIRouter(tags=["threads"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
@@ -207,8 +205,7 @@ def _run(run: Run) -> dict[str, Any]:
     return {**known, "artifacts": list(run.artifacts)}
 
 
-async def _begin(use: Services, response: Response, talk: Talk, turn: Any) -> dict[str, Any]:
-    run = use.turns.begin(talk, turn)
+def _started(run: Run, response: Response) -> dict[str, Any]:
     response.headers["location"] = f"/api/v1/runs/{run.id}"
     return _run(run)
 
@@ -216,40 +213,23 @@ async def _begin(use: Services, response: Response, talk: Talk, turn: Any) -> di
 @router.post("/threads/{id}/runs", status_code=202)
 async def runs_begin(use: Use, id: ThreadId, body: NewRun, response: Response) -> dict[str, Any]:
     """Say something. The turn runs whether or not anybody follows it; `/runs/{id}/events` tells what happens."""
-    if not body.content.strip():
-        raise InputError("there is nothing in the message.", hint="Write at least one word.")
-    agent = await asyncio.to_thread(_agent_or_new, use, id)
-    talk = await asyncio.to_thread(use.talk, id, agent)
-    return await _begin(use, response, talk, lambda: talk.asend(body.content))
-
-
-def _agent_or_new(use: Services, thread: str) -> str | None:
-    try:
-        return use.agent_of(thread)
-    except NotThere:  # its first message
-        return None
+    return _started(await use.say(id, body.content), response)
 
 
 @router.post("/threads/{id}/resume", status_code=202)
 async def runs_resume(use: Use, id: ThreadId, response: Response) -> dict[str, Any]:
     """Go on with a turn that was broken off."""
-    talk = await asyncio.to_thread(use.known_talk, id)
-    if not await asyncio.to_thread(lambda: talk.interrupted):
-        raise InputError("no turn of this thread was broken off.")
-    return await _begin(use, response, talk, talk.aresume)
+    return _started(await use.go_on(id), response)
 
 
 @router.post("/threads/{id}/decisions", status_code=202)
 async def runs_decide(use: Use, id: ThreadId, body: Verdicts, response: Response) -> dict[str, Any]:
     """Answer the calls that wait for a person; the turn goes on."""
-    talk = await asyncio.to_thread(use.known_talk, id)
-    if not await asyncio.to_thread(talk.approvals):
-        raise InputError("no call waits for a decision.")
     made = {call: Decision(one.type, one.reason, one.args) for call, one in body.calls.items()}
     decisions = made or (Decision(body.all.type, body.all.reason, body.all.args) if body.all else None)
     if decisions is None:
         raise InputError("there is no decision.", hint="Give `all`, or `calls` by their ids.")
-    return await _begin(use, response, talk, lambda: talk.adecide(decisions))
+    return _started(await use.decide(id, decisions), response)
 
 
 @router.get("/threads/{id}/runs")
@@ -294,10 +274,6 @@ async def _counted(use: Services, frames: Any) -> Any:
 # the window of any call
 
 
-def _calls(use: Services) -> CallLog:
-    return CallLog(use.harness.base, disk=use.harness.disk)
-
-
 def _call(call: Call) -> dict[str, Any]:
     by_origin: dict[str, int] = {}
     for part in call.parts:
@@ -310,7 +286,7 @@ def _call(call: Call) -> dict[str, Any]:
 def calls_list(use: Use, id: ThreadId, limit: Limit = 100, cursor: Cursor = None) -> Page:
     """Every request that was sent to a model for this conversation."""
     use.agent_of(id)
-    return page_of(_calls(use).calls(id), limit, cursor, _call)
+    return page_of(use.calls.calls(id), limit, cursor, _call)
 
 
 Number = Annotated[int, Path(ge=1, le=1_000_000_000)]
@@ -320,7 +296,7 @@ Number = Annotated[int, Path(ge=1, le=1_000_000_000)]
 def calls_read(use: Use, id: ThreadId, number: Number) -> dict[str, Any]:
     """The window of one call: each part, where it came from, and its tokens."""
     use.agent_of(id)
-    call = _calls(use).call(id, number)
+    call = use.calls.call(id, number)
     parts = [{"origin": one.origin, "role": one.role, "tokens": one.tokens, "message": one.id} for one in call.parts]
     return {**_call(call), "parts": parts, "left": list(call.left), "cleared": list(call.cleared)}
 
@@ -330,16 +306,23 @@ def calls_part(use: Use, id: ThreadId, number: Number, index: Annotated[int, Pat
     """The words of one part, as far as they are still kept: a message from the archive or the window, a piece of the system message if it
     is still the same."""
     agent = use.agent_of(id)
-    call = _calls(use).call(id, number)
+    call = use.calls.call(id, number)
     if index >= len(call.parts):
         raise NotThere(f"call {number} has {len(call.parts)} parts.")
     part = call.parts[index]
-    if part.id is not None:
-        passage = use.harness.whole_thread(id).read(id, part.id)
-        text = passage.record.text if passage is not None else None
-    else:
-        text = _system_text(use, id, agent, call, index)
+    text = part_text(use, id, agent, call, index, use.harness.whole_thread(id))
     return {"origin": part.origin, "role": part.role, "tokens": part.tokens, "message": part.id, "text": text}
+
+
+def part_text(use: Services, thread: str, agent: str | None, call: Call, index: int, whole: Archive) -> str | None:
+    """The words of a part of a call, from all that is kept of the thread (`whole`); None for what is no longer kept."""
+    part = call.parts[index]
+    if part.id is None:
+        return _system_text(use, thread, agent, call, index)
+    passage = whole.read(thread, part.id)
+    if passage is not None:
+        return passage.record.text
+    return next((one.text for one in whole.summaries(thread) if one.id == part.id), None)
 
 
 def _system_text(use: Services, thread: str, agent: str | None, call: Call, index: int) -> str | None:
@@ -373,10 +356,7 @@ def files_list(use: Use, id: ThreadId, area: Area) -> Page:
 @router.post("/threads/{id}/files/uploads", status_code=201)
 def files_upload(use: Use, id: ThreadId, file: UploadFile) -> dict[str, Any]:
     """Put a file into a conversation; office formats also as Markdown."""
-    most = use.harness.config.server.max_upload_bytes
-    with use.places.named(id) as sandbox:
-        uploads = Uploads(id, sandbox.files, base=use.harness.base, converter=MarkItDown(), most_bytes=most)
-        taken = uploads.take(clean_name(file.filename or "upload"), file.file)
+    taken = use.take_file(id, file.filename or "upload", file.file)
     return {"name": taken.name, "path": taken.path, "size": taken.size, "markdown": taken.markdown, "problem": taken.problem}
 
 

@@ -26,3 +26,7 @@ document.addEventListener("keydown", (event) => {
   if (beside?.matches("[data-part]")) return beside.focus();
   if (!event.target.closest("[data-part]") && keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
+document.addEventListener("htmx:sse:after:message", () => {  // who reads the end of a page stays there while it grows
+  const page = document.documentElement;
+  if (page.scrollHeight - page.scrollTop - page.clientHeight < 500) page.scrollTop = page.scrollHeight;
+});
