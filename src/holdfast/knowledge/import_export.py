@@ -1,4 +1,4 @@
-"""Import and export of knowledge: folders of Markdown, JSON lines of records, chat logs and plain text in (K1); JSON lines or Markdown out.
+"""Import and export of knowledge: documents of all kinds, JSON lines of records and chat logs in (K1); JSON lines or Markdown out.
 
 What cannot be read is reported with its file and line, and the rest is taken in; `strict` stops at the first fault instead. Reading is a
 stream: a file of any length of JSON lines is never held as a whole. Documents are cut into sections that can be found one by one.
@@ -11,7 +11,7 @@ import json
 import lzma
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -23,9 +23,10 @@ from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge import chatlogs
 from holdfast.knowledge.markdown import write_folder
 from holdfast.knowledge.markdown_files import parse
+from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record, from_json, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
-from holdfast.text.html import read_html
+from holdfast.text.file_formats import CONVERTED, PAGES, READ, read_text
 from holdfast.text.sentences import find_blocks
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
@@ -66,16 +67,16 @@ def sections(text: str) -> list[Section]:
 
 
 def paragraphs(text: str) -> list[Section]:
-    """A plain text as one section, or, when it is long, as several of about equal length that end at blank lines."""
+    """A plain text as one section, or, when it is long, as several of about equal length that end at blank lines, else between lines."""
     if len(text) <= _LONG:
         return [Section((), text.strip(), 1)] if text.strip() else []
     found: list[Section] = []
     held: list[str] = []
     size, start = 0, 1
     for number, line in enumerate(text.splitlines(), 1):
-        if size >= _LONG // 2 and not line.strip():
+        if (size >= _LONG // 2 and not line.strip()) or size >= _LONG:
             found.append(Section((), "\n".join(held).strip(), start))
-            held, size, start = [], 0, number + 1
+            held, size, start = [], 0, number + (not line.strip())
         held.append(line)
         size += len(line) + 1
     if "".join(held).strip():
@@ -84,12 +85,13 @@ def paragraphs(text: str) -> list[Section]:
 
 
 _MARKDOWN = (".md", ".markdown")
-_TEXT = (".txt", ".text", ".log", ".rst")
 _LINES = (".jsonl", ".ndjson")
-_PAGES = (".html", ".htm", ".xhtml")
+_DOCUMENTS = (*PAGES, *CONVERTED, ".eml", ".csv", ".tsv")
 _PACKED = (".xz", ".gz")
-_KINDS = (*_MARKDOWN, *_TEXT, *_PAGES, *_LINES, ".json")
 _SHOWN = 80
+
+Convert = Callable[[bytes, str], tuple[str | None, str | None]]
+"""Makes Markdown of a document with this ending, or gives None and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,11 @@ def import_path(
     session: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    convert: Convert | None = None,
 ) -> ImportReport:
     """Add everything at a path: a file, or all files of a folder. `tags` are given to all records, `session` is put above theirs.
 
+    PDF and Office files are read by `convert`, such as `holdfast.sandbox.uploads.MarkItDown().convert`; without it they are skipped.
     In a folder hidden files are left out, and so are links: what they lead to may belong to somebody else.
     """
     faults: list[Fault] = []
@@ -134,7 +138,7 @@ def import_path(
     more = tuple(tags)
 
     def records() -> Iterator[Record]:
-        for file, one in read_path(path, skipped):
+        for file, one in read_path(path, skipped, convert):
             files.add(file)
             if isinstance(one, Record):
                 yield _placed(one, more, session)
@@ -154,18 +158,21 @@ def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Recor
     return replace(record, tags=(*record.tags, *tags), session=below)
 
 
-def read_path(path: str | os.PathLike[str], skipped: list[str] | None = None) -> Iterator[tuple[str, Record | Fault]]:
+def read_path(
+    path: str | os.PathLike[str], skipped: list[str] | None = None, convert: Convert | None = None
+) -> Iterator[tuple[str, Record | Fault]]:
     """What is at a path, in order, each with its file. InputError if there is nothing that can be read.
 
     The names of files of another kind are put into `skipped`.
     """
     place = Path(path)
+    kinds = (*READ, *(CONVERTED if convert is not None else ()))
     if place.is_dir():
         refused: list[OSError] = []
         found = sorted(_files(place, refused))
-        known = [file for file in found if _ending(file.name) in _KINDS]
+        known = [file for file in found if _ending(file.name) in kinds]
         if not known and not refused:
-            raise InputError(f"{place} has no files that can be imported.", hint=f"Known are {', '.join(_KINDS)}.")
+            raise InputError(f"{place} has no files that can be imported.", hint=f"Known are {', '.join(kinds)}.")
         if skipped is not None:
             skipped += [file.relative_to(place).as_posix() for file in found if file not in set(known)]
         for file in known:
@@ -173,12 +180,12 @@ def read_path(path: str | os.PathLike[str], skipped: list[str] | None = None) ->
             if _leads_out(file, place):
                 yield name, Fault(name, None, "it is a link that leads out of the folder, and is not followed.")
             elif not file.is_symlink():  # what a link inside leads to is there itself
-                yield from _read(file, name)
+                yield from _read(file, name, convert)
         for error in refused:
             folder = os.path.relpath(os.fsdecode(error.filename), place)
             yield folder, Fault(folder, None, f"the folder cannot be read: {error.strerror}.")
     elif place.exists():
-        yield from _read(place, place.name)
+        yield from _read(place, place.name, convert)
     else:
         raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
 
@@ -210,25 +217,24 @@ def opened(path: Path) -> IO[bytes]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read(path: Path, name: str) -> Iterator[tuple[str, Record | Fault]]:
+def _read(path: Path, name: str, convert: Convert | None) -> Iterator[tuple[str, Record | Fault]]:
     try:
         if _ending(path.name) in _LINES:
             yield from ((name, one) for one in _json_lines(path, name))
         else:
-            yield from ((name, one) for one in _whole(path, name))
+            yield from ((name, one) for one in _whole(path, name, convert))
     except InputError as error:
         yield name, Fault(name, None, str(error))
     except (OSError, EOFError, lzma.LZMAError) as error:  # a packed file that is cut short, or a disk that fails
         yield name, Fault(name, None, f"it cannot be read: {error}.")
 
 
-def _whole(path: Path, name: str) -> Iterator[Record | Fault]:
+def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | Fault]:
     with opened(path) as file:
         data = file.read()
-    if _ending(path.name) in _PAGES:
-        page = read_html(data)
-        made = (_section(one, name) for one in sections(page.text))
-        yield from (replace(one, id="", extra={"title": page.title, **one.extra}) if page.title else one for one in made)
+    ending = _ending(path.name)
+    if ending in _DOCUMENTS and not (ending in (".csv", ".tsv") and _is_not_utf8(data)):
+        yield from _document(data, ending, name, convert)
         return
     try:
         text = data.decode("utf-8-sig")
@@ -236,9 +242,10 @@ def _whole(path: Path, name: str) -> Iterator[Record | Fault]:
         yield Fault(name, data[: error.start].count(b"\n") + 1, "it is not UTF-8 text.")
         return
     try:
-        if _ending(path.name) == ".json":
-            yield from _value(json.loads(text), name, None)
-        elif _ending(path.name) in _MARKDOWN:
+        if ending == ".json":
+            value = json.loads(text)
+            yield from _value(value, name, None) if _has_records(value) else _document(data, ending, name, convert)
+        elif ending in _MARKDOWN:
             yield from _markdown(data, name)
         elif chatlogs.is_transcript(text):
             yield from chatlogs.of_transcript(text, session=_stem(name), source=name)
@@ -248,6 +255,41 @@ def _whole(path: Path, name: str) -> Iterator[Record | Fault]:
         yield Fault(name, error.lineno, f"it is not JSON: {error.msg}.")
     except (InputError, RecursionError) as error:
         yield Fault(name, None, str(error))
+
+
+def _is_not_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _has_records(value: Any) -> bool:
+    """Whether a JSON value is one of ours or a talk, and not a document that somebody has as JSON."""
+    if isinstance(value, list):
+        return not value or any(chatlogs.is_message(one) or (isinstance(one, dict) and _has_records(one)) for one in value)
+    return isinstance(value, dict) and (
+        chatlogs.is_conversation(value)
+        or isinstance(value.get("text"), str)
+        or any(isinstance(value.get(key), list) for key in ("messages", "records"))
+    )
+
+
+def _document(data: bytes, ending: str, name: str, convert: Convert | None) -> Iterator[Record]:
+    """A page, a mail, a table, a PDF or Office file by its headings, with what it says about itself. InputError if it cannot be read."""
+    if ending in CONVERTED:
+        text, problem = convert(data, ending) if convert is not None else (None, f"files of the kind {ending} need a converter.")
+        if text is None:
+            raise InputError(problem or "it cannot be converted.")
+        data, ending = text.encode(), ".md"
+    read = read_text(data, ending)
+    time = read_moment(read.dated) if read.dated else None
+    for section in sections(read.text):
+        for part in paragraphs(section.text):
+            made = _section(replace(section, text=part.text, line=section.line + part.line - 1), name)
+            extra = {"title": read.title, **made.extra} if read.title else made.extra
+            yield replace(made, id="", time=time, speaker=read.author or None, extra=extra)
 
 
 def _markdown(data: bytes, name: str) -> Iterator[Record]:

@@ -37,19 +37,10 @@ from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS
+from holdfast.text.file_formats import CONVERTED, PAGES
 from holdfast.text.html import read_html
 from holdfast.text.normalise import strip_invisible
 
-_BEGINNINGS = {  # what is really inside: a converter that does not know it takes it for plain text
-    ".docx": b"PK\x03\x04",
-    ".pptx": b"PK\x03\x04",
-    ".xlsx": b"PK\x03\x04",
-    ".epub": b"PK\x03\x04",
-    ".xls": b"\xd0\xcf\x11\xe0",
-    ".pdf": b"%PDF",
-}
-_HTML = (".html", ".htm")
-_KINDS = (*_BEGINNINGS, *_HTML)
 _MOST_IN, _MOST_OUT = 50 * 1024 * 1024, 8 * 1024 * 1024
 _PROGRAM = """
 import sys
@@ -64,7 +55,7 @@ sys.stdout.buffer.write(b"\\0" + text.encode("utf-8", "replace") + b"\\0")
 
 def convertible(name: str) -> bool:
     """Whether a file of this name is a document with a text in it that can be had as Markdown. Plain texts need none."""
-    return name.lower().endswith(_KINDS)
+    return name.lower().endswith((*CONVERTED, *PAGES))
 
 
 class Converter(Protocol):
@@ -85,7 +76,7 @@ class MarkItDown:
     def markdown(self, files: ThreadFiles, path: str) -> tuple[str | None, str | None]:
         suffix = Path(path).suffix.lower()
         try:
-            if suffix in _HTML:  # read by ourselves, without what a page hides
+            if suffix in PAGES:  # read by ourselves, without what a page hides
                 text = read_html(files.read_bytes(path, limit=_MOST_OUT), marks=True).text
                 return (text, None) if text else (None, "no text was found in the document")
             return self.convert(files.read_bytes(path, limit=_MOST_IN), suffix)
@@ -127,7 +118,7 @@ class MarkItDown:
 
 
 def _is_whole(data: bytes, suffix: str) -> bool:
-    beginning = _BEGINNINGS.get(suffix, b"")
+    beginning = CONVERTED.get(suffix, b"")
     if beginning.startswith(b"PK"):
         return zipfile.is_zipfile(io.BytesIO(data))
     return beginning in data[:1024]

@@ -42,7 +42,7 @@ def read_text(data: bytes | str, suffix: str) -> FileText:
     ending = suffix.lower().lstrip(".")
     if ending == "eml":
         found = _mail(data if isinstance(data, bytes) else data.encode())
-    elif ending in ("html", "htm", "xhtml"):
+    elif f".{ending}" in PAGES:
         found = _page(data)
     else:
         text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
@@ -312,5 +312,15 @@ _READERS: dict[str, Callable[[str], FileText]] = {
     "txt": _text, "text": _text, "log": _text, "": _text, "rst": _rst, "csv": _csv, "tsv": _csv, "json": _json, "jsonl": _json_lines,
     "ndjson": _json_lines, "md": _markdown, "markdown": _markdown,
 }  # fmt: skip
-READ = tuple(f".{ending}" for ending in (*filter(None, _READERS), "html", "htm", "xhtml", "eml"))
-"""Endings of names that are read here; others only by a converter."""
+PAGES = (".html", ".htm", ".xhtml")
+READ = (*(f".{ending}" for ending in _READERS if ending), *PAGES, ".eml")
+"""Endings of names that are read here."""
+CONVERTED = {
+    ".docx": b"PK\x03\x04",
+    ".pptx": b"PK\x03\x04",
+    ".xlsx": b"PK\x03\x04",
+    ".epub": b"PK\x03\x04",
+    ".xls": b"\xd0\xcf\x11\xe0",
+    ".pdf": b"%PDF",
+}
+"""Endings of names that a converter reads, and what is really inside: one that does not know it takes it for plain text."""

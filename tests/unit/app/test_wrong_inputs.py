@@ -105,21 +105,21 @@ def test_an_import_names_what_it_does_not_read_and_follows_no_link_out(run: Run,
     (docs / "p.html").write_text(
         "<html><head><title>Birds</title></head><body><h1>Herons</h1><p>The heron is <b>grey</b>.</p></body></html>"
     )
-    (docs / "t.csv").write_text("a,b\n1,2\n")
+    (docs / "t.png").write_text("a,b\n1,2\n")
     (docs / "latin.txt").write_bytes(b"caf\xe9 noir")
     (docs / "out.txt").symlink_to(base / "secret.txt")
     (docs / "sub" / "in.md").symlink_to(docs / "a.md")
     result = run("knowledge", "import", "docs", "--json", code=1)
     told = json.loads(result.stdout)
     assert {one["file"] for one in told["faults"]} == {"latin.txt", "out.txt"}
-    assert told["skipped"] == ["t.csv"]
+    assert told["skipped"] == ["t.png"]
     kept = [json.loads(line) for line in run("knowledge", "export").stdout.splitlines()]
     assert {(one["source"], one["text"]) for one in kept} == {
         ("a.md#Servers", "The staging server is heron."),
         ("p.html#Herons", "The heron is grey."),
     }
     shown = run("knowledge", "import", "docs", code=1).stdout
-    assert "1 file (t.csv)" in shown
+    assert "1 file (t.png)" in shown
     assert "not followed" in shown
 
 

@@ -255,3 +255,43 @@ def test_an_export_may_be_a_part(tmp_path: Path, store: MarkdownStore) -> None:
     assert export_lines(store, tmp_path / "a.jsonl", tags=["a"]) == 2
     assert export_lines(store, tmp_path / "b.jsonl", session="s") == 2
     assert export_lines(store, tmp_path / "c.jsonl", session="s", tags=["a"]) == 1
+
+
+def test_what_sources_reads_is_imported_too(tmp_path: Path, store: MarkdownStore) -> None:
+    """K1, W18: one list of kinds; each with what it says about itself, tables with the heads of their columns."""
+    folder = tmp_path / "in"
+    written(folder / "prices.csv", "Model,Price\nCB-40,489\nCB-50,612\n")
+    mail = "From: Ada Lund <ada@example.org>\nSubject: The heron\nDate: Tue, 10 Feb 2026 09:00:00 +0000\n\nIt nests at the weir.\n"
+    written(folder / "note.eml", mail)
+    written(folder / "page.html", "<title>Birds</title><meta name='date' content='2025-03-04'><h1>Herons</h1><p>They eat fish.</p>")
+    written(folder / "plan.json", '{"title": "Plan", "steps": [{"name": "Dig", "days": 3}]}')
+    written(folder / "scan.pdf", b"%PDF-1.4 something")
+    report = import_path(store, folder, convert=lambda data, ending: (f"# Scanned\n\n{len(data)} bytes of {ending}.", None))
+    assert (report.faults, report.skipped, report.files) == ((), (), 5)
+    found = {record.source: record for record in store.records()}
+    assert found["prices.csv"].text == "- Model: CB-40; Price: 489\n- Model: CB-50; Price: 612"
+    said = found["note.eml"]
+    assert (said.text, said.speaker, str(said.time)[:10], said.extra["title"]) == (
+        "It nests at the weir.",
+        "Ada Lund",
+        "2026-02-10",
+        "The heron",
+    )
+    assert str(found["page.html#Herons"].time)[:10] == "2025-03-04"
+    assert any("Dig" in record.text for record in store.records())
+    assert found["scan.pdf#Scanned"].text == "18 bytes of .pdf."
+    without = import_path(store, folder)
+    assert (without.skipped, without.faults, without.added.added) == (("scan.pdf",), (), 0), "no converter, and nothing twice"
+    (one,) = import_path(store, folder, convert=lambda data, ending: (None, "it is damaged")).faults
+    assert str(one) == "scan.pdf: it is damaged"
+
+
+def test_a_long_table_or_text_without_blank_lines_is_cut(tmp_path: Path) -> None:
+    """K1: a record that nobody can find in is none."""
+    rows = "".join(f"row {number},{number}\n" for number in range(2000))
+    for name in ("long.csv", "long.txt"):
+        found = read(written(tmp_path / name, f"Name,Value\n{rows}"))
+        assert len(found) > 5
+        assert all(len(one.text) < 4500 for one in found)
+        assert sum(one.text.count("row ") for one in found) == 2000
+        assert len({one.source for one in found}) == len(found)

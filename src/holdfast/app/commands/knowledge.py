@@ -37,6 +37,7 @@ from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
 from holdfast.redaction import visible_json
+from holdfast.sandbox.uploads import MarkItDown
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import one_line, reveal
 from holdfast.workflow.long_term_memory import agree, why_held
@@ -146,7 +147,7 @@ def show_record(
 
 @app.command("import", epilog="Examples: holdfast knowledge import notes/ --tag wiki | holdfast knowledge import chat.jsonl --session team")
 def import_(
-    path: Annotated[Path, typer.Argument(help="A folder, or a file: Markdown, text, JSON lines of records, a chat log; also .xz and .gz.")],
+    path: Annotated[Path, typer.Argument(help="A folder, or a file: documents, mails, tables, records, chat logs; also .xz and .gz.")],
     tag: TagOption = None,
     session: Annotated[str | None, typer.Option("--session", metavar="NAME", help="Put above the names of the conversations.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first thing that cannot be read.")] = False,
@@ -156,7 +157,15 @@ def import_(
 ) -> None:
     """Take in documents, records and conversations. What is there already is not doubled; what cannot be read is named."""
     with _store(config, store, make=True) as opened, progress_of_records("import") as progress:
-        report = import_path(opened, path.expanduser(), tags=tag or (), session=session, strict=strict, progress=progress)
+        report = import_path(
+            opened,
+            path.expanduser(),
+            tags=tag or (),
+            session=session,
+            strict=strict,
+            progress=progress,
+            convert=MarkItDown().convert,
+        )
     counts = {name: value for name, value in report_to_json(report.added).items() if name != "ids"}
     value = {
         **counts,
