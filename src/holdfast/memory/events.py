@@ -51,6 +51,21 @@ class MemoryDamaged(_StorageEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QueueDamaged(_QueueEvent):
+    """The queue could not be read. It was moved out of the way and made again."""
+
+    level: ClassVar[int] = logging.ERROR
+    text: ClassVar[str] = (
+        "{path} is damaged and was set aside as {aside}: {reason} Conversations in it that could be read and wait again: {kept}. "
+        "Facts are as they were; what was said is in `holdfast history`"
+    )
+    path: str
+    aside: str
+    kept: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class UpdateFailed(_QueueEvent):
     """Learning from a conversation failed; it is tried again."""
 

@@ -2,7 +2,7 @@
 
 `put` waits for more of the same thread (debounce) and joins it to what waits already; `claim` gives one item to one worker; `complete`,
 `fail` and `release` are the three ways in which work on it ends. A worker that dies is noticed: at once on the same machine, else when its
-lease is over.
+lease is over. A damaged file is set aside, told once, and made again with every item that can still be read.
 """
 
 from __future__ import annotations
@@ -12,28 +12,32 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, wraps
 from hashlib import blake2b
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.clock import Backoff, Clock, SystemClock
-from holdfast.durable.database import Database, database_faults, open_database, transaction
+from holdfast.durable.database import Database, database_faults, open_database, open_plain, transaction
+from holdfast.durable.lock import Lock
+from holdfast.durable.replace import set_aside
+from holdfast.errors import Damaged, StorageError
 from holdfast.events import Bus, UpdateDebounced, UpdateQueued
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_thread
-from holdfast.memory.events import UpdateFailed, UpdateGivenUp
+from holdfast.memory.events import QueueDamaged, UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn
 from holdfast.memory.store import check_agent
 
 _CRASHES = 20  # an item that so many workers began and none ended takes them down with it
 _REMEMBER = 90 * 86400.0
 _COLUMNS = "id, thread, agent, turns, queued, due, claims, failures, holder, error, gave_up"
+_KEPT = "id, thread, agent, turns, queued, due, claims, failures, error, gave_up"
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,24 @@ class Item:
         return "running" if self.holder else "failed" if self.failures else "waiting"
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _mending(method: Callable[Concatenate[MemoryQueue, P], T]) -> Callable[Concatenate[MemoryQueue, P], T]:
+    """What a method does, once more where the file was damaged and is made again: each is one transaction, so nothing is done twice."""
+
+    @wraps(method)
+    def call(queue: MemoryQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(queue, *args, **kwargs)
+        except (Damaged, sqlite3.DatabaseError) as error:  # every statement is ours: one that fails met a file that is not what we wrote
+            queue._mend(error)
+            return method(queue, *args, **kwargs)
+
+    return call
+
+
 class MemoryQueue:
     """The queue in the database at `path`. Safe for many threads and processes; what `put` returned survives a power cut."""
 
@@ -95,10 +117,12 @@ class MemoryQueue:
         self._ids = ids or RandomIds()
         self._bus = bus or process_bus
         self._threads = threading.RLock()
-        self._opened: tuple[int, Database] | None = None
+        self._opened: tuple[int, int, Database] | None = None
+        """The process and the file that the connection belongs to."""
 
     # Putting in
 
+    @_mending
     def put(self, thread: str, turns: Sequence[Turn], agent: str | None = None) -> str | None:
         """Queue turns of a thread; gives the id of the item they are in, or None when every one of them was queued before.
 
@@ -148,6 +172,7 @@ class MemoryQueue:
 
     # Working
 
+    @_mending
     def claim(self, *, early: bool = False, besides: Collection[str] = ()) -> Item | None:
         """Take the item that is due first, for this process alone; None when there is none.
 
@@ -172,21 +197,25 @@ class MemoryQueue:
             return self.claim(early=early, besides=besides)
         return item
 
+    @_mending
     def holds(self, item: Item) -> bool:
         """Whether the item is still this worker's: after its lease somebody else may have it."""
         rows = self._rows("SELECT 1 FROM items WHERE id = ? AND holder = ?", (item.id, item.holder))
         return bool(rows)
 
+    @_mending
     def complete(self, item: Item) -> bool:
         """The work is done: the item leaves the queue. False if it is not this worker's any more."""
         with self._changing() as database:
             return database.execute("DELETE FROM items WHERE id = ? AND holder = ?", (item.id, item.holder)).rowcount == 1
 
+    @_mending
     def release(self, item: Item) -> None:
         """The work did not come to its end and nobody is to blame: somebody else may take it at once."""
         with self._changing() as database:
             database.execute("UPDATE items SET holder = NULL, lease = NULL WHERE id = ? AND holder = ?", (item.id, item.holder))
 
+    @_mending
     def fail(self, item: Item, error: str) -> None:
         """The work failed: it is tried again later, each time after a longer pause, until that has been done too often."""
         failures, reason = item.failures + 1, error[:500]
@@ -209,6 +238,7 @@ class MemoryQueue:
             )
         self._bus.emit(UpdateGivenUp(thread=item.thread, attempts=max(item.claims, item.failures + 1), error=reason))
 
+    @_mending
     def recover(self) -> int:
         """Take back what processes of this machine held that are no longer there; says how many items."""
         held = [(str(id), str(holder)) for id, holder in self._rows("SELECT id, holder FROM items WHERE holder IS NOT NULL")]
@@ -218,6 +248,7 @@ class MemoryQueue:
                 database.executemany("UPDATE items SET holder = NULL, lease = NULL WHERE id = ? AND holder = ?", dead)
         return len(dead)
 
+    @_mending
     def retry_given_up(self) -> int:
         """Give the items that were given up another round of tries; says how many."""
         with self._changing() as database:
@@ -226,14 +257,17 @@ class MemoryQueue:
 
     # Looking
 
+    @_mending
     def items(self) -> list[Item]:
         """Everything in the queue, in the order in which it came."""
         return [_item(row) for row in self._rows(f"SELECT {_COLUMNS} FROM items ORDER BY number")]  # noqa: S608 - our own column names
 
+    @_mending
     def __len__(self) -> int:
         """How many items wait or are being worked on. Those given up do not count."""
         return int(self._rows("SELECT count(*) FROM items WHERE gave_up IS NULL")[0][0])
 
+    @_mending
     def next_due(self) -> float | None:
         """Seconds until something is due, 0 if something is; None if nothing waits."""
         rows = self._rows("SELECT min(CASE WHEN holder IS NULL THEN due ELSE lease END) FROM items WHERE gave_up IS NULL")
@@ -241,6 +275,7 @@ class MemoryQueue:
 
     # Taking out
 
+    @_mending
     def forget(self, takes: Callable[[str, Turn], bool]) -> int:
         """Take out every turn that `takes(thread, turn)` names, and scrub the file; says how many turns.
 
@@ -259,6 +294,7 @@ class MemoryQueue:
         self.scrub()
         return gone
 
+    @_mending
     def prune(self, before: str, *, dry_run: bool = False) -> int:
         """Take out the items that were given up before a moment (ISO); says how many. What waits stays, however old."""
         moment = datetime.fromisoformat(before).timestamp()
@@ -270,6 +306,7 @@ class MemoryQueue:
             self.scrub()
         return gone
 
+    @_mending
     def scrub(self) -> None:
         """Rewrite the file so that nothing of what left the queue is in its free pages or its write-ahead log."""
         with self._threads, database_faults(str(self.path), "scrub"):
@@ -283,16 +320,38 @@ class MemoryQueue:
         with self._threads:
             opened, self._opened = self._opened, None
             if opened is not None and opened[0] == os.getpid():
-                opened[1].close()
+                opened[2].close()
 
     def _database(self) -> Database:
-        """The connection of this process: one that came over a fork belongs to the parent."""
-        if self._opened is None or self._opened[0] != os.getpid() or self._opened[1].given_up is not None:
+        """The connection of this process: one that came over a fork belongs to the parent, and a file may have been made again."""
+        if self._opened is not None and (self._opened[:2] != (os.getpid(), _inode(self.path)) or self._opened[2].given_up is not None):
+            self.close()
+        if self._opened is None:
             script = files("holdfast.memory").joinpath("queue.sql").read_text(encoding="utf-8")
             database = open_database(self.path, migrations=[script], timeout=30.0, threads=True)
             database.execute("PRAGMA secure_delete=ON")
-            self._opened = (os.getpid(), database)
-        return self._opened[1]
+            self._opened = (os.getpid(), _inode(self.path), database)
+        return self._opened[2]
+
+    def _mend(self, error: Exception) -> None:
+        """Set the damaged file aside and make a new one with what can be read of it, unless somebody else just did. Told once.
+
+        What cannot be read is not put together again from the archive: that would bring back what was undone or forgotten since.
+        """
+        with self._threads, Lock(f"{self.path}.lock", timeout=60.0):
+            self.close()
+            if _is_sound(self.path):
+                return
+            aside = set_aside(self.path, clock=self._clock)
+            kept = [row for _, row in sorted(dict(_salvaged(aside)).items())]
+            with transaction(self._database()) as database:
+                marks = ", ".join("?" * _KEPT.count(",")) + ", ?"
+                database.executemany(f"INSERT INTO items ({_KEPT}) VALUES ({marks})", kept)  # noqa: S608 - our own names
+        self._bus.emit(
+            QueueDamaged(
+                path=str(self.path), aside=aside, kept=len(kept), reason=error.message if isinstance(error, Damaged) else f"{error}."
+            )
+        )
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
@@ -305,6 +364,35 @@ class MemoryQueue:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _inode(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_ino
+    return 0
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether the file is a whole database that holds our tables, or is not there at all."""
+    try:
+        with closing(open_plain(path)) as database:
+            database.execute("SELECT count(*) FROM items, (SELECT count(*) FROM seen)").fetchone()
+            return bool(database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except FileNotFoundError:
+        return True
+    except (Damaged, sqlite3.Error):
+        return False
+
+
+def _salvaged(path: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The items of a damaged file by their number, read from both ends as far as that goes. Nobody holds them any more."""
+    for order in ("", "DESC"):
+        with suppress(StorageError, sqlite3.Error, ValueError, TypeError), closing(open_plain(path)) as database:
+            rows = database.execute(f"SELECT number, {_KEPT} FROM items ORDER BY number {order}")  # noqa: S608 - our own column names
+            for number, id, thread, agent, turns, *rest in rows:
+                check_agent(agent or None)
+                if _read(turns):
+                    yield number, (str(id), check_thread(thread), agent, turns, *rest)
 
 
 def _written(turns: Iterable[Turn]) -> str:

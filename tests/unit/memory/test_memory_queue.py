@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.events import Bus, Event, UpdateDebounced, UpdateQueued, line_of
-from holdfast.memory.events import UpdateFailed, UpdateGivenUp
+from holdfast.ids import RandomIds
+from holdfast.memory.events import QueueDamaged, UpdateFailed, UpdateGivenUp
 from holdfast.memory.facts import Turn, turns_of
 from holdfast.memory.queue import Claimant, MemoryQueue, Retry, is_alive, this_process
 from holdfast.testing.clock import CountingIds, FakeClock
@@ -235,3 +237,40 @@ def test_only_what_the_user_typed_and_final_answers_are_learned_from() -> None:
         ("h6", "user", "I work in Graz."),
         ("h7", "user", "Fine."),
     ]
+
+
+@pytest.mark.parametrize("harm", ["header", "middle", "cut", "tables"])
+def test_a_damaged_file_is_set_aside_told_once_and_made_again(tmp_path: Path, harm: str) -> None:
+    """M8, O7: whatever is damaged in a file that only waits to be worked off, nobody is stopped by it; what can be read waits again."""
+    path = tmp_path / "queue.db"
+    bench = Bench(path)
+    for number in range(200):
+        bench.queue.put(f"thread-{number}", [said(number, "x" * 300)])
+    bench.queue.scrub()
+    bench.queue.close()
+    data = bytearray(path.read_bytes())
+    if harm == "header":
+        data[:100] = b"z" * 100
+    elif harm == "middle":
+        data[len(data) // 2 : len(data) // 2 + 5000] = b"\xa5" * 5000
+    elif harm == "cut":
+        del data[len(data) // 2 :]
+    else:
+        data = bytearray()
+    path.write_bytes(bytes(data))
+    if harm == "tables":
+        with sqlite3.connect(path) as other:
+            other.execute("CREATE TABLE mine (x)")
+            other.execute("PRAGMA user_version=1")
+    again, second = Bench(path), Bench(path)
+    again.queue._ids = second.queue._ids = RandomIds()
+    assert again.queue.put("new", [said(999)]) is not None
+    assert second.queue.put("newer", [said(998)]) is not None
+    kept = [item.thread for item in again.queue.items()]
+    assert kept[-2:] == ["new", "newer"]
+    assert (len(kept) > 50) == (harm == "middle")
+    told = [event for bench in (again, second) for event in bench.events if isinstance(event, QueueDamaged)]
+    (one,) = told  # whichever noticed, once
+    assert one.kept == (len(kept) if harm == "middle" else 0), "damage in the middle is noticed when somebody reads there"
+    assert Path(one.aside).exists()
+    assert again.queue.claim(early=True) is not None
