@@ -29,6 +29,7 @@ _EXTRAS = {
     "acp": ("acp",),
     "server": ("ag_ui", "fastapi", "jinja2", "markdown_it", "markupsafe", "multipart", "prometheus_client", "starlette", "uvicorn"),
     "web": ("httpx", "markitdown"),
+    "workers": ("croniter", "procrastinate"),
 }
 _EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}
 

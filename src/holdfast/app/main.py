@@ -97,6 +97,8 @@ COMMANDS = (
     Entry("reject", "holdfast.app.commands.workflows", "Refuse what a stage wrote, and say why.", "Workflows"),
     Entry("sessions", "holdfast.app.commands.sessions", "List the sessions: how far each came, and what keeps it.", "Workflows"),
     Entry("session", "holdfast.app.commands.sessions", "Look at a session: fix, edit, compare, fork, restore, export it.", "Workflows"),
+    Entry("worker", "holdfast.app.commands.workers", "Advance queued sessions, on as many machines as you like.", "Workflows"),
+    Entry("schedule", "holdfast.app.commands.workers", "Begin workflows by the clock.", "Workflows"),
     Entry("mcp", "holdfast.app.commands.mcp", "Serve memory, knowledge, history and sessions to other agents.", "Agents"),
     Entry("acp", "holdfast.app.commands.acp", "Serve the agent to an editor (Zed and others).", "Agents"),
     Entry("config", "holdfast.app.commands.config", "Check, write, upgrade and trust config.yaml.", "Settings"),

@@ -228,6 +228,8 @@ class ModelConfig(Section):
     when_thinking_disabled: dict[str, Any] | None = None
     can: Annotated[dict[str, bool], BeforeValidator(_abilities)] | None = None
     fallbacks: Texts = ()
+    max_concurrent: Count | None = None
+    requests_per_minute: Seconds | None = None
 
     @property
     def window(self) -> int | None:

@@ -17,6 +17,7 @@ from holdfast.config.loading import load_config
 from holdfast.config.sections import Config, ModelConfig
 from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
 from holdfast.models.abilities import CAN, Task, require
+from holdfast.models.call_limits import limited
 from holdfast.models.choice import how_to_get_one, pick
 from holdfast.models.failures import without_secrets
 from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, how_to_install, with_defaults
@@ -178,7 +179,7 @@ def build(
     except Exception as error:  # noqa: BLE001 - a class may raise anything from its constructor, and its text may hold the key
         raise _not_made(settings, error) from None
     _complete_profile(model, settings)
-    return model
+    return limited(model, settings)
 
 
 def secrets_of(settings: ModelConfig) -> tuple[str, ...]:

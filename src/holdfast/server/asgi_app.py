@@ -21,7 +21,7 @@ from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
 from holdfast.server.pages import html_pages, knowledge_pages, memory_pages, session_pages, start_page, thread_pages, window_pages
 from holdfast.server.problem_details import Problem
-from holdfast.server.routes import about_api, knowledge_api, memory_api, sessions_api, threads_api
+from holdfast.server.routes import about_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
 
@@ -55,7 +55,7 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
     )
     app.state.services = services
     app.include_router(about_api.open_router)
-    for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api):
+    for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api, queue_api):
         app.include_router(part.router, prefix=API)
     app.include_router(gateway_routes.router)
     for pages in PAGES:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, Locked
 from holdfast.server.event_stream import KEEP_ALIVE, frame
+from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow.journal import SessionJournal
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class SessionRuns:
         return self._harness.launcher(store=self._harness.sessions).create(workflow, **settings)
 
     def start(self, session: str, **settings: Any) -> None:
-        """Go on with a session in a thread of its own. Locked if this server runs it already."""
+        """Go on with a session in a thread of its own. Locked if this server runs it already. One that workers have is left to them."""
+        if not settings.get("accept_changes") and self.leave_to_workers(session):
+            return
         running = _Running()
         with self._lock:
             if session in self._running:
@@ -54,6 +57,14 @@ class SessionRuns:
         work = threading.Thread(target=self._run, args=(session, running, settings), name=f"session {session}", daemon=True)
         running.thread = work
         work.start()
+
+    def leave_to_workers(self, session: str) -> bool:
+        """Let workers go on with a session that is the queue's; False for one that is not."""
+        queue = SessionQueue.find(self._harness.sessions)
+        if queue is None or queue.wish(session) is None:
+            return False
+        queue.put(session)
+        return True
 
     def _run(self, session: str, running: _Running, settings: dict[str, Any]) -> None:
         try:

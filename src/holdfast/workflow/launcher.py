@@ -81,6 +81,7 @@ class RunParts(TypedDict, total=False):
     bus: Bus
     counter: TokenCounter | None
     stop: threading.Event
+    leave: threading.Event
     owner: str | None
     started: Callable[[Session, Workflow, Path | None], None] | None
     journal: bool
@@ -149,6 +150,8 @@ class Launcher:
     counter: TokenCounter | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     """Set it, from any thread or a signal handler, and the run stops cleanly."""
+    leave: threading.Event = field(default_factory=threading.Event)
+    """Set it and the run ends before its next stage, `ready` for whoever resumes it; with `stop` as well, at once."""
     owner: str | None = None
     started: Callable[[Session, Workflow, Path | None], None] | None = None
     """Is told the session and its file, once it is on disk and before a stage starts."""
@@ -184,11 +187,17 @@ class Launcher:
         task: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         session_id: str | None = None,
+        announce: Callable[[str], None] | None = None,
     ) -> Session:
-        """A new session that is on disk, `ready`, and does not run: `resume` runs it, here or elsewhere. Checked as `run` checks it."""
+        """A new session that is on disk, `ready`, and does not run: `resume` runs it, here or elsewhere. Checked as `run` checks it.
+
+        `announce` is told its name before it is written.
+        """
         definition, _, configs, settings, goal, values = self._prepared(workflow, task, parameters)
         with self._stores(settings, configs) as (store, _):
             name = self._name(session_id, settings, store, definition)
+            if announce is not None:
+                announce(name)
             return store.create(_new_session(name, definition, goal, settings, values))
 
     def _prepared(self, workflow: WorkflowSource, task: str | None, parameters: Mapping[str, Any] | None) -> _Prepared:
@@ -296,6 +305,7 @@ class Launcher:
             self.clock,
             memory=memory,
             stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
+            leave_requested=lambda: self.leave.is_set() and not store.cancel_requested(name),
         )
         try:
             with within(session=name, run=usage.run):

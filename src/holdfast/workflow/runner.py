@@ -27,7 +27,11 @@ from holdfast.workflow.workflow_file import with_stages_added
 
 
 class Runner:
-    """Runs one session to its end, its next pause, its failure, or until somebody says stop."""
+    """Runs one session to its end, its next pause, its failure, or until somebody says stop.
+
+    Who says `leave` lets the stages that run come to their end and ends before the next one, `ready` for whoever goes on; a stop while that
+    holds ends it in the same way at once.
+    """
 
     def __init__(
         self,
@@ -38,12 +42,14 @@ class Runner:
         *,
         memory: SessionKnowledge | None,
         stop_requested: Callable[[], bool],
+        leave_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         self.recorder = recorder
         self.requests = requests
         self.usage = usage
         self.clock = clock
         self.memory = memory
+        self._leaves = leave_requested
         self._executor = TimedExecutor(clock, stop_requested, recorder.write_views)
         self._runs: dict[str, StageRun] = {}
         self._began = clock.monotonic()
@@ -73,6 +79,10 @@ class Runner:
             if self._executor.is_stopped():
                 return self._cancel()
             match next_step(self.recorder.workflow, self.session, self._executor.stages):
+                case Start() if self._leaves():
+                    if not self._executor.stages:
+                        return self._end("ready")
+                    self._commit()
                 case Start(names):
                     self._start(names)
                 case Wait():
@@ -187,7 +197,7 @@ class Runner:
 
     def _cancel(self) -> Session:
         self._give_up()
-        return self._end("cancelled")
+        return self._end("ready" if self._leaves() else "cancelled")
 
     def _give_up(self) -> None:
         """Stop every attempt. Their stages are to be run again from the beginning."""

@@ -6,14 +6,32 @@ import json
 import re
 import shlex
 import sys
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.app.commands.workers import draw_queue, hand_over, queue_of
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
-from holdfast.app.output import Column, ConfigOption, JsonOption, console, echo, listing, markdown, moment, plain, prose, say, show, typed
+from holdfast.app.output import (
+    SESSIONS,
+    Column,
+    ConfigOption,
+    JsonOption,
+    console,
+    echo,
+    listing,
+    markdown,
+    moment,
+    open_harness,
+    plain,
+    prose,
+    say,
+    show,
+    typed,
+)
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
@@ -26,6 +44,7 @@ from holdfast.session.story import Story, story_markdown, tell
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from holdfast.config.sections import Config
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
 
@@ -59,7 +78,7 @@ def sessions(
     known = ("ready", "running", "interrupted", "paused", "halted", "completed", "cancelled", "damaged")
     if status is not None and status not in known:
         raise InputError(f"{status!r} is not a status.", hint=f"Use one of {', '.join(known)}.")
-    with opened_sessions(config, session_config) as store:
+    with open_harness(config, *SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
         rows: list[dict[str, Any]] = []
         for brief in store.newest() if last is not None else store.list():
             found = "damaged" if brief.problem is not None else str(brief.status)
@@ -69,7 +88,28 @@ def sessions(
                 rows.append({"session": brief.workflow_id} | asdict(brief) | {"status": found})
                 if len(rows) == last:
                     break
-    show({"sessions": rows}, lambda console: _draw_sessions(console, rows, filtered=status is not None), as_json=as_json)
+        queue = _queued(store, rows, harness.config)
+    value: dict[str, Any] = {"sessions": rows} | ({"queue": queue} if queue is not None else {})
+
+    def draw(console: Console) -> None:
+        _draw_sessions(console, rows, filtered=status is not None)
+        if queue is not None:
+            draw_queue(console, queue)
+
+    show(value, draw, as_json=as_json)
+
+
+def _queued(store: SessionStore, rows: list[dict[str, Any]], config: Config) -> dict[str, Any] | None:
+    """The queue and its workers, where there is one; each of the rows then says its place in it."""
+    queue = queue_of(store)
+    if queue is None:
+        return None
+    places = queue.places(row["session"] for row in rows)
+    for row in rows:
+        row["queue"] = places.get(row["session"])
+    from holdfast.workers.queue_overview import overview
+
+    return overview(queue, config)
 
 
 def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bool) -> None:
@@ -86,9 +126,11 @@ def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bo
     )
     drawn = []
     for row in rows:
-        status = row["status"]
+        status, place = row["status"], row.get("queue") or {}
+        if place.get("state") == "waiting" and status in ("ready", "interrupted"):
+            status = "queued"
         progress = f"{row['completed']}/{row['total'] if row['total'] is not None else '?'}" if status != "damaged" else ""
-        said = row["problem"] or row["error"] or row["task"]
+        said = row["problem"] or row["error"] or place.get("problem") or row["task"]
         stage = row["current_stage"] or row["next_stage"] or ""
         shown = plain(status, _COLOURS.get(status, "yellow"))
         at = stage if status != "completed" else ""
@@ -174,6 +216,7 @@ def fix(
     text = _read(file) if file is not None else None
     with opened_sessions(config, session_config) as store:
         done = fix_output(store, id, stage, text) if text is not None else fix_in_editor(store, id, stage)
+        queued = hand_over(store, id) if done.status == "ready" else None
     if file is not None and re.fullmatch(rf".*/{DRAFTS}/{re.escape(f'{id}-{stage}')}-\d+\.json", file):
         Path(file).unlink(missing_ok=True)  # the draft that the halt left; the output is in the session now
     value = {
@@ -183,6 +226,9 @@ def fix(
         "revision": done.revision,
         "output": output_json(done.stage_outputs[stage]),
     }
+    if queued is not None:
+        say(value | queued, f"The output of {stage} is in. A worker goes on with it.", as_json=as_json)
+        return
     resume = typed("resume", id, session_config=session_config, config=config)
     ready = done.status == "ready"
     step = "Go on with:" if ready else f"The session is {done.status}."
@@ -234,7 +280,12 @@ def fork(
         store.load(id) if point is None else store.load_checkpoint(id, point)
         new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
         made = store.fork(id, new, checkpoint=point)
+        queue = queue_of(store)
+        queued = queue is not None and made.status != "completed" and queue.follow(id, new)
     value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}
+    if queued:
+        say(value | {"queued": True}, f"Forked {id} as {new}. A worker goes on with it.", as_json=as_json)
+        return
     resume = typed("resume", new, session_config=session_config, config=config)
     say(value, f"Forked {id} as {new}. Go on with:", as_json=as_json, then=resume)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.app.commands.workers import PriorityOption, hand_over, queue_of, run_later, say_queued
 from holdfast.app.output import (
     SESSIONS,
     TRACEBACKS,
@@ -68,6 +69,7 @@ KnowledgeOption = Annotated[
 RememberOption = Annotated[
     bool, typer.Option("--remember/--no-remember", help="Whether long-term memory is looked up before and added to after.")
 ]
+HereOption = Annotated[bool, typer.Option("--here", help="Run it in this terminal, also if workers have it in their queue.")]
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", metavar="NAME", help="A model of config.yaml for the stages that name none.")
 ]
@@ -85,6 +87,8 @@ def run(
     ] = None,
     knowledge: KnowledgeOption = None,
     remember: RememberOption = True,
+    queue: Annotated[bool, typer.Option("--queue", help="Leave it to `holdfast worker`, here or on other machines.")] = False,
+    priority: PriorityOption = 0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,7 +96,21 @@ def run(
 
     Ends with 0 when it is completed, 4 when it halted, 5 when it waits for a person, 130 when it was stopped.
     """
-    parameters = dict(_parameter(one) for one in settings or ())
+    parameters = dict(parameter(one) for one in settings or ())
+    if queue:
+        options = _options(model, knowledge, remember=remember)
+        run_later(
+            file,
+            task=task,
+            parameters=parameters,
+            id=id,
+            priority=priority,
+            options=options,
+            session_config=session_config,
+            config=config,
+            as_json=as_json,
+        )
+        return
     _launch(
         lambda launcher: launcher.run(file, task=task, parameters=parameters, session_id=id),
         config=config,
@@ -104,7 +122,14 @@ def run(
     )
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def _options(model: str | None, knowledge: str | None, *, remember: bool) -> dict[str, Any]:
+    """How workers are to run a session, as far as it was said."""
+    place = str(Path(knowledge).absolute()) if knowledge is not None and "://" not in knowledge else knowledge
+    found = {"model": model, "knowledge": place, "remember": None if remember else False}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def parameter(text: str) -> tuple[str, Any]:
     """`name=value` as a parameter; a value that looks like a number or true and false is one."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
@@ -122,6 +147,7 @@ def resume(
     as_started: Annotated[
         bool, typer.Option("--as-started", help="Go on with the workflow as it was, whatever the file says now.")
     ] = False,
+    here: HereOption = False,
     model: ModelOption = None,
     session_config: SessionConfigOption = None,
     knowledge: KnowledgeOption = None,
@@ -129,11 +155,17 @@ def resume(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a session. Completed stages do not run again; the interrupted one starts from its beginning."""
+    """Go on with a session. Completed stages do not run again; the interrupted one starts from its beginning.
+
+    One that was started with `--queue` is left to workers again, unless `--here` says otherwise.
+    """
     if accept_changes and as_started:
         raise InputError("--accept-changes and --as-started contradict each other.", hint="One takes the file as it is, the other not.")
+    changed = workflow is not None or accept_changes
     _launch(
         lambda launcher: launcher.resume(id, workflow=workflow, accept_changes=accept_changes, as_started=as_started),
+        queued=None if here or changed else id,
+        as_started=as_started,
         config=config,
         session_config=session_config,
         model=model,
@@ -148,6 +180,7 @@ def approve(
     id: Annotated[str, typer.Argument(help="The id of the session.")],
     stage: Annotated[str | None, typer.Argument(help="The stage. Default: the only one that waits.")] = None,
     later: Annotated[bool, typer.Option("--later", help="Only note the approval; `holdfast resume` goes on.")] = False,
+    here: HereOption = False,
     model: ModelOption = None,
     session_config: SessionConfigOption = None,
     knowledge: KnowledgeOption = None,
@@ -164,6 +197,8 @@ def approve(
         return
     _launch(
         lambda launcher: launcher.resume(id),
+        queued=None if here else id,
+        as_started=True,
         config=config,
         session_config=session_config,
         model=model,
@@ -185,8 +220,12 @@ def reject(
     """Refuse what a stage wrote, or the call that it wants to make. `holdfast resume` runs the stage again with the reason."""
     with opened_sessions(config, session_config) as store:
         session = control.reject(store, id, stage, why=why)
+        queued = hand_over(store, id) if session.status == "ready" else None
     refused = session.error.stage if session.error is not None else stage or session.current_stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
+    if queued is not None:
+        say(value | queued, f"Rejected {refused}. A worker runs it again.", as_json=as_json)
+        return
     step = typed("resume", id, session_config=session_config, config=config)
     say(value, f"Rejected {refused}. This runs it again:", as_json=as_json, then=step)
 
@@ -201,6 +240,9 @@ def cancel(
 ) -> None:
     """Stop a session at once. What is completed is kept, and `holdfast resume` goes on."""
     with opened_sessions(config, session_config) as store:
+        store.load(id)
+        if (queue := queue_of(store)) is not None:
+            queue.withdraw(id)
         session = control.cancel(store, id, wait=wait)
     stopped = session.status != "running"
     line = f"Session {id} is {session.status}." if stopped else f"Session {id} was asked to stop and has not stopped yet."
@@ -225,13 +267,22 @@ def _launch(
     knowledge: str | None,
     remember: bool,
     as_json: bool,
+    queued: str | None = None,
+    as_started: bool = False,
 ) -> None:
-    """Run or resume a session, show how it goes, and end with the exit code of how it ended."""
+    """Run or resume a session, show how it goes, and end with the exit code of how it ended. One that is `queued` is left to workers."""
     place: list[Path | None] = []
     given: dict[str, Any] = {"session_config": session_config, "config": config}
     check_place(knowledge)
     running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
     with open_harness(config, *SESSIONS) as harness, ExitStack() as opened:
+        if queued is not None:
+            with closing(harness.open_sessions(session_config)) as store:
+                options = _options(model, knowledge, remember=remember)
+                handed = hand_over(store, queued, options=options, as_started=as_started)
+            if handed is not None:
+                say_queued(handed, session_config=session_config, config=config, as_json=as_json)
+                return
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
             log = logging.getLogger("holdfast.WorkflowRunner")
             opened.callback(log.setLevel, log.level)

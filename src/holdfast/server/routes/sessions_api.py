@@ -19,6 +19,7 @@ from holdfast.server.wire import STREAM, TOKEN, Body, Cursor, Flag, Follow, Id, 
 from holdfast.session.editor import differences, fix_output
 from holdfast.session.renderer import session_json
 from holdfast.session.state import Session, spare_name, stage_folder
+from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow import control
 from holdfast.workflow.agent import find_agents
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
@@ -84,7 +85,8 @@ def _shown(session: Session) -> dict[str, Any]:
     return said
 
 
-def _definition(use: Services, body: NewSession) -> Any:
+def definition_of(use: Services, body: NewSession) -> Any:
+    """The workflow that is meant, as whoever runs it takes it."""
     if (body.workflow is None) == (body.name is None):
         raise InputError("give a workflow or the name of one.")
     if body.workflow is not None:
@@ -153,7 +155,7 @@ def _pathless(value: dict[str, Any]) -> dict[str, Any]:
 @router.post("/sessions", status_code=202)
 def sessions_start(use: Use, body: NewSession, response: Response) -> dict[str, Any]:
     """Start a session; with `start: false` it only waits to be resumed."""
-    made = use.sessions.create(_definition(use, body), task=body.task, parameters=body.parameters, session_id=body.id)
+    made = use.sessions.create(definition_of(use, body), task=body.task, parameters=body.parameters, session_id=body.id)
     if body.start:
         use.sessions.start(made.workflow_id, as_started=True)
     response.headers["location"] = f"/api/v1/sessions/{made.workflow_id}"
@@ -207,6 +209,8 @@ def stages_fix(
     if if_match is not None and if_match.strip('"') != str(use.harness.sessions.load(id).revision):
         raise RevisionConflict("the session has changed since.")
     done = fix_output(use.harness.sessions, id, stage, json.dumps(body))
+    if done.status == "ready":
+        use.sessions.leave_to_workers(id)
     return {"id": id, "status": done.status, "revision": done.revision}
 
 
@@ -229,6 +233,9 @@ def sessions_resume(use: Use, id: Id, body: GoOn) -> dict[str, Any]:
 @router.post("/sessions/{id}/cancel")
 def sessions_cancel(use: Use, id: Id) -> dict[str, Any]:
     """Stop it. It can be resumed."""
+    use.harness.sessions.load(id)
+    if (queue := SessionQueue.find(use.harness.sessions)) is not None:
+        queue.withdraw(id)
     done = control.cancel(use.harness.sessions, id)
     return {"id": id, "status": done.status}
 
@@ -257,6 +264,8 @@ def sessions_fork(use: Use, id: Id, body: ForkAt) -> dict[str, Any]:
     store.load(id) if body.checkpoint is None else store.load_checkpoint(id, body.checkpoint)
     new = body.id or spare_name((brief.workflow_id for brief in store.list()), f"{id[:90]}-fork")
     made = store.fork(id, new, checkpoint=body.checkpoint)
+    if made.status != "completed" and (queue := SessionQueue.find(store)) is not None:
+        queue.follow(id, new)
     return {"id": new, "status": made.status, "lineage": dict(made.lineage or {})}
 
 

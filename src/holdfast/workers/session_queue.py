@@ -1,0 +1,287 @@
+"""The queue of sessions: which ones are to be advanced, by whom they are, and how it goes on (W17).
+
+    queue = SessionQueue.open(harness.sessions)
+    session = queue.create(harness.launcher(store=harness.sessions), "workflow.yaml", priority=5)
+    queue.overview()
+
+A job is "advance this session until it ends or waits". The row in `queued_sessions` says whether there should be one, and is written
+together with it; a row without a job (somebody was killed between the two, or a job was lost) gets one from any worker within seconds
+(`tend`). That two workers are never in one session is the doing of `SessionStore.hold`; the engine's lock only saves tries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import stamp
+from holdfast.durable.postgres import Postgres, Transaction, lock_key, queries
+from holdfast.errors import ConfigError, InputError, StorageError
+from holdfast.session.store import SessionStore
+from holdfast.storage.postgres import PostgresBackend
+from holdfast.workers.engine import QUEUE, TASK, engine, prepare
+
+if TYPE_CHECKING:
+    from holdfast.session.state import Session
+    from holdfast.workflow.launcher import Launcher, WorkflowSource
+
+_ALONE = 5.0
+"""Seconds after which a session that is wanted and has no job is given one: whoever queues it may be just about to."""
+_NEVER_CAME = 600.0
+"""Seconds after which a session that was announced and never written is forgotten."""
+_PRIORITIES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the queue knows of one session."""
+
+    priority: int
+    options: Mapping[str, Any]
+    wanted: bool
+    ticket: int
+    failures: int
+    deaths: int
+    progress: int
+    problem: str | None
+    outcome: str | None
+    age: float
+    """Seconds since it was queued."""
+
+
+class SessionQueue:
+    """Queues sessions of one store. Safe for many threads and processes; every method is one transaction or less."""
+
+    def __init__(self, store: SessionStore, database: Postgres) -> None:
+        self.store = store
+        self.database = database
+        self.sql = queries("holdfast.workers")
+
+    @classmethod
+    def open(cls, store: SessionStore) -> SessionQueue:
+        """The queue beside these sessions, with its tables in their newest form. ConfigError where they are not in PostgreSQL."""
+        if not isinstance(store.backend, PostgresBackend):
+            raise ConfigError(
+                "a queue that several workers share needs the sessions in PostgreSQL, and they are in files.",
+                key="session.storage_backend",
+                hint="Write `session: {storage_backend: postgresql, connection: $HOLDFAST_DSN}` into config.yaml.",
+            )
+        prepare(store.backend.database)
+        return cls(store, store.backend.database)
+
+    @classmethod
+    def find(cls, store: SessionStore) -> SessionQueue | None:
+        """The queue beside these sessions if there is one already; None where nobody ever queued anything. Makes nothing."""
+        if not isinstance(store.backend, PostgresBackend):
+            return None
+        found = cls(store, store.backend.database)
+        return found if found.database.one(found.sql["is_there"]) == (True,) else None
+
+    # Putting in and taking out
+
+    def create(
+        self, launcher: Launcher, workflow: WorkflowSource, *, priority: int = 0, options: Mapping[str, Any] | None = None, **settings: Any
+    ) -> Session:
+        """A new session, checked as `Launcher.create` checks it, that the next free worker begins. Higher priorities come first.
+
+        It is announced before it is written, so that one of which the writer was killed in between is found and advanced all the same.
+        """
+        announced: list[str] = []
+
+        def announce(name: str) -> None:
+            if not self.store.exists(name) and self._announce(name, _checked(priority), options):
+                announced.append(name)
+
+        try:
+            session = launcher.create(workflow, announce=announce, **settings)
+        except BaseException:
+            with suppress(StorageError):
+                for name in announced:
+                    with self._changing(name) as step:
+                        step.execute(self.sql["retract"], [name])
+            raise
+        with self._changing(session.workflow_id) as step:
+            self._defer(step, session.workflow_id, priority)
+        return session
+
+    def put(self, session: str, *, priority: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Let workers go on with a session that is there, from where it stands; also one that was cancelled."""
+        loaded = self.store.load(session)
+        if loaded.status == "completed":
+            raise InputError(f"the session {session} is completed: there is nothing to queue.")
+        if loaded.status == "cancelled":
+            with self.store.hold(session, owner="queue"):
+                now = self.store.load(session)
+                if now.status == "cancelled":
+                    self.store.commit(replace(now, status="ready"), expect=now.revision)
+        self.store.clear_cancel(session)
+        with self._changing(session) as step:
+            given = {"session": session, "priority": None if priority is None else _checked(priority), "options": _json(options)}
+            row = step.one(self.sql["want"], given)
+            self._defer(step, session, int(row[0]) if row else 0)
+
+    def follow(self, session: str, other: str) -> bool:
+        """Queue another session as this one was; False where this one is not the queue's."""
+        wish = self.wish(session)
+        if wish is not None:
+            self.put(other, priority=wish.priority, options=wish.options)
+        return wish is not None
+
+    def withdraw(self, session: str) -> bool:
+        """Take a session out. One that runs is not stopped by this: `control.cancel` asks it to. Says whether it was wanted."""
+        with self._changing(session) as step:
+            wanted = step.one(self.sql["unwant"], [session]) is not None
+            for (job,) in step.rows(self.sql["waiting_job"], [session]):
+                step.execute(_CANCEL, [job])
+        return wanted
+
+    def wish(self, session: str) -> Wish | None:
+        """What is known of a session; None for one that was never queued."""
+        row = self.database.one(self.sql["row"], [session])
+        return None if row is None else Wish(*row)
+
+    # What workers tell
+
+    def begun(self, session: str, *, worker: str, progress: int) -> None:
+        """It is being advanced. Failures and deaths are counted anew where it came further than when it was begun last."""
+        with self.database.transaction() as step:
+            step.execute(self.sql["begun"], {"session": session, "worker": worker, "progress": progress})
+
+    def ended(self, session: str, ticket: int, outcome: str, problem: str | None = None) -> None:
+        """It is not to be advanced any more, unless it was queued again meanwhile."""
+        with self.database.transaction() as step:
+            step.execute(self.sql["ended"], [outcome, problem, session, ticket])
+
+    def failed(self, session: str, ticket: int, problem: str) -> int:
+        """A try failed. Gives how many in a row."""
+        with self.database.transaction() as step:
+            row = step.one(self.sql["failed"], [problem, session, ticket])
+        return int(row[0]) if row else 0
+
+    def died(self, session: str) -> None:
+        """Its worker died, and it is given to another."""
+        with self.database.transaction() as step:
+            step.execute(self.sql["died"], [session])
+
+    def tend(self, *, alone: float = _ALONE) -> list[str]:
+        """Give a job to each session that is wanted and has none; which they were."""
+        given = []
+        for session, priority, age in self.database.rows(self.sql["without_job"], [alone]):
+            if self.store.exists(session):
+                with self._changing(session) as step:
+                    self._defer(step, session, int(priority))
+                given.append(session)
+            elif age > _NEVER_CAME:
+                with self._changing(session) as step:
+                    step.execute(self.sql["retract"], [session])
+        return given
+
+    def tidy(self) -> None:
+        """Forget workers that are gone and sessions that were removed."""
+        with self.database.transaction() as step:
+            step.execute(self.sql["forget_workers"])
+            step.execute(self.sql["forget_sessions"], [f"{self.store.prefix}/", f"{self.store.prefix}/"])
+
+    def left(self) -> int:
+        """How many are to be advanced: waiting, running, and those that are tried again later."""
+        row = self.database.one(self.sql["left"])
+        return int(row[0]) if row else 0
+
+    # Looking
+
+    def places(self, sessions: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Of those that are the queue's: whether each waits or runs, where, and what keeps it."""
+        found = {}
+        for session, wanted, priority, worker, problem, outcome, failures, running in self.database.rows(self.sql["places"], [[*sessions]]):
+            state = "running" if running else "waiting" if wanted else "ended"
+            found[session] = {
+                "state": state,
+                "priority": priority,
+                "worker": worker,
+                "failures": failures,
+                "outcome": outcome,
+                "problem": problem,
+            }
+        return found
+
+    def overview(self) -> dict[str, Any]:
+        """The queue, the workers and how fast it goes, as plain values."""
+        waiting, running, oldest, retried = self.database.one(self.sql["counts"]) or (0, 0, None, 0)
+        minute, hour, given_up = self.database.one(self.sql["rates"]) or (0, 0, 0)
+        return {
+            "waiting": waiting,
+            "running": running,
+            "oldest_waiting_seconds": None if oldest is None else round(float(oldest), 1),
+            "retried": retried,
+            "completed_last_minute": minute,
+            "completed_last_hour": hour,
+            "given_up_last_hour": given_up,
+            "workers": [_worker(row) for row in self.database.rows(self.sql["workers"])],
+            "schedules": [_schedule(row) for row in self.database.rows(self.sql["schedules"])],
+        }
+
+    # Inside
+
+    def _changing(self, session: str) -> Any:
+        return self.database.transaction(lock_key(self.database.schema, "queue", session))
+
+    def _announce(self, session: str, priority: int, options: Mapping[str, Any] | None) -> bool:
+        with self._changing(session) as step:
+            return step.one(self.sql["announce"], [session, priority, _json(options)]) is not None
+
+    def _defer(self, step: Transaction, session: str, priority: int) -> None:
+        """A job for the session, in this very transaction, unless one waits already."""
+        if step.one(self.sql["waiting_job"], [session]) is not None:
+            return
+        package = engine()
+        job = package.jobs.Job(
+            id=None, queue=QUEUE, lock=session, queueing_lock=session, task_name=TASK, priority=priority, task_kwargs={"session": session}
+        )
+        package.manager.JobManager(package.SyncPsycopgConnector()).defer_job(job=job, connection=step.connection)
+
+
+_CANCEL = "SELECT procrastinate_cancel_job_v1(%s, false, true)"
+
+
+def _checked(priority: int) -> int:
+    if not -_PRIORITIES <= priority <= _PRIORITIES:
+        raise InputError(f"{priority} cannot be a priority.", hint=f"Use a whole number from {-_PRIORITIES} to {_PRIORITIES}; 0 is usual.")
+    return priority
+
+
+def _json(options: Mapping[str, Any] | None) -> str:
+    return json.dumps(dict(options or {}))
+
+
+def _worker(row: tuple[Any, ...]) -> dict[str, Any]:
+    number, name, host, pid, concurrency, version, since, quiet, sessions = row
+    return {
+        "worker": number,
+        "name": name,
+        "host": host,
+        "pid": pid,
+        "concurrency": concurrency,
+        "version": version,
+        "since": stamp(since),
+        "last_sign_of_life_seconds": round(float(quiet), 1),
+        "sessions": sessions,
+    }
+
+
+def _schedule(row: tuple[Any, ...]) -> dict[str, Any]:
+    name, cron, timezone, task, priority, next_at, last_at, last, problem, file = row
+    return {
+        "name": name,
+        "cron": cron,
+        "timezone": timezone,
+        "task": task,
+        "priority": priority,
+        "next_at": stamp(next_at),
+        "last_at": stamp(last_at) if last_at else None,
+        "last_session": last,
+        "problem": problem,
+        "file": file,
+    }

@@ -1,0 +1,400 @@
+"""W17, O1: sessions that are queued and advanced by workers, over a real PostgreSQL: who may, in which order, again, and until when."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.workflow.support import Agent, linear, output
+from typer.testing import CliRunner
+
+from holdfast.app.main import app
+from holdfast.config.loading import config_from_values
+from holdfast.durable.postgres import Postgres
+from holdfast.errors import ConfigError, ExtraMissing, InputError
+from holdfast.harness import Harness, build
+from holdfast.memory.facts import Turn
+from holdfast.session.state import Session
+from holdfast.workers.engine import prepare
+from holdfast.workers.queue_worker import QueueWorker
+from holdfast.workers.schedules import Schedules, next_moment
+from holdfast.workers.session_queue import SessionQueue
+from holdfast.workflow import control
+from holdfast.workflow.agent import StageRequest
+
+QUIET = {"remember": False}
+
+
+@pytest.fixture
+def harness(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    with build(config_from_values({"session": {"storage_backend": "postgresql", "connection": postgres}})) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(harness: Harness) -> SessionQueue:
+    return SessionQueue.open(harness.sessions)
+
+
+def put(harness: Harness, queue: SessionQueue, agent: Agent, workflow: dict[str, Any], name: str, **settings: Any) -> Session:
+    launcher = harness.launcher(store=queue.store, agents={"x": agent})
+    return queue.create(launcher, workflow, session_id=name, options=QUIET, **settings)
+
+
+def work(harness: Harness, queue: SessionQueue, agent: Agent, **settings: Any) -> None:
+    """A worker that ends when nothing is left."""
+    QueueWorker(harness, queue, agents={"x": agent}, once=True, **settings).run()
+
+
+@contextmanager
+def working(harness: Harness, queue: SessionQueue, agent: Agent, **settings: Any) -> Iterator[QueueWorker]:
+    """A worker in a thread of its own, stopped at the end."""
+    worker = QueueWorker(harness, queue, agents={"x": agent}, **settings)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_queued_sessions_are_completed_higher_priorities_first_and_leave_no_jobs(harness: Harness, queue: SessionQueue) -> None:
+    """W17: each stage runs once, and the engine's tables do not grow."""
+    agent = Agent()
+    for name, priority in (("low", -1), ("usual", 0), ("high", 7)):
+        put(harness, queue, agent, linear("a", "b"), name, priority=priority)
+    before = queue.overview()
+    assert (before["waiting"], before["running"], before["workers"]) == (3, 0, [])
+    work(harness, queue, agent, concurrency=1)
+    assert [request.session_id for request in agent.requests] == ["high", "high", "usual", "usual", "low", "low"]
+    assert all(queue.store.load(name).status == "completed" for name in ("low", "usual", "high"))
+    after = queue.overview()
+    assert (after["waiting"], after["running"], after["completed_last_hour"], after["workers"]) == (0, 0, 3, [])
+    assert queue.database.one("SELECT count(*) FROM procrastinate_jobs") == (0,)
+    assert queue.database.one("SELECT count(*) FROM procrastinate_events") == (0,)
+
+
+def test_a_session_that_waits_for_a_person_goes_on_when_it_is_queued_again(harness: Harness, queue: SessionQueue) -> None:
+    """W14, W17: and a job that ends late does not undo the newer wish."""
+    agent, workflow = Agent(), linear("a", "b")
+    workflow["stages"][0]["approve"] = True
+    put(harness, queue, agent, workflow, "s1")
+    first = queue.wish("s1")
+    assert first is not None
+    work(harness, queue, agent)
+    assert queue.store.load("s1").status == "paused"
+    assert queue.left() == 0
+    control.approve(queue.store, "s1")
+    queue.put("s1")
+    queue.ended("s1", first.ticket, "paused")
+    assert queue.left() == 1
+    work(harness, queue, agent)
+    assert queue.store.load("s1").status == "completed"
+    assert agent.ran == ["a", "b"]
+
+
+def test_a_worker_that_is_stopped_leaves_its_session_at_the_next_commit(harness: Harness, queue: SessionQueue) -> None:
+    """W17: the stage that runs is not lost, the next one is another worker's, and each ran once."""
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(request: StageRequest) -> object:
+        begun.set()
+        assert go.wait(60)
+        return output("a")
+
+    agent = Agent({"a": [slow]})
+    put(harness, queue, agent, linear("a", "b", "c"), "s1")
+    with working(harness, queue, agent) as worker:
+        assert begun.wait(60)
+        worker.stop()
+        time.sleep(0.3)  # it may not be broken off meanwhile
+        go.set()
+        until(lambda: queue.store.load("s1").status == "ready")
+    assert queue.store.load("s1").completed_stages == ("a",)
+    assert queue.left() == 1
+    work(harness, queue, agent)
+    assert (queue.store.load("s1").status, agent.ran) == ("completed", ["a", "b", "c"])
+
+
+def test_a_stage_that_outlasts_the_grace_time_is_broken_off_and_begins_anew(harness: Harness, queue: SessionQueue) -> None:
+    """W6, W17"""
+    begun, go = threading.Event(), threading.Event()
+
+    def stuck(request: StageRequest) -> object:
+        begun.set()
+        go.wait(60)
+        return output("a")
+
+    agent = Agent({"a": [stuck]})
+    put(harness, queue, agent, linear("a", "b"), "s1")
+    with working(harness, queue, agent, grace=0.2) as worker:
+        assert begun.wait(60)
+        worker.stop()
+        until(lambda: queue.store.load("s1").status == "ready")
+    go.set()
+    work(harness, queue, agent)
+    assert (queue.store.load("s1").status, agent.ran) == ("completed", ["a", "a", "b"])
+
+
+def test_cancelling_takes_a_waiting_session_out_and_stops_a_running_one(harness: Harness, queue: SessionQueue) -> None:
+    """W19, W17: and a request that a dead worker did not see is not lost."""
+    begun, go = threading.Event(), threading.Event()
+
+    def endless(request: StageRequest) -> object:
+        begun.set()
+        go.wait(60)
+        return output("a")
+
+    agent = Agent({"a": [endless]})
+    for name in ("runs", "waits", "unseen"):
+        put(harness, queue, agent, linear("a", "b"), name)
+    assert queue.withdraw("waits")
+    assert control.cancel(queue.store, "waits").status == "cancelled"
+    with working(harness, queue, agent, concurrency=1):
+        assert begun.wait(60)
+        queue.store.request_cancel("unseen")
+        queue.withdraw("runs")
+        assert control.cancel(queue.store, "runs", wait=60).status == "cancelled"
+        until(lambda: queue.left() == 0)
+    go.set()
+    assert [queue.store.load(name).status for name in ("runs", "waits", "unseen")] == ["cancelled"] * 3
+    assert agent.ran == ["a"]
+    queue.put("waits")  # whoever resumes it means it
+    work(harness, queue, agent)
+    assert queue.store.load("waits").status == "completed"
+
+
+def test_somebody_else_at_the_session_is_no_failure(harness: Harness, queue: SessionQueue) -> None:
+    """W17: Locked is tried again and not counted."""
+    agent = Agent()
+    put(harness, queue, agent, linear("a"), "s1")
+    with working(harness, queue, agent):
+        with queue.store.hold("s1", owner="somebody"):
+            until(lambda: queue.overview()["running"] == 1)
+            until(lambda: bool(queue.database.one("SELECT 1 FROM procrastinate_jobs WHERE attempts > 0")))
+        until(lambda: queue.left() == 0)
+    wish = queue.wish("s1")
+    assert wish is not None
+    assert (wish.outcome, wish.failures, agent.ran) == ("completed", 0, ["a"])
+
+
+def test_what_cannot_be_advanced_is_tried_again_and_then_given_up_with_its_reason(harness: Harness, queue: SessionQueue) -> None:
+    """W17: retries with back-off; queued again it has all its tries anew."""
+    agent = Agent()
+    put(harness, queue, agent, linear("a"), "s1")
+    QueueWorker(harness, queue, once=True, retries=1).run()  # a machine without the agent
+    wish = queue.wish("s1")
+    assert wish is not None
+    assert (wish.outcome, wish.wanted, wish.failures) == ("given up", False, 2)
+    assert wish.problem is not None
+    assert "x" in wish.problem
+    assert queue.overview()["given_up_last_hour"] == 1
+    queue.put("s1")
+    work(harness, queue, agent)
+    assert queue.store.load("s1").status == "completed"
+
+
+def test_a_session_at_which_workers_die_is_given_up(harness: Harness, queue: SessionQueue) -> None:
+    """W17: one session that kills its process does not kill them all."""
+    agent = Agent()
+    put(harness, queue, agent, linear("a"), "s1")
+    for _ in range(5):
+        queue.died("s1")
+    work(harness, queue, agent)
+    wish = queue.wish("s1")
+    assert wish is not None
+    assert (wish.outcome, agent.ran) == ("given up", [])
+
+
+def test_a_session_whose_writer_was_killed_before_the_job_is_advanced_all_the_same(harness: Harness, queue: SessionQueue) -> None:
+    """W17: announced first; what never came is forgotten."""
+    agent = Agent()
+    launcher = harness.launcher(store=queue.store, agents={"x": agent})
+    for name in ("came", "never-came"):
+        queue._announce(name, 0, QUIET)
+    launcher.create(linear("a"), session_id="came")
+    assert queue.tend(alone=0.0) == ["came"]
+    assert queue.tend(alone=0.0) == []
+    with queue.database.transaction() as step:
+        step.execute("UPDATE queued_sessions SET queued_at = queued_at - interval '1 day' WHERE session = 'never-came'")
+    queue.tend(alone=0.0)
+    assert queue.wish("never-came") is None
+    work(harness, queue, agent)
+    assert queue.store.load("came").status == "completed"
+
+
+def test_a_name_that_is_taken_is_refused_and_the_other_session_is_left_alone(harness: Harness, queue: SessionQueue) -> None:
+    """W17"""
+    agent = Agent()
+    harness.launcher(store=queue.store, agents={"x": agent}).create(linear("a"), session_id="mine")
+    with pytest.raises(InputError, match="mine"):
+        put(harness, queue, agent, linear("a"), "mine")
+    assert queue.wish("mine") is None
+    with pytest.raises(InputError, match="priority"):
+        put(harness, queue, agent, linear("a"), "other", priority=10**9)
+    assert not queue.store.exists("other")
+
+
+def test_the_tables_are_made_once_and_upgraded_while_older_workers_live(postgres: str, tmp_path: Path) -> None:
+    """W17, O7: by several at once; a step that older workers do not survive waits for them."""
+    early, late = "99.01.00_01_pre_early.sql", "99.01.00_50_post_late.sql"
+    with Postgres(postgres) as database:
+        threads = [threading.Thread(target=prepare, args=(database,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+        def steps() -> set[str]:
+            return {name for (name,) in database.rows("SELECT name FROM queue_engine_steps")}
+
+        def tables() -> tuple[bool, bool]:
+            found = database.one("SELECT to_regclass('of_early') IS NOT NULL, to_regclass('of_late') IS NOT NULL")
+            assert found is not None
+            return found[0], found[1]
+
+        whole = steps()
+        assert len(whole) > 20
+        for name in whole:  # the folder of a newer version
+            (tmp_path / name).write_text("this was carried out already")
+        (tmp_path / early).write_text("CREATE TABLE of_early (value text DEFAULT '100 %')")
+        (tmp_path / late).write_text("CREATE TABLE of_late ()")
+        with database.transaction() as step:
+            step.execute("INSERT INTO procrastinate_workers DEFAULT VALUES")
+            step.execute("INSERT INTO queue_workers SELECT id, 'old', 'h', 1, 1, '0', '3.10.0' FROM procrastinate_workers")
+        prepare(database, folder=tmp_path)
+        assert (steps() - whole, tables()) == ({early}, (True, False))
+        with database.transaction() as step:
+            step.execute("DELETE FROM procrastinate_workers")
+        prepare(database, folder=tmp_path)
+        assert (steps() - whole, tables()) == ({early, late}, (True, True))
+        prepare(database)  # and the older one still opens
+
+
+def test_a_schedule_begins_each_moment_once_and_makes_up_for_missed_ones_once(
+    harness: Harness, queue: SessionQueue, tmp_path: Path
+) -> None:
+    """W17: by several workers at once."""
+    file = tmp_path / "w.yaml"
+    file.write_text(json.dumps({"id": "w", "stages": [{"name": "a", "agent_type": "planner"}]}))
+    schedules = Schedules(harness, queue)
+    with pytest.raises(InputError, match="no task"):
+        schedules.put("morning", "0 7 * * *", file)
+    schedules.put("morning", "0 7 * * 1-5", file, task="Plan the day.", timezone="Europe/Berlin", priority=3)
+    assert schedules.begin_due() == []
+    with queue.database.transaction() as step:
+        step.execute("UPDATE queue_schedules SET next_at = '2026-03-02T06:00:00Z'")
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.extend(Schedules(harness, queue).begin_due())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == ["morning-20260302-060000"]
+    session = queue.store.load(found[0])
+    assert (session.task, session.status) == ("Plan the day.", "ready")
+    wish = queue.wish(found[0])
+    assert wish is not None
+    assert wish.priority == 3
+    (told,) = queue.overview()["schedules"]
+    assert told["last_session"] == found[0]
+    assert told["next_at"] > "2026-03-02"
+    with queue.database.transaction() as step:  # as if its worker had been killed before it noted that
+        step.execute("UPDATE queue_schedules SET next_at = '2026-03-02T06:00:00Z'")
+    assert schedules.begin_due() == found
+    assert queue.left() == 1
+    schedules.remove("morning")
+    with pytest.raises(InputError, match="no schedule 'morning'"):
+        schedules.remove("morning")
+
+
+@pytest.mark.parametrize(("cron", "zone"), [("every day", "UTC"), ("* * * *", "UTC"), ("61 * * * *", "UTC"), ("0 7 * * *", "Mars/Base")])
+def test_a_schedule_that_cannot_be_is_refused(cron: str, zone: str) -> None:
+    """W17"""
+    from datetime import UTC, datetime
+
+    with pytest.raises(InputError):
+        next_moment(cron, zone, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_what_is_missing_is_said_with_what_to_write(tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1: no PostgreSQL, no extra."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    (tmp_path / "files.yaml").write_text("holdfast_version: 1\n")
+    (tmp_path / "pg.yaml").write_text(
+        json.dumps({"holdfast_version": 1, "session": {"storage_backend": "postgresql", "connection": postgres}})
+    )
+    with pytest.raises(ConfigError, match=r"storage_backend: postgresql, connection: \$HOLDFAST_DSN") as raised:
+        CliRunner().invoke(app, ["worker", "--once", "--config", str(tmp_path / "files.yaml")], catch_exceptions=False)
+    assert raised.value.exit_code == 2
+    monkeypatch.setitem(sys.modules, "procrastinate", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'holdfast\[workers\]'"):
+        CliRunner().invoke(app, ["worker", "--once", "--config", str(tmp_path / "pg.yaml")], catch_exceptions=False)
+
+
+def test_the_commands_leave_a_queued_session_to_workers(tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1, W17: run --queue, sessions, approve, fork, resume, cancel, schedule; and the memory queue is drained."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "holdfast_version": 1,
+        "session": {"storage_backend": "postgresql", "connection": postgres},
+        "knowledge": {"embedder": "none"},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    stages = [{"name": "plan", "agent_type": "planner", "approve": True}, {"name": "text", "agent_type": "writer"}]
+    (tmp_path / "w.yaml").write_text(json.dumps({"id": "w", "task": "Say what the harbour of Rostock has.", "stages": stages}))
+
+    def call(*words: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*words, "--config", "config.yaml", "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    with build("config.yaml") as harness:
+        harness.memory.queue.put(
+            "t1", [Turn("m1", "user", "My name is Ada and I live in Rostock.")], None
+        )  # and nobody in this process learns
+        assert harness.memory.status().waiting == 1
+    assert call("sessions") == {"sessions": []}  # no queue yet, and looking makes none
+    queued = call("run", "w.yaml", "--queue", "--id", "s1", "--no-remember", "--priority", "2")
+    assert (queued["session"], queued["status"], queued["waiting"], queued["workers"]) == ("s1", "ready", 1, 0)
+    (row,) = call("sessions")["sessions"]
+    assert (row["queue"]["state"], row["queue"]["priority"]) == ("waiting", 2)
+    plain = CliRunner().invoke(app, ["sessions", "--config", "config.yaml"], catch_exceptions=False)
+    assert "queued" in plain.stdout
+    assert "Queue: 1 waiting" in plain.stdout
+    call("worker", "--once")
+    (row,) = call("sessions")["sessions"]
+    assert (row["status"], row["queue"]["state"], row["queue"]["outcome"]) == ("paused", "ended", "paused")
+    assert call("session", "fork", "s1", "--as", "s2")["queued"] is True
+    approved = call("approve", "s1")
+    assert (approved["session"], approved["queued"]) == ("s1", True)
+    assert call("cancel", "s2")["status"] == "cancelled"
+    call("worker", "--once")
+    assert {one["session"]: one["status"] for one in call("sessions")["sessions"]} == {"s1": "completed", "s2": "cancelled"}
+    assert call("resume", "s2")["queued"] is True
+    call("worker", "--once")
+    assert {one["session"]: one["status"] for one in call("sessions")["sessions"]} == {"s1": "completed", "s2": "paused"}
+    assert call("schedule", "add", "daily", "0 7 * * *", "w.yaml")["schedule"] == "daily"
+    assert [one["name"] for one in call("schedule", "list")["schedules"]] == ["daily"]
+    assert call("schedule", "remove", "daily") == {"removed": "daily"}
+    with build("config.yaml") as harness:
+        assert harness.memory.status().waiting == 0
