@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import Effort
 from tests.integration.server_bench import ModelServer, Served, model_server, models, serving, start
 
+from holdfast.server.asgi_app import TimeLimit
 from holdfast.server.event_stream import EventStream
 
 SECRET = "sk-proj-9fK2mQ7xT4vB8nL1cR6wZ3yD5hJ0pS"  # noqa: S105 - made up
@@ -106,6 +107,30 @@ def test_other_hosts_and_origins_are_refused(served: Served) -> None:
     assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key, "Origin: null")[0] == 403
     assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", key, f"Origin: http://{host}")[0] == 200
     assert raw_request(served, "GET /api/v1/about HTTP/1.1", f"Host: {host}", "Host: evil.test", key)[0] == 400
+
+
+async def test_a_request_that_takes_too_long_is_answered_and_a_stream_goes_on() -> None:
+    """O3: the limit holds until the answer begins."""
+
+    async def hangs(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def streams(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.body", "body": b"late"})
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    for app, status, words in ((hangs, 504, b"took too long"), (streams, 200, b"late")):
+        told: list[Any] = []
+
+        async def send(message: Any, told: list[Any] = told) -> None:
+            told.append(message)
+
+        await TimeLimit(app, 0.01)({"type": "http", "headers": []}, receive, send)
+        assert told[0]["status"] == status and words in told[1]["body"]
 
 
 def test_a_browser_that_showed_the_token_is_let_in_by_a_cookie_without_it(served: Served) -> None:

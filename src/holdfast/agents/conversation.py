@@ -88,6 +88,21 @@ class Conversation:
         """As `send`, for async callers."""
         return self._turns.awatch(self._turn_with(self._new_message(text)))
 
+    def acontinue(self, messages: Sequence[AnyMessage], *, begin: Callable[[], None] | None = None) -> AsyncIterator[TurnEvent]:
+        """As `asend`, with messages in LangChain's form: results of tools that a client ran, or a history that it brings.
+
+        `begin` is called inside of the turn, before the model is asked: context variables that it sets hold for the turn alone.
+        """
+        if not messages:
+            raise InputError("there is no new message.", hint="Send one of the user, or the result of a tool.")
+
+        async def given() -> dict[str, Any]:
+            if begin is not None:
+                begin()
+            return await self._with_leftovers(messages)
+
+        return self._turns.awatch(self._turn_with(given))
+
     def ask(self, text: str) -> str:
         """Say something and wait for the answer."""
         return "".join(event.text for event in self.send(text) if isinstance(event, Ended))
@@ -279,13 +294,13 @@ class Conversation:
         content: Any = text if isinstance(text, str) else [dict(block) for block in text]
         if not content or (isinstance(content, str) and not content.strip()):
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        return lambda: self._with_leftovers(HumanMessage(content, id=self._parts.ids.new("message")))
+        return lambda: self._with_leftovers([HumanMessage(content, id=self._parts.ids.new("message"))])
 
-    async def _with_leftovers(self, message: HumanMessage) -> dict[str, Any]:
-        """The input for a new message. What an interrupted step had finished is carried over: LangGraph would drop it."""
+    async def _with_leftovers(self, new: Sequence[AnyMessage]) -> dict[str, Any]:
+        """The input for new messages. What an interrupted step had finished is carried over: LangGraph would drop it."""
         found = await self._parts.checkpoints.aget_tuple(self.config)  # type: ignore[arg-type]  # the usual settings
         if found is None or not found.pending_writes:
-            return {"messages": [message]}
+            return {"messages": list(new)}
         leftovers: list[Any] = []
         values: dict[str, Any] = {}
         base: list[Any] | None = None
@@ -301,7 +316,7 @@ class Conversation:
             waiting = approval_of(raised.id, raised.value)
             if waiting is not None and waiting.call not in answered:
                 leftovers.append(ToolMessage(_NOT_APPROVED, tool_call_id=waiting.call, name=waiting.tool, status="error"))
-        messages: Any = [*leftovers, message]
+        messages: Any = [*leftovers, *new]
         return {**values, "messages": messages if base is None else Overwrite([*base, *messages])}
 
     async def _decided(self, decisions: Mapping[str, Decision] | Decision) -> Command[Any]:

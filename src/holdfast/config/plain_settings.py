@@ -60,7 +60,7 @@ PLAIN: Mapping[str, Passes] = {
     "knowledge.adapter": _one_of("sqlite", "markdown"),
     "knowledge.embedder.use": _one_of("auto", "minilm", "none"),
     "mcp.extensions": _one_of(""),  # no file at all
-    **_keys("server", "port max_upload_bytes shutdown_seconds gateway_memory"),
+    **_keys("server", "port max_upload_bytes shutdown_seconds request_seconds gateway_memory"),
     **_keys("logging", "level format"),
     **_keys("title", "enabled max_words max_chars"),
     "tools.*.name": _any,

@@ -143,6 +143,8 @@ class Server(Section):
     max_upload_bytes: Count = 52_428_800
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """How long turns and stages may take to come to an end when the server stops."""
+    request_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """How long a request may take until its answer begins."""
     workflows: Text | None = None
     """A folder with workflow files that may be started by their names."""
     gateway_memory: bool = True

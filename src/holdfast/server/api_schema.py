@@ -21,6 +21,7 @@ _PROBLEMS = {
     422: "Does not fit",
     500: "Failed",
     503: "Not available",
+    504: "Too slow",
 }
 _REFERENCE = {"$ref": "#/components/schemas/Problem"}
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
 from holdfast.server.pages import html_pages, knowledge_pages, memory_pages, session_pages, start_page, thread_pages, window_pages
 from holdfast.server.problem_details import Problem
-from holdfast.server.routes import about_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
+from holdfast.server.routes import about_api, agui_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
 
@@ -58,6 +59,7 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
     for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api, queue_api):
         app.include_router(part.router, prefix=API)
     app.include_router(gateway_routes.router)
+    app.include_router(agui_api.router)
     for pages in PAGES:
         app.include_router(pages.router)
     app.mount("/static", html_pages.Static(), name="static")
@@ -73,7 +75,7 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
         app.add_exception_handler(kind, _readable(handler))
     limit = settings.max_upload_bytes + _SPARE
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
-    measured = _Measured(app, services.metrics)
+    measured = _Measured(TimeLimit(app, settings.request_seconds), services.metrics)
     return Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit)
 
 
@@ -84,6 +86,32 @@ def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) 
         return html_pages.as_page(request, await handler(request, error))
 
     return answer
+
+
+class TimeLimit:
+    """Answers with 504 where nothing else was answered in time: a body that never ends, a store that hangs, a model that says nothing."""
+
+    def __init__(self, app: App, seconds: float) -> None:
+        self._app, self._seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = asyncio.timeout(self._seconds)
+
+        async def sending(message: Any) -> None:
+            limit.reschedule(None)  # it has begun: how long a stream goes on is its own business
+            await send(message)
+
+        try:
+            async with limit:
+                await self._app(scope, receive, sending)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            hint = "`server.request_seconds` says how long a request may take."
+            await problem_details.problem(504, "too-slow", "It took too long.", hint=hint)(scope, receive, send)
 
 
 class _Measured:

@@ -6,7 +6,8 @@ Plain ASGI, outermost. A request for another host name (DNS rebinding), from a p
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+import re
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -40,6 +41,8 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_EXPOSED = b"retry-after, x-holdfast-compacted, x-holdfast-placed, x-holdfast-sent-tokens, x-holdfast-thread"
+_NAMES = re.compile(rb"[A-Za-z0-9_-]+(?:\s*,\s*[A-Za-z0-9_-]+)*")
 
 
 class Guard:
@@ -65,12 +68,27 @@ class Guard:
         """Check, and hand on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] != "http":
+            return
+        if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif (refusal := self._refusal(scope)) is not None:
-            await _answer(send, scope, *refusal)
+            return
+        cross = self._cross(scope)
+        sending = _with_headers(send, (*cross, *_HEADERS))
+        if (refusal := self._refusal(scope)) is None:
+            await self._app(scope, receive, sending)
+        elif refusal[0] == 401 and cross and (allowed := _preflight(scope)):
+            await send({"type": "http.response.start", "status": 204, "headers": [*cross, *allowed]})
+            await send({"type": "http.response.body", "body": b""})
         else:
-            await self._app(scope, receive, _with_headers(send))
+            await _answer(sending, scope, *refusal)
+
+    def _cross(self, scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+        """What lets a page of another origin read the answer, where the configuration names that origin; nothing for all others."""
+        found = dict(scope["headers"])
+        origin, host = found.get(b"origin", b""), found.get(b"host", b"").lower()
+        if origin.decode("latin-1").lower() not in self._origins or origin.lower() == b"http://" + host:
+            return ()
+        return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), (b"access-control-expose-headers", _EXPOSED))
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         """Status, kind and words of what is wrong; None for a request that may pass."""
@@ -109,12 +127,26 @@ class Guard:
         return name is not None and safe and self._keys.knows(name.value)
 
 
-def _with_headers(send: Send) -> Send:
+def _preflight(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """The answer to a browser that asks whether a page may send such a request; nothing for any other request. It brings no token."""
+    found = dict(scope["headers"])
+    if scope["method"] != "OPTIONS" or b"access-control-request-method" not in found:
+        return []
+    wanted = found.get(b"access-control-request-headers", b"")
+    allowed = [(b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"), (b"access-control-max-age", b"600")]
+    if _NAMES.fullmatch(wanted):
+        allowed.append((b"access-control-allow-headers", wanted))
+    if b"access-control-request-private-network" in found:
+        allowed.append((b"access-control-allow-private-network", b"true"))
+    return allowed
+
+
+def _with_headers(send: Send, more: Sequence[tuple[bytes, bytes]]) -> Send:
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             own = [*message.get("headers", ())]
             names = {name.lower() for name, _ in own}
-            message = {**message, "headers": [*own, *(pair for pair in _HEADERS if pair[0] not in names)]}
+            message = {**message, "headers": [*own, *(pair for pair in more if pair[0] not in names)]}
         await send(message)
 
     return sending
@@ -128,9 +160,7 @@ async def _answer(send: Send, scope: Scope, status: int, kind: str, detail: str)
         own = [(name.encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
     else:
         kind, body, own = "application/problem+json", json.dumps(said).encode(), []
-    named = {name for name, _ in own}
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *own]
-    headers += [pair for pair in _HEADERS if pair[0] not in named]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

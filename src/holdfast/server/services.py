@@ -138,10 +138,12 @@ class Services:
             return agent
 
     def lead(self, agent: str | None = None) -> LeadAgent:
-        """The lead agent of this name, made once."""
+        """The lead agent of this name, made once. What a client brings (its tools, its context) is put beside its own."""
+        from holdfast.server.gateway.client_request import ClientRequestMiddleware  # LangChain
+
         with self._opening:
             if agent not in self._leads:
-                self._leads[agent] = self.harness.lead_agent(agent)
+                self._leads[agent] = self.harness.lead_agent(agent, middleware=[ClientRequestMiddleware()])
             return self._leads[agent]
 
     def window(self, thread: str) -> Sequence[Message]:
