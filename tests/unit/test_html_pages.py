@@ -27,6 +27,13 @@ def test_the_vendored_scripts_are_those_that_their_authors_published() -> None:
     assert "Zero-Clause BSD" in (HERE / "static" / "htmx-LICENSE.txt").read_text("utf-8")
 
 
+def test_htmx_waits_for_its_extension() -> None:
+    """O3: deferred, htmx starts by a timer and not when the page is read; without its extension a page is not live."""
+    layout = (HERE / "templates" / "layout.html").read_text("utf-8")
+    for name in VENDORED:
+        assert f'<script src="/static/{name}"></script>' in layout
+
+
 def test_our_own_script_stays_small() -> None:
     """O3: a page works without one."""
     ours = [path for path in (HERE / "static").glob("*.js") if path.name not in VENDORED]

@@ -122,6 +122,13 @@ class Checkpoints(SqliteSaver):
         with self.cursor(transaction=False) as cursor:
             return [thread for (thread,) in cursor.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")]
 
+    def waiting(self) -> list[str]:
+        """The threads whose newest checkpoint waits for a person."""
+        newest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = writes.thread_id AND checkpoint_ns = writes.checkpoint_ns"
+        asked = "SELECT DISTINCT thread_id FROM writes WHERE channel = '__interrupt__' AND checkpoint_ns = ''"
+        with self.cursor(transaction=False) as cursor:
+            return [thread for (thread,) in cursor.execute(f"{asked} AND checkpoint_id = ({newest}) ORDER BY thread_id")]
+
     def rows(self, thread: str) -> int:
         """How many checkpoints of a thread are kept now."""
         with self.cursor(transaction=False) as cursor:

@@ -20,14 +20,24 @@ from holdfast.server import problem_details
 from holdfast.server.api_schema import PROBLEMS, describe
 from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
-from holdfast.server.pages import html_pages, knowledge_pages, memory_pages, session_pages, start_page, thread_pages, window_pages
+from holdfast.server.pages import (
+    html_pages,
+    knowledge_pages,
+    memory_pages,
+    new_session_page,
+    session_pages,
+    stage_pages,
+    start_page,
+    thread_pages,
+    window_pages,
+)
 from holdfast.server.problem_details import Problem
 from holdfast.server.routes import about_api, agui_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
 
 API = "/api/v1"
-PAGES = (start_page, session_pages, thread_pages, window_pages, memory_pages, knowledge_pages)
+PAGES = (start_page, new_session_page, session_pages, stage_pages, thread_pages, window_pages, memory_pages, knowledge_pages)
 _SPARE = 1_000_000
 """Bytes of a body beside the file in it."""
 

@@ -86,8 +86,11 @@ def problem(status: int, kind: str, detail: str | None, headers: Mapping[str, st
 
 async def of_ours(request: Request, error: Exception) -> JSONResponse:
     """The answer to one of our errors."""
-    if not isinstance(error, HoldfastError):
-        return await of_others(request, error)
+    return problem_of(error) if isinstance(error, HoldfastError) else await of_others(request, error)
+
+
+def problem_of(error: HoldfastError) -> JSONResponse:
+    """One of our errors, told."""
     status = status_of(error)
     if status >= 500:
         return _server_error(status, kind_name(error), error.public, error)

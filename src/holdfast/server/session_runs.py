@@ -20,6 +20,7 @@ from holdfast.workflow.journal import SessionJournal
 if TYPE_CHECKING:
     from holdfast.harness import Harness
     from holdfast.session.state import Session
+    from holdfast.workflow.definition import Workflow
 
 _LOOK = 0.2
 """Seconds between two looks at a journal that somebody follows."""
@@ -41,7 +42,7 @@ class SessionRuns:
         self._running: dict[str, _Running] = {}
         self._followers: dict[str, _Follower] = {}
 
-    def create(self, workflow: Mapping[str, Any] | str, **settings: Any) -> Session:
+    def create(self, workflow: Workflow | Mapping[str, Any] | str, **settings: Any) -> Session:
         """A new session, on disk and not running yet."""
         return self._harness.launcher(store=self._harness.sessions).create(workflow, **settings)
 

@@ -54,6 +54,11 @@ def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None
     return _Reader(Reading(_plain(value, "the workflow", file), file=fspath(file) if file is not None else None)).workflow()
 
 
+def parse_workflow_text(text: str) -> Workflow:
+    """The workflow that a YAML text says, checked like a file: every mistake with its line."""
+    return _Reader(read_yaml(text)).workflow()
+
+
 def parse_stage(value: Mapping[str, Any], *, where: str) -> Stage:
     """One stage alone, as an agent adds it. `where` is said in errors in place of a file."""
     reader = _Reader(Reading(_plain(value, "an added stage", where), file=where))

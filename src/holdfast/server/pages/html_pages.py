@@ -22,6 +22,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.server.problem_details import problem_of
 
 HERE = Path(__file__).parent
 HEADERS = {"referrer-policy": "same-origin"}
@@ -193,6 +195,10 @@ LIVE_END = b"event: end\ndata: \n\n"
 # Errors
 
 
+_MEMBERS: dict[str, Any] = {"hint": None, "errors": [], "owner": None, "reference": None, "detail": None}
+"""What a problem may lack."""
+
+
 def wants_page(accept: str, path: str) -> bool:
     """Whether an error is answered as a page: a browser asks, and not for the API."""
     return "text/html" in accept and not path.startswith(_PROGRAMS)
@@ -200,10 +206,16 @@ def wants_page(accept: str, path: str) -> bool:
 
 def error_page(path: str, said: dict[str, Any], *, small: bool = False) -> str:
     """What went wrong (the members of a problem), as a page or, `small`, as a part of one."""
-    values = {"hint": None, "errors": [], "owner": None, "reference": None, "detail": None, **said}
+    values = {**_MEMBERS, **said}
     if small:
         return render("problem.html", problem=values)
     return render("error.html", title=str(values["title"]).capitalize(), path=path, problem=values)
+
+
+def problem_values(error: HoldfastError) -> dict[str, Any]:
+    """One of our errors as the members that `macros.problem` shows, for a page that says it beside a form."""
+    said: dict[str, Any] = json.loads(bytes(problem_of(error).body))
+    return {**_MEMBERS, **said}
 
 
 def as_page(request: Request, said: JSONResponse) -> Response:

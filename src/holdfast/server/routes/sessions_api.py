@@ -79,7 +79,8 @@ class Point(Body):
     checkpoint: Short
 
 
-def _shown(session: Session) -> dict[str, Any]:
+def shown(session: Session) -> dict[str, Any]:
+    """A session as it goes out: without secrets and without the path of its file."""
     said: dict[str, Any] = redact(session_json(session))
     said.pop("workflow_file", None)
     return said
@@ -89,12 +90,15 @@ def definition_of(use: Services, body: NewSession) -> Any:
     """The workflow that is meant, as whoever runs it takes it."""
     if (body.workflow is None) == (body.name is None):
         raise InputError("give a workflow or the name of one.")
-    if body.workflow is not None:
-        return _plain(body.workflow)
+    return _plain(body.workflow) if body.workflow is not None else named_workflow(use, body.name or "")
+
+
+def named_workflow(use: Services, name: str) -> str:
+    """The file of this name in the configured folder. NotThere for another."""
     folder = use.harness.config.server.workflows
-    found = use.harness.config.beside(folder) / f"{body.name}.yaml" if folder else None
-    if found is None or body.name != FilePath(body.name or "").name or not found.is_file():
-        raise NotThere(f"there is no workflow {body.name!r}.", hint="`GET /api/v1/workflows` lists them.")
+    found = use.harness.config.beside(folder) / f"{name}.yaml" if folder else None
+    if found is None or name != FilePath(name).name or not found.is_file():
+        raise NotThere(f"there is no workflow {name!r}.", hint="`GET /api/v1/workflows` lists them.")
     return str(found)
 
 
@@ -102,17 +106,26 @@ def _plain(workflow: dict[str, Any]) -> dict[str, Any]:
     """A definition that came over the network names no code of this machine: agents by path are for files."""
     stages = workflow.get("stages")
     for stage in stages if isinstance(stages, list) else ():
-        kind = stage.get("agent_type") if isinstance(stage, dict) else None
-        if isinstance(kind, str) and (":" in kind or "." in kind):
-            raise InputError(
-                "an agent of your own is named in a workflow file, not over the network.", hint="Put the file into server.workflows."
-            )
+        check_agent_name(stage.get("agent_type") if isinstance(stage, dict) else None)
     return workflow
+
+
+def check_agent_name(kind: object) -> None:
+    """InputError for an agent that is named by the place of its code."""
+    if isinstance(kind, str) and (":" in kind or "." in kind):
+        raise InputError(
+            "an agent of your own is named in a workflow file, not over the network.", hint="Put the file into server.workflows."
+        )
 
 
 @router.get("/workflows")
 def workflows_list(use: Use) -> Page:
     """The files of the configured folder."""
+    return Page(items=workflow_files(use))
+
+
+def workflow_files(use: Services) -> list[dict[str, Any]]:
+    """The workflows of the configured folder by name, each with its task and stages, or with what is wrong with it."""
     folder = use.harness.config.server.workflows
     place = use.harness.config.beside(folder) if folder else None
     items: list[dict[str, Any]] = []
@@ -124,7 +137,7 @@ def workflows_list(use: Use) -> Page:
             )
         except HoldfastError as error:
             items.append({"name": path.stem, "id": None, "task": None, "stages": [], "problem": error.public})
-    return Page(items=items)
+    return items
 
 
 @router.post("/workflows/check")
@@ -168,7 +181,7 @@ def sessions_read(use: Use, id: Id, response: Response) -> dict[str, Any]:
     session = use.harness.sessions.load(id)
     owner = use.harness.sessions.owner(id)
     response.headers["etag"] = f'"{session.revision}"'
-    return {**_shown(session), "owner": owner.name if owner is not None else None, "waiting": list(control.waiting_stages(session))}
+    return {**shown(session), "owner": owner.name if owner is not None else None, "waiting": list(control.waiting_stages(session))}
 
 
 @router.delete("/sessions/{id}", status_code=204)
@@ -188,17 +201,21 @@ def stages_read(use: Use, id: Id, stage: StageName) -> dict[str, Any]:
     names = session.stage_names()
     if stage not in names:
         raise NotThere(f"the session has no stage {stage!r}.", hint=f"There are: {', '.join(names)}.")
-    shown = _shown(session)
-    folder = stage_folder(names.index(stage) + 1, stage)
-    views = use.harness.sessions.views
-    found = views.texts(id) if views is not None else {}
-    texts = {name.removeprefix(f"{folder}/"): text for name, text in found.items() if name.startswith(f"{folder}/")}
+    said = shown(session)
     return {
         "stage": stage,
-        "record": (shown.get("stages") or {}).get(stage),
-        "output": (shown.get("stage_outputs") or {}).get(stage),
-        "texts": {name: redact_text(text) for name, text in texts.items()},
+        "record": (said.get("stages") or {}).get(stage),
+        "output": (said.get("stage_outputs") or {}).get(stage),
+        "texts": {name: redact_text(text) for name, text in stage_texts(use, session, stage).items()},
     }
+
+
+def stage_texts(use: Services, session: Session, stage: str) -> dict[str, str]:
+    """The Markdown of a stage by the names of its files: what it was given (`context.md`) and what it wrote."""
+    folder = stage_folder(session.stage_names().index(stage) + 1, stage)
+    views = use.harness.sessions.views
+    found = views.texts(session.workflow_id) if views is not None else {}
+    return {name.removeprefix(f"{folder}/"): text for name, text in found.items() if name.startswith(f"{folder}/")}
 
 
 @router.put("/sessions/{id}/stages/{stage}/output")
