@@ -35,8 +35,15 @@ bench: $(STAMP)  ## run every benchmark; each prints one JSON object
 prove: $(STAMP) debian  ## the long crash, fault and property runs, with seed, N and failures
 	@$(BIN)/python -m pytest -m prove --prove --timeout=0 -p no:cacheprovider
 
-docs: $(STAMP)  ## run every snippet of the README and the docs
+docs: $(STAMP) $(VENV)/docs/.installed  ## run every snippet of the README and the docs, then build the site into build/site
 	@$(BIN)/python -m pytest tests/docs
+	@$(BIN)/python scripts/build_docs.py $(VENV)/docs/bin/zensical
+
+$(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
+	@echo "==> installing what builds the site (requirements/docs.txt)"
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
 
 config-upgrade: $(STAMP)  ## bring a config.yaml to the current schema, comments kept: CONFIG=path
 	@$(BIN)/holdfast config upgrade $(if $(CONFIG),--config "$(CONFIG)")
@@ -44,9 +51,11 @@ config-upgrade: $(STAMP)  ## bring a config.yaml to the current schema, comments
 debian:
 	@bash scripts/debian.sh
 
-lock: $(STAMP)  ## choose versions anew and write requirements/dev.txt
+lock: $(STAMP)  ## choose versions anew and write requirements/*.txt
 	@$(BIN)/uv pip compile --generate-hashes --no-header --no-annotate --universal --python-version 3.11 --upgrade \
 		--all-extras --group dev pyproject.toml -o requirements/dev.txt
+	@$(BIN)/uv pip compile --generate-hashes --no-header --no-annotate --universal --python-version 3.11 --upgrade \
+		--group docs -o requirements/docs.txt
 
 clean:    ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
