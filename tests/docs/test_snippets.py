@@ -74,3 +74,21 @@ def test_the_holdfast_lines_run(name: str, code: str, tmp_path: Path) -> None:
 
 def test_the_pages_have_snippets_at_all() -> None:
     assert len(snippets()) >= 5
+
+
+LINK = re.compile(r"\]\((?!https?:|#)(?P<to>[^)#\s]+)")
+
+
+def test_every_page_is_in_the_site_and_every_link_leads_to_a_file() -> None:
+    """O1, P1: `make docs` builds the site from the same list, and refuses what leads nowhere."""
+    listed = set(re.findall(r'= "([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text("utf-8")))
+    written = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+    made = {"reference/commands.md", "reference/python.md", "changelog.md", "contributing.md"}
+    assert listed - made == written
+    broken = [
+        f"{page.relative_to(ROOT)}: {match['to']}"
+        for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+        for match in LINK.finditer(page.read_text("utf-8"))
+        if not (page.parent / match["to"]).exists()
+    ]
+    assert broken == []
