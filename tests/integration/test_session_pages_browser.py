@@ -103,19 +103,31 @@ def start(served: Served, text: str, **fields: str) -> str:
         return str(answer.headers["location"])
 
 
-def test_a_page_follows_a_session_that_others_change(visitor: Visitor, served: Served) -> None:
-    """O3: approved elsewhere, the open page shows it; what a person was writing stays, and what he opened stays open."""
+def test_eight_tabs_follow_a_session_that_others_change(visitor: Visitor, served: Served) -> None:
+    """O3: a browser opens six connections at most. What a person was writing stays while it is drawn anew, and what he opened."""
     where = start(served, EXAMPLE)
     page = visitor.go(where)
     page.wait_for_selector("button:has-text('Approve')")
+    others = [page.context.new_page() for _ in range(7)]
+    for other in others:
+        other.goto(served.address + where)
     page.click("summary:has-text('Reject')")
     page.fill("textarea[name=why]", "half a thought")
-    with served.client() as api:
-        assert api.post(f"/api/v1{where}/fork", json={}).status_code == 201
-        assert api.post(f"/api/v1{where}/approve", json={}).status_code == 200
-    page.wait_for_selector("#head .pill.completed")
     page.click("#f-2 summary")
-    assert page.locator("#f-2").get_attribute("open") is not None
+    with served.client() as api:
+        output = api.get(f"/api/v1{where}").json()["stage_outputs"]["plan"]
+        assert api.put(f"/api/v1{where}/stages/plan/output", json={**output, "summary": "Changed by somebody else."}).status_code == 200
+    page.wait_for_selector("#stages :text('Changed by somebody else.')")
+    assert page.input_value("textarea[name=why]") == "half a thought"
+    assert page.is_visible("#f-2 .findings") and page.is_visible("textarea[name=why]")
+    with served.client() as api:
+        assert api.post(f"/api/v1{where}/approve", json={}).status_code == 200
+    for one in (page, *others):
+        one.wait_for_selector("#head .pill.completed")
+    page.click("#again-2 summary")
+    page.click("#again-2 button")
+    page.wait_for_selector("button:has-text('Approve')")  # of what was run again
+    assert "before-restore-001" in page.inner_text("#side")
     page.click("#again-2 summary")
     page.click("#again-2 button")
     page.wait_for_selector("button:has-text('Approve')")  # of what was run again
@@ -142,6 +154,8 @@ def test_lists_the_start_page_and_about_in_both_schemes(visitor: Visitor, served
     start(served, EXAMPLE, keep="1", task="A task of its own about the lighthouse")
     page = visitor.go("/sessions?q=lighthouse")
     assert page.locator(".rows > li").count() == 1
+    assert visitor.go("/sessions?tag=harbour&status=ready").locator(".rows > li").count() >= 1
+    assert visitor.go("/sessions?tag=nothing").locator(".empty").count() == 1
     page = visitor.go("/sessions")
     visitor.check("sessions")
     page.keyboard.press("j")
@@ -240,6 +254,16 @@ def test_nobody_sees_a_page_without_the_token_or_acts_from_another_origin(browse
         code = "id: x\ntask: t\nstages:\n  - name: a\n    agent_type: os:system\n"
         assert client.post("/sessions/new", data={"text": code}, headers={"Origin": served.address}).status_code == 400
         assert str(served.base) not in missing.text + wrong.text + client.get("/about").text
+
+
+def test_a_session_is_queued_for_workers_on_other_machines(postgres: str, tmp_path: Path) -> None:
+    """O3, W17: where sessions are in PostgreSQL the page offers the queue, and /about shows it."""
+    with serving(tmp_path, {"session": {"storage_backend": "postgresql", "connection": postgres}}) as running, running.client() as client:
+        assert "Queue for a worker" in client.get("/sessions/new").text
+        where = client.post("/sessions/new", data={"text": EXAMPLE, "queue": "1"}).headers["location"]
+        assert client.get(where).status_code == 200
+        said = client.get("/about").text
+        assert "<b>1</b> wait" in said and "holdfast worker" in said
 
 
 def test_downloads_are_files_and_hide_secrets(served: Served, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.types import Interrupt, Overwrite, Send
+from langgraph.graph import StateGraph
+from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from holdfast.agents.checkpoints import FORGOTTEN, Checkpoints, _scrubbed, open_checkpoints
 from holdfast.agents.middleware.thread_data import LeadState, merge_artifacts, merge_images
@@ -57,6 +59,23 @@ def test_old_checkpoints_go_and_every_one_that_is_left_can_be_read(tmp_path: Pat
     again = open_checkpoints(tmp_path)
     assert len(agent_on(again, schema).get_state(CONFIG).values["messages"]) == 120
     again.close()
+
+
+def test_threads_that_wait_for_a_person_are_named(tmp_path: Path) -> None:
+    """O3, A14: the one that asks now, not one that was answered."""
+
+    def ask(state: Any) -> dict[str, Any]:
+        return {"messages": [HumanMessage(interrupt("may I?"))]}
+
+    with closing(open_checkpoints(tmp_path)) as checkpoints:
+        graph: Any = StateGraph(LeadState)
+        made = graph.add_node("ask", ask).set_entry_point("ask").compile(checkpointer=checkpoints)
+        other: Any = {"configurable": {"thread_id": "other"}}
+        for config in (CONFIG, other):
+            made.invoke({"messages": []}, config)
+        assert checkpoints.waiting() == ["other", "t"]
+        made.invoke(Command(resume="yes"), other)
+        assert checkpoints.waiting() == ["t"]
 
 
 def test_threads_are_apart_and_deleting_gives_the_space_back(tmp_path: Path) -> None:

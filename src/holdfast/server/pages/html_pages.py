@@ -215,6 +215,9 @@ def error_page(path: str, said: dict[str, Any], *, small: bool = False) -> str:
 def problem_values(error: HoldfastError) -> dict[str, Any]:
     """One of our errors as the members that `macros.problem` shows, for a page that says it beside a form."""
     said: dict[str, Any] = json.loads(bytes(problem_of(error).body))
+    if said.get("errors"):  # each stands in a line of its own, and not in the sentence as well
+        said["detail"] = str(said.get("detail")).partition(":")[0] + "."
+        said["errors"] = [{"at": "", "message": one["message"]} for one in said["errors"]]
     return {**_MEMBERS, **said}
 
 

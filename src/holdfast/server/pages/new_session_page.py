@@ -15,6 +15,8 @@ from holdfast.server.pages.html_pages import HERE, page, part, problem_values, t
 from holdfast.server.problem_details import status_of
 from holdfast.server.routes.sessions_api import check_agent_name, named_workflow, workflow_files
 from holdfast.server.services import Services, services_of
+from holdfast.storage.postgres import PostgresBackend
+from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow.agent import find_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.workflow_file import parse_workflow_text
@@ -46,6 +48,7 @@ def _new_page(request: Request, use: Services, *, text: str = EXAMPLE, task: str
         task=task,
         wrong=workflow_problem(error) if error is not None else None,
         model=use.harness.talks(),
+        queues=isinstance(use.harness.sessions.backend, PostgresBackend),
     )
 
 
@@ -94,12 +97,18 @@ def start_session(
     text: Words = "",
     name: Annotated[str, Form(max_length=200)] = "",
     task: Words = "",
-    keep: str = Form(""),
+    keep: Annotated[str, Form(max_length=20)] = "",
+    queue: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
-    """Start a session of a file or of a text; with `keep` it only waits to be resumed."""
+    """Start a session of a file or of a text; with `keep` it only waits to be resumed, with `queue` for the next free worker."""
+    store = use.harness.sessions
     try:
-        made = use.sessions.create(named_workflow(use, name) if name else _read_workflow(use, text), task=task.strip() or None)
-        if not keep:
+        workflow = named_workflow(use, name) if name else _read_workflow(use, text)
+        if queue:
+            made = SessionQueue.open(store).create(use.harness.launcher(store=store), workflow, task=task.strip() or None)
+        else:
+            made = use.sessions.create(workflow, task=task.strip() or None)
+        if not keep and not queue:
             use.sessions.start(made.workflow_id, as_started=True)
     except HoldfastError as error:
         return _new_page(request, use, text=EXAMPLE if name else text, task=task, error=error)

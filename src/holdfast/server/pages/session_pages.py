@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Path, Query, Request
@@ -15,11 +15,11 @@ from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.redaction import redact_text
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.pages.html_pages import live_event, page, problem_values, render, to
-from holdfast.server.pages.session_values import address_of, session_values, story_of
-from holdfast.server.routes.sessions_api import shown
+from holdfast.server.pages.session_values import address_of, session_values, story_of, totals
+from holdfast.server.routes import sessions_api
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import Id, StageName
-from holdfast.session.state import STATUSES, spare_name
+from holdfast.server.wire import Id, LastEventId, StageName
+from holdfast.session.state import STATUSES, SessionBrief
 from holdfast.session.story import story_markdown
 from holdfast.workflow import control
 from holdfast.workflow.journal import SessionJournal
@@ -27,13 +27,15 @@ from holdfast.workflow.journal import SessionJournal
 router = APIRouter(include_in_schema=False, prefix="/sessions")
 Use = Annotated[Services, Depends(services_of)]
 Words = Annotated[str, Form(max_length=100_000)]
-_ROWS = 50
+_ROWS = 25
+_TAGGED = 500
+"""So many of the newest are looked through for a topic: only the sessions themselves know theirs."""
 _CALM = 0.4
 """Seconds between two drawings of a page that follows a session: nobody reads faster."""
 _LOOK = 4
-"""So many looks at a quiet journal, then one at the session itself."""
-_SIGN = 30
-"""So many looks without anything new, then a comment, so that nothing on the way thinks the stream dead."""
+"""Of so many looks at a quiet journal one is at the session itself."""
+_TURN = 4.0
+"""Seconds after which a page lets go of its connection and asks for another."""
 
 
 # All of them
@@ -45,31 +47,43 @@ def sessions(
     use: Use,
     q: Annotated[str, Query(max_length=200)] = "",
     status: Annotated[str, Query(max_length=20)] = "",
+    tag: Annotated[str, Query(max_length=100)] = "",
     start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> HTMLResponse:
-    """The list, newest first, by state and by words of the task."""
+    """The list, newest first, by state, by topic and by words of the task."""
     every = use.harness.sessions.list()
     words = q.lower().split()
-    found = [
-        one
-        for one in every
-        if (not status or one.status == status) and all(word in f"{one.task} {one.workflow_id} {one.error or ''}".lower() for word in words)
-    ]
+    found = [one for one in every if not status or one.status == status]
+    found = [one for one in found if all(word in f"{one.task} {one.workflow_id} {one.error or ''}".lower() for word in words)]
+    rows = [_row(use, one) for one in (found[:_TAGGED] if tag else found[start : start + _ROWS])]
+    if tag:
+        rows = [row for row in rows if row["topic"].lower() == tag.lower()]
     counts = {name: sum(one.status == name for one in every) for name in STATUSES}
     return page(
         request,
         "sessions.html",
         title="Sessions",
-        rows=found[start : start + _ROWS],
-        total=len(found),
+        rows=rows[start : start + _ROWS] if tag else rows,
+        total=len(rows) if tag else len(found),
         every=len(every),
         counts={name: number for name, number in counts.items() if number},
-        q=q,
-        state=status,
+        asked={"q": q, "status": status, "tag": tag},
         start=start,
         rows_most=_ROWS,
-        owners={id: "this server" for id in use.sessions.running},
     )
+
+
+def _row(use: Services, brief: SessionBrief) -> dict[str, Any]:
+    """A line of the list, with what only the session itself knows."""
+    row: dict[str, Any] = {"brief": brief, "topic": "", "tokens": 0, "cost": 0.0, "owner": None}
+    if brief.problem is None:
+        try:
+            found, owner = use.harness.sessions.load(brief.workflow_id), use.harness.sessions.owner(brief.workflow_id)
+        except HoldfastError as error:
+            return {**row, "problem": error.public}
+        used = totals(found)
+        row |= {"topic": found.topic_tag, "tokens": used["tokens"], "cost": used["cost"], "owner": owner.name if owner else None}
+    return row
 
 
 # One, live
@@ -100,39 +114,40 @@ def _there(use: Use, id: Id) -> str:
 
 
 @router.get("/{id}/live")
-async def session_live(use: Use, id: Annotated[str, Depends(_there)]) -> StreamingResponse:
+async def session_live(use: Use, id: Annotated[str, Depends(_there)], last_event_id: LastEventId = None) -> StreamingResponse:
     """The part of the page that changes, drawn anew whenever something happened in the session, whoever runs it."""
-    return StreamingResponse(_drawn(use, id), media_type=MEDIA_TYPE)
+    return StreamingResponse(_drawn(use, id, last_event_id), media_type=MEDIA_TYPE)
 
 
-async def _drawn(use: Services, id: str) -> AsyncIterator[bytes]:
-    """Drawings of the session. What is drawn is always the whole state, so that a lost event leaves no wrong page."""
+async def _drawn(use: Services, id: str, last: str | None) -> AsyncIterator[bytes]:
+    """Drawings of the session. What is drawn is always the whole state, so that a lost event leaves no wrong page.
+
+    It ends after some seconds, and the page comes back with the id of what it has: a browser opens six connections at most, and eight
+    tabs that each kept one would leave none for the next click.
+    """
+    watched = _Watched(use, id, last)
+    until = asyncio.get_running_loop().time() + _TURN
     with use.counted():
-        watched = _Watched(use, id)
-        while not use.stopping:
+        yield b": here\n\n"
+        while not use.stopping and asyncio.get_running_loop().time() < until:
             html = await run_in_threadpool(watched.look)
             if html is not None:
-                yield live_event(html)
-            elif watched.quiet:
-                yield b": ping\n\n"
+                yield f"id: {watched.mark}\n".encode() + live_event(html)
             await asyncio.sleep(_CALM)
 
 
 class _Watched:
-    """A session that a page follows: by its journal, and now and then by its state, which a person may change without running it."""
+    """A session that a page follows: by its journal, and now and then by its state, which a person may change without running it.
 
-    def __init__(self, use: Services, id: str) -> None:
-        self._use, self._id = use, id
+    `mark` tells one drawing from another.
+    """
+
+    def __init__(self, use: Services, id: str, mark: str | None) -> None:
+        self._use, self._id, self.mark = use, id, mark
         self._journal = SessionJournal(use.harness.sessions, id)
         self._place: object = None
         self._events: list[Mapping[str, Any]] = []
-        self._seen: tuple[Any, ...] = ()
         self._looks = 0
-
-    @property
-    def quiet(self) -> bool:
-        """Whether it is time for a sign of life."""
-        return self._looks % _SIGN == 0
 
     def look(self) -> str | None:
         """The part of the page, if it is another one than before."""
@@ -140,99 +155,91 @@ class _Watched:
         self._place = found.place
         self._events.extend(found.events)
         self._looks += 1
-        if not found.events and self._seen and self._looks % _LOOK:
+        if not found.events and self._looks % _LOOK != 1:
             return None
         values = session_values(self._use.harness.sessions, self._id, self._events)
-        seen = tuple(values[name] for name in ("status", "revision", "owner"))
-        changed, self._seen = bool(found.events) or seen != self._seen, seen
-        return render("session_live.html", s=values) if changed else None
+        mark = f"{values['status']}-{values['revision']}-{len(self._events)}-{int(values['owner'] is not None)}"
+        if mark == self.mark:
+            return None
+        self.mark = mark
+        return render("session_live.html", s=values)
 
 
 # What a person does
 
 
-@router.post("/{id}/approve")
-def approve(request: Request, use: Use, id: Id, stage: Annotated[str, Form(max_length=200)] = "") -> Response:
-    """Agree with what a stage wrote, or with the call that it wants to make; the session goes on."""
+Named = Annotated[str, Form(max_length=200)]
+
+
+def _then(request: Request, use: Services, id: str, act: Callable[[], object], stage: str = "") -> Response:
+    """Do it as the API does, then look at the session; what is in the way is said on its page."""
     try:
-        done = control.approve(use.harness.sessions, id, stage or None)
-        if done.status == "ready":
-            use.sessions.start(id, as_started=True)
+        act()
     except HoldfastError as error:
         return _session_page(request, use, id, error)
     return to(address_of(id, stage))
+
+
+@router.post("/{id}/approve")
+def approve(request: Request, use: Use, id: Id, stage: Named = "") -> Response:
+    """Agree with what a stage wrote, or with the call that it wants to make; the session goes on."""
+    return _then(request, use, id, lambda: sessions_api.sessions_approve(use, id, sessions_api.Stage(stage=stage or None)), stage)
 
 
 @router.post("/{id}/reject")
-def reject(
-    request: Request, use: Use, id: Id, why: Words = "", stage: Annotated[str, Form(max_length=200)] = "", again: str = Form("")
-) -> Response:
+def reject(request: Request, use: Use, id: Id, why: Words = "", stage: Named = "", again: Named = "") -> Response:
     """Refuse it, and say why; with `again` the stage runs again at once, and is told."""
-    try:
+
+    def act() -> None:
         done = control.reject(use.harness.sessions, id, stage or None, why=why)
         if again and done.status in ("ready", "halted"):
             use.sessions.start(id, as_started=True)
-    except HoldfastError as error:
-        return _session_page(request, use, id, error)
-    return to(address_of(id, stage))
+
+    return _then(request, use, id, act, stage)
 
 
 @router.post("/{id}/resume")
-def resume(request: Request, use: Use, id: Id, accept_changes: str = Form("")) -> Response:
-    """Go on from the last completed stage."""
-    try:
-        use.harness.sessions.load(id)
-        use.sessions.start(id, accept_changes=bool(accept_changes), as_started=not accept_changes)
-    except HoldfastError as error:
-        return _session_page(request, use, id, error)
-    return to(address_of(id))
+def resume(request: Request, use: Use, id: Id) -> Response:
+    """Go on from the last completed stage, with the workflow that it was started with."""
+    return _then(request, use, id, lambda: sessions_api.sessions_resume(use, id, sessions_api.GoOn(as_started=True)))
 
 
 @router.post("/{id}/cancel")
 def cancel(request: Request, use: Use, id: Id) -> Response:
     """Stop it. It can be resumed."""
-    try:
-        control.cancel(use.harness.sessions, id)
-    except HoldfastError as error:
-        return _session_page(request, use, id, error)
-    return to(address_of(id))
+    return _then(request, use, id, lambda: sessions_api.sessions_cancel(use, id))
 
 
 @router.post("/{id}/fork")
-def fork(request: Request, use: Use, id: Id, checkpoint: Annotated[str, Form(max_length=200)] = "") -> Response:
+def fork(request: Request, use: Use, id: Id, checkpoint: Named = "") -> Response:
     """A new session from this one, or from one of its recovery points."""
-    store = use.harness.sessions
-    new = spare_name((brief.workflow_id for brief in store.list()), f"{id[:90]}-fork")
     try:
-        store.fork(id, new, checkpoint=checkpoint or None)
+        made = sessions_api.sessions_fork(use, id, sessions_api.ForkAt(checkpoint=checkpoint or None))
     except HoldfastError as error:
         return _session_page(request, use, id, error)
-    return to(address_of(new))
+    return to(address_of(made["id"]))
 
 
 @router.post("/{id}/restore")
-def restore(request: Request, use: Use, id: Id, checkpoint: Annotated[str, Form(max_length=200)] = "") -> Response:
+def restore(request: Request, use: Use, id: Id, checkpoint: Named = "") -> Response:
     """Go back to a recovery point. What is there now is kept as one."""
-    try:
-        use.harness.sessions.restore(id, checkpoint)
-    except HoldfastError as error:
-        return _session_page(request, use, id, error)
-    return to(address_of(id))
+    return _then(request, use, id, lambda: use.harness.sessions.restore(id, checkpoint))
 
 
 @router.post("/{id}/stages/{stage}/again")
 def run_again(request: Request, use: Use, id: Id, stage: StageName) -> Response:
     """Run a completed stage again, and those after it: back to the newest recovery point before it. What is there now is kept as one."""
     store = use.harness.sessions
-    try:
-        points = [one.name for one in reversed(store.checkpoints(id)) if stage not in store.load_checkpoint(id, one.name).completed_stages]
-        if not points:
+
+    def act() -> None:
+        points = (one.name for one in reversed(store.checkpoints(id)))
+        before = next((name for name in points if stage not in store.load_checkpoint(id, name).completed_stages), None)
+        if before is None:
             raise InputError(f"there is no recovery point before the stage {stage!r}.", hint="Start the workflow anew: New session.")
-        store.restore(id, points[0])
+        store.restore(id, before)
         use.sessions.start(id, as_started=True)
-    except HoldfastError as error:
-        return _session_page(request, use, id, error)
-    return to(address_of(id, stage))
+
+    return _then(request, use, id, act, stage)
 
 
 @router.get("/{id}/download/{form}")
@@ -241,7 +248,7 @@ def download(use: Use, id: Id, form: Annotated[str, Path(pattern="^[a-z]{1,10}$"
     store = use.harness.sessions
     found = store.load(id)
     if form == "json":
-        return _file(f"{id}.json", json.dumps(shown(found), ensure_ascii=False, indent=2), "application/json")
+        return _file(f"{id}.json", json.dumps(sessions_api.shown(found), ensure_ascii=False, indent=2), "application/json")
     if form == "story":
         return _file(f"{id}.md", redact_text(story_markdown(story_of(store, found))), "text/markdown")
     values = session_values(store, id, ())

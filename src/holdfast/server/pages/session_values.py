@@ -51,9 +51,7 @@ def session_values(store: SessionStore, id: str, events: Sequence[Mapping[str, A
         "status": story.status,
         "stages": stages,
         "done": len(session.completed_stages),
-        "tokens": session.usage.get("tokens") or sum(record.tokens or 0 for record in session.stages.values()),
-        "cost": session.usage.get("cost") or sum(record.cost or 0 for record in session.stages.values()),
-        "seconds": sum(record.seconds or 0 for record in session.stages.values()),
+        **totals(session),
         "owner": owner.name if owner is not None else None,
         "created": session.created_at,
         "updated": session.updated_at,
@@ -65,6 +63,16 @@ def session_values(store: SessionStore, id: str, events: Sequence[Mapping[str, A
         "timeline": timeline(events),
         "can": _CAN.get(story.status, ()),
         "reports": [one for one in stages if one["report"]],
+    }
+
+
+def totals(session: Session) -> dict[str, Any]:
+    """What a session used: tokens, cost, seconds."""
+    records = session.stages.values()
+    return {
+        "tokens": session.usage.get("tokens") or sum(record.tokens or 0 for record in records),
+        "cost": session.usage.get("cost") or sum(record.cost or 0 for record in records),
+        "seconds": sum(record.seconds or 0 for record in records),
     }
 
 

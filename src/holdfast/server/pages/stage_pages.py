@@ -93,8 +93,8 @@ def fix(
         if revision and revision != store.load(id).revision:
             raise RevisionConflict("the session has changed since this page was opened; look at it, then send it again.")
         done = fix_output(store, id, stage, text)
-        if go_on and done.status == "ready":
-            use.sessions.start(id, as_started=True)
+        if done.status == "ready":
+            use.sessions.start(id, as_started=True) if go_on else use.sessions.leave_to_workers(id)
     except HoldfastError as error:
         return _stage_page(request, use, id, stage, draft=text, error=error)
     return to(address_of(id, stage))

@@ -19,6 +19,7 @@ from holdfast.server.pages.html_pages import page
 from holdfast.server.services import Services, services_of
 from holdfast.session.state import SessionBrief
 from holdfast.talk import ThreadInfo
+from holdfast.workers.queue_overview import queue_overview
 
 router = APIRouter(include_in_schema=False)
 Use = Annotated[Services, Depends(services_of)]
@@ -125,6 +126,7 @@ def about(request: Request, use: Use, window: Annotated[int | None, Query(ge=1_0
         ],
         budget=_budget(use, window),
         asked=window,
+        queue=queue_overview(use.harness),
         sessions_running=use.sessions.running,
         turns_running=len(use.turns.running),
         streams=use.streams,
