@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
 from holdfast.errors import InputError
@@ -61,10 +62,11 @@ class SourceDocument:
 
     @cached_property
     def title(self) -> str:
-        """What it calls itself, its first heading, or else its first line."""
+        """What it calls itself, its first heading, or else its first line; of a table or a list the name of its file."""
         first = self.name or next((unit.passage.text for unit in self.units[:_HEAD] if unit.kind == "heading"), "")
         if not first:
-            first = self.units[0].passage.text.split("\n")[0] if self.units else self.id
+            listed = not self.units or self.units[0].kind == "item"  # a row of a table, which is no more its title than the others
+            first = PurePosixPath(self.id).stem if listed else self.units[0].passage.text.split("\n")[0]
         return one_line(first.strip("#=- \t\n"))[:120]
 
     @cached_property

@@ -10,7 +10,7 @@ from holdfast.errors import Cancelled, ConfigError
 from holdfast.extract.sentence_index import FAIR, SURE
 from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.planner import TaskQuestion, questions_given, questions_json, split_task
-from holdfast.offline.retrieval import AnswerUnit, Retrieval
+from holdfast.offline.retrieval import AnswerUnit, Retrieval, speaks_of
 from holdfast.offline.sources import check_sources, gather
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import Confidence, Finding, StageOutput
@@ -51,10 +51,19 @@ class Researcher:
         for question in questions:
             if request.cancelled():
                 raise Cancelled("The search was stopped.", session=request.session_id, stage=request.stage.name)
-            answered[question.id] = retrieval.answers(question.query, most, name=question.item)
+            answered[question.id] = _answers(question, questions, retrieval, most)
             request.emit(f"{question.id}: {len(answered[question.id])} sentences")
         output = _output(request, questions, library, answered, _stored(request, library, answered), retrieval.tainted)
         return StageResult(output=ground_output(output, library.text_of)[0])
+
+
+def _answers(question: TaskQuestion, questions: Sequence[TaskQuestion], retrieval: Retrieval, most: int) -> list[AnswerUnit]:
+    """What answers a question. Of several things together only that speaks which itself names one of them."""
+    if question.kind != "choice":
+        return retrieval.answers(question.query, most, name=question.item)
+    names = [speaks_of(item) for item in dict.fromkeys(one.item for one in questions if one.item and one.item in question.text)]
+    found = retrieval.answers(question.query, most * 4 if names else most)
+    return [one for one in found if not names or any(name.search(one.fact) for name in names)][:most]
 
 
 def _stored(request: StageRequest, library: Library, answered: Answered) -> dict[str, str]:

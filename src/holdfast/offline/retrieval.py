@@ -9,9 +9,11 @@ from holdfast.extract.passages import TextUnit
 from holdfast.extract.sentence_index import FLOOR, IndexedSentence, SentenceIndex
 from holdfast.offline.documents import Library, SourceDocument, bare_text, tainted_units
 from holdfast.text.likeness import NEAR, likeness
+from holdfast.text.words import terms
 
 _PART = 0.5  # of the best score: less is beside the point when something to the point was found
 _LOOKED_AT = 30
+_LITTLE = 3  # words that are not function words: a sentence with fewer leans on what stands around it
 _GREETING = 3  # words: a line that ends with a comma and has no more opens a letter
 
 
@@ -57,12 +59,15 @@ class Retrieval:
     def answers(self, question: str, most: int = 5, *, name: str = "") -> list[AnswerUnit]:
         """The units that answer a question, best first and each thing once; only what speaks of `name`, if one is given."""
         found: list[AnswerUnit] = []
-        speaks = _named(name) if name else None
+        speaks = speaks_of(name) if name else None
+        asked = frozenset(terms(question))
         for match in self._index.rank(question, limit=_LOOKED_AT * (10 if name else 1) + most):
             document, number = self._places[match.place]
             answer = AnswerUnit(document, number, round(match.score, 4))
             if match.score < FLOOR or (found and match.score < _PART * found[0].score):
                 break
+            if _is_filler(answer.fact, asked):
+                continue
             if speaks is not None and not speaks.search(f"{answer.fact} {' '.join(document.context(answer.unit))}"):
                 continue
             twin = next((n for n, known in enumerate(found) if likeness(known.fact, answer.fact) >= NEAR), None)
@@ -74,6 +79,15 @@ class Retrieval:
         return found
 
 
+def _is_filler(sentence: str, asked: frozenset[str]) -> bool:
+    """Whether a sentence says hardly anything of its own ("More about this below.") and nothing of what is asked: it was found only
+    because of what it stands under, and would be found for every question about that."""
+    if any(character.isdigit() for character in sentence):
+        return False
+    own = frozenset(terms(sentence))
+    return len(own) < _LITTLE and asked.isdisjoint(own)
+
+
 def _says_something(unit: TextUnit) -> bool:
     text = bare_text(unit)
     if unit.kind == "heading" or text.endswith(("?", "？", ":")) or not any(character.isalnum() for character in text):
@@ -81,7 +95,7 @@ def _says_something(unit: TextUnit) -> bool:
     return not (text.endswith(",") and len(text.split()) <= _GREETING)
 
 
-def _named(name: str) -> re.Pattern[str]:
+def speaks_of(name: str) -> re.Pattern[str]:
     """What a sentence, or what it stands under, has if it speaks of this: a part of the name that tells it from others, in any case.
 
     "the M9" is the Calora M9; a figure alone is no name.

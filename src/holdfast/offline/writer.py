@@ -23,7 +23,7 @@ _NOTE = (
     "Put together by program, not by a language model: sentences of the sources, word for word; the number says which source. "
     "Nothing was generated, and nothing was judged."
 )
-_MARKUP = re.compile(r"[<>]|!\[|\]\(|^(?=[#>|]|[+-]\s|\d+[.)]\s)", re.MULTILINE)
+_MARKUP = re.compile(r"[<>]|!\[|\]\(|^(?=[#>|]|[+-]\s)", re.MULTILINE)
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "![": "\\!\\[", "](": "]\\(", "": "\\"}
 _FIRST = 3  # sentences that answer a question; of each of several compared things, one less
 _WORDS = 75  # that the sentences after the first may take together

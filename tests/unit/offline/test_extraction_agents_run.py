@@ -281,3 +281,23 @@ def test_a_plain_stage_selects_from_what_it_was_given(tmp_path: Path) -> None:
     assert all(finding.grounded for finding in output.key_findings) and "Nothing was generated" in output.summary
     empty = Desk(tmp_path / "b", "Nothing here.").run(Plain(), given=[])
     assert empty.confidence == "low" and empty.key_findings == ()
+
+
+def test_the_rows_of_a_table_stand_under_their_own_item_and_filler_under_none(tmp_path: Path) -> None:
+    """W18: a table is not titled by its first row, which would make every row speak of it; what says nothing answers nothing."""
+    blog = (
+        "# Norvik Aero review\n\nMore about this below. Thanks for reading this review. That was a surprise.\n\n2. The Norvik Aero hums.\n"
+    )
+    corpus = write_corpus(tmp_path / "c", {"blog.md": blog, "pumps.csv": "Model,Price\nNorvik Aero,6900 EUR\nCalora,7400 EUR\n"})
+    desk = Desk(tmp_path, "Compare Norvik Aero and Calora: price.")
+    desk.run(Planner(), "plan")
+    desk.run(Researcher(), "research", settings={"sources": {"folder": str(corpus)}})
+    report = desk.run(Writer(), "report").data["report"]
+    price = report.partition("## Price")[2].partition("##")[0]
+    norvik, calora = price.partition("**Calora**")[0::2]
+    assert "Model: Norvik Aero; Price: 6900 EUR" in norvik
+    assert "7400" not in norvik
+    assert "Model: Calora; Price: 7400 EUR" in calora
+    assert "“pumps”" in report
+    assert not any(filler in report for filler in ("More about this", "That was a surprise", "Thanks for reading"))
+    assert "- 2. The Norvik Aero hums" in report, "a number at the beginning is no markup that could do harm"
