@@ -398,3 +398,18 @@ def test_the_commands_leave_a_queued_session_to_workers(tmp_path: Path, postgres
     assert call("schedule", "remove", "daily") == {"removed": "daily"}
     with build("config.yaml") as harness:
         assert harness.memory.status().waiting == 0
+
+
+def test_a_job_whose_end_could_not_be_noted_is_put_back(harness: Harness, queue: SessionQueue) -> None:
+    """W17: the database went and came back at once, and the worker lives: by the tables the job is still in its hands."""
+    agent = Agent()
+    with working(harness, queue, agent):
+        until(lambda: len(queue.overview()["workers"]) == 1)
+        number = queue.overview()["workers"][0]["worker"]
+        harness.launcher(store=queue.store, agents={"x": agent}).create(linear("a"), session_id="s1")
+        with queue.database.transaction() as step:
+            step.execute(queue.sql["want"], {"session": "s1", "priority": 0, "options": json.dumps(QUIET)})
+            queue._defer(step, "s1", 0)
+            step.execute("UPDATE procrastinate_jobs SET status = 'doing', worker_id = %s", [number])
+        until(lambda: queue.left() == 0)
+    assert queue.store.load("s1").status == "completed"

@@ -69,6 +69,7 @@ class QueueWorker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Any = None
         self._over: asyncio.Event | None = None
+        self._nudge = asyncio.Event()
         self._away = False
 
     def run(self) -> None:
@@ -88,6 +89,7 @@ class QueueWorker:
 
     async def _live(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_quiet)
         pause = 0.1
         with self._signals(self._loop):
             while not self._over.is_set():
@@ -140,7 +142,7 @@ class QueueWorker:
             await connection.execute("SELECT set_config('search_path', %s, false)", [f'"{database.schema}", public'])
 
         parts = {key: value for key, value in database.address.parts.items() if value is not None}
-        return package.PsycopgConnector(conninfo="", kwargs=parts, configure=configure, min_size=1, max_size=4, timeout=5.0)
+        return package.PsycopgConnector(conninfo="", kwargs=parts, configure=configure, min_size=1, max_size=4, timeout=2.0)
 
     # Jobs
 
@@ -153,18 +155,23 @@ class QueueWorker:
                 raise Again(0.0)
             future: asyncio.Future[float | None] = asyncio.get_running_loop().run_in_executor(self._threads, self._job.advance, running)
             found = self._running[session] = running, future
-            future.add_done_callback(lambda _: self._running.pop(session, None))
+            future.add_done_callback(lambda _: self._done(session))
         seconds = await asyncio.shield(found[1])
         if seconds is not None:
             raise Again(seconds)
+
+    def _done(self, session: str) -> None:
+        self._running.pop(session, None)
+        if self._once:
+            self._nudge.set()
 
     # Care
 
     async def _care(self, app: Any, worker: Any) -> None:
         """What is done once a second beside the jobs. A connection that fails is noticed by the engine, which ends."""
-        signed = None
-        tidied = 0.0
-        while True:
+        signed, tidied = None, 0.0
+        lost: set[int] = set()
+        while self._worker is worker:  # a cancellation may be lost inside of a query that fails at that moment
             with suppress(StorageError, app_errors(), driver().Error):
                 if worker.worker_id is not None and worker.worker_id != signed:
                     signed = worker.worker_id
@@ -173,6 +180,7 @@ class QueueWorker:
                     self._started = lambda: None
                 await self._beat(app, worker)
                 await self._take_over(app)
+                lost = await self._take_back(app, worker, lost)
                 await asyncio.to_thread(self._queue.tend)
                 await asyncio.to_thread(self._schedules.begin_due)
                 if (now := asyncio.get_running_loop().time()) >= tidied:
@@ -180,7 +188,10 @@ class QueueWorker:
                     tidied = now + _TIDY
                 if self._once and not self._running and await asyncio.to_thread(self._queue.left) == 0:
                     self._leave()
-            await asyncio.sleep(HEARTBEAT * random.uniform(0.8, 1.2))  # noqa: S311 - so that not all look at once
+            with suppress(TimeoutError):  # who ends when nothing is left looks when a session has ended
+                pause = HEARTBEAT * random.uniform(0.8, 1.2)  # noqa: S311 - so that not all look at once
+                await asyncio.wait_for(self._nudge.wait(), pause)
+            self._nudge.clear()
 
     def _sign(self, number: int) -> None:
         values = [number, self.name, socket.gethostname(), os.getpid(), self._concurrency, __version__, engine_version()]
@@ -201,6 +212,21 @@ class QueueWorker:
                 if session not in self._running:
                     _log.warning("session %s is taken over: its worker gave no sign of life.", session)
                     await asyncio.to_thread(self._queue.died, session)
+
+    async def _take_back(self, app: Any, worker: Any, lost: set[int]) -> set[int]:
+        """Put back jobs that are this worker's by the tables and that nobody here works at: their end could not be noted.
+
+        One may have been fetched at this very moment, so only those of the round before (`lost`) are; gives those of this one.
+        """
+        if worker.worker_id is None:
+            return set()
+        jobs = await app.job_manager.list_jobs_async(queue=QUEUE, status="doing", worker_id=worker.worker_id)
+        known = {context.job.id for context in worker._running_jobs.values()}
+        found = {job.id: job for job in jobs if job.id not in known}
+        for job in [job for id, job in found.items() if id in lost]:
+            with suppress(app_errors()):
+                await app.job_manager.retry_job(job)
+        return set(found)
 
     # The end
 
@@ -257,6 +283,12 @@ class QueueWorker:
         if self._away:
             _log.warning("the database is back.")
         self._away = False
+
+
+def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Jobs whose end could not be noted because the database was away: they are taken over, and nobody need be told."""
+    if not isinstance(context.get("exception"), app_errors() | driver().Error):
+        loop.default_exception_handler(context)
 
 
 def app_errors() -> Any:

@@ -24,6 +24,9 @@ from holdfast.storage.backend import Append
 from holdfast.storage.files import FileBackend
 from holdfast.workflow.events import WorkflowEvent
 
+_MOMENT = 0.1
+"""Seconds for which events wait for others to be written with, where each writing is a transaction."""
+
 
 @dataclass(frozen=True)
 class JournalPage:
@@ -47,6 +50,8 @@ class SessionJournal:
         self._key = f"{folder}/events.jsonl"
         self._lock = threading.Lock()
         self._number: int | None = None
+        self._waiting: list[Mapping[str, Any]] = []
+        self._timer: threading.Timer | None = None
 
     def read(self, place: object = None) -> JournalPage:
         """The events from a place that an earlier reading gave, or from the beginning."""
@@ -57,7 +62,10 @@ class SessionJournal:
         return JournalPage(log.records, log.mark)
 
     def add(self, event: Event) -> None:
-        """Add an event. What cannot be written is said in the log: the run goes on, and stops by itself if its session cannot be kept."""
+        """Add an event. What cannot be written is said in the log: the run goes on, and stops by itself if its session cannot be kept.
+
+        In a database those of a moment are written together, so that watching costs a run less than its commits do.
+        """
         try:
             with self._lock:
                 number = (self._newest() if self._number is None else self._number) + 1
@@ -65,10 +73,33 @@ class SessionJournal:
                 if self._lines is not None:
                     self._lines.append(line)
                 else:
-                    self._backend.write(Append(self._key, [line]))
+                    self._waiting.append(line)
+                    self._write_soon()
                 self._number = number
         except StorageError as error:
-            logging.getLogger("holdfast.workflow").warning("an event of %s could not be noted: %s", self.session, error.public)
+            self._complain(error)
+
+    def _write_soon(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(_MOMENT, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def flush(self) -> None:
+        """Write what waits to be written together."""
+        try:
+            with self._lock:
+                timer, self._timer = self._timer, None
+                lines, self._waiting = self._waiting, []
+                if timer is not None:
+                    timer.cancel()
+                if lines:
+                    self._backend.write(Append(self._key, lines, as_one=False))
+        except StorageError as error:
+            self._complain(error)
+
+    def _complain(self, error: StorageError) -> None:
+        logging.getLogger("holdfast.workflow").warning("an event of %s could not be noted: %s", self.session, error.public)
 
     @contextmanager
     def kept(self, bus: Bus) -> Iterator[None]:
@@ -78,6 +109,7 @@ class SessionJournal:
             yield
         finally:
             unsubscribe()
+            self.flush()
 
     def _newest(self) -> int:
         last = self._lines.last() if self._lines is not None else next(reversed(self._backend.read(self._key).records), None)
