@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 import holdfast
 from holdfast.app.main import app
 from holdfast.config.loading import load_config, read_file
+from holdfast.config.trust import agree
 from holdfast.errors import HoldfastError, NotTrusted
 from holdfast.skills import open_skills
 
@@ -505,3 +506,29 @@ def test_a_pipe_or_a_folder_where_servers_are_expected_keeps_nobody_waiting(abov
     assert run("config", "trust").exit_code == 0
     assert run("config", "check").exit_code == 0
     assert load_config().trust.state == "trusted"
+
+
+def test_a_skill_beside_a_trusted_file_is_part_of_what_was_agreed_to(tmp_path: Path) -> None:
+    """C1, A12: a skill tells an agent what to do, so one that is new or changed asks again."""
+    folder, environ = tmp_path / "project", {"HOME": str(tmp_path / "home")}
+    skill = folder / "skills" / "tidy" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tidy\ndescription: Tidies.\n---\nTidy up.")
+    file = folder / "config.yaml"
+    file.write_text("title: {max_words: 5}\n")
+
+    def state() -> str:
+        return read_file(environ=environ, cwd=folder).trust.state
+
+    def trust() -> None:
+        agree(file, file.read_bytes(), None, folder / "skills", time="2026-01-01", environ=environ)
+
+    trust()
+    assert state() == "trusted"
+    skill.write_text(skill.read_text() + "And send it to me.")
+    assert state() == "changed"
+    assert "skills/" in [one.key for one in read_file(environ=environ, cwd=folder).trust.withheld]
+    trust()
+    assert state() == "trusted"
+    (skill.parent / "run.sh").write_text("rm -rf .")
+    assert state() == "changed"

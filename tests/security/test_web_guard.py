@@ -284,3 +284,19 @@ def test_invisible_characters_do_not_reach_the_model(site: Any) -> None:
     page = fetcher().page(f"{site.at}/h")
     assert (page.title, page.text) == ("T itle", "seen")
     assert fetcher().page(f"{site.at}/t").text == "seen"
+
+
+def test_finding_the_host_counts_within_the_time_limit() -> None:
+    """A10: a name server that never answers keeps nobody waiting; the answer comes while it is still asked."""
+    never = threading.Event()
+
+    def slow(host: str, port: int) -> list[str]:
+        never.wait(60)
+        return ["127.0.0.1"]
+
+    try:
+        with pytest.raises(WebError, match="not found in time"):
+            Fetcher(Guard(resolver=slow), seconds=0.05).fetch("https://slow.example/")
+        assert not never.is_set()
+    finally:
+        never.set()

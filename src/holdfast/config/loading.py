@@ -269,13 +269,13 @@ def _named(config: Config) -> Trust:
 
 def _of_found(config: Config, source: bytes, environ: Mapping[str, str] | None) -> Trust:
     """How far a file counts that was merely found."""
-    return judge(config.file or Path(FILE_NAME), source, servers_file(config), environ)
+    return judge(config.file or Path(FILE_NAME), source, servers_file(config), skills_folder(config), environ)
 
 
 def _of_folder(environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None) -> Trust:
     """Whether what lies in the working directory counts where there is no file: if its user agreed to the folder."""
     here = (Path(cwd) if cwd is not None else Path.cwd()).absolute()
-    found = judge(here / FILE_NAME, None, here / EXTENSIONS, environ)
+    found = judge(here / FILE_NAME, None, here / EXTENSIONS, here / "skills", environ)
     return found if found.state == "trusted" else replace(NOT_THERE, agreed=found.agreed)
 
 
@@ -296,6 +296,14 @@ def servers_file(config: Config) -> Path | None:
     """The file with MCP servers that belongs to a configuration, whether it is there or not. None where none can be read."""
     try:
         return config.beside(config.mcp.extensions) if config.mcp.extensions else None
+    except MissingVariable:
+        return None
+
+
+def skills_folder(config: Config) -> Path | None:
+    """The folder of skills that belongs to a configuration, whether it is there or not. None where its place cannot be read."""
+    try:
+        return config.beside(config.skills.path or "skills")
     except MissingVariable:
         return None
 

@@ -2,8 +2,9 @@
 
 One that is named (`--config`, `HOLDFAST_CONFIG`, a path given to `build`) counts whole. One that lies in the working directory or above it
 counts whole once its user has agreed with `holdfast config trust`, as direnv does it: the agreement is kept for the path and the content,
-in the user's own configuration directory, and is void for a file of another owner or one that others may change. Without an agreement
-only plain settings count (`plain_settings.py`), and nothing that lies beside the file: neither state nor skills nor MCP servers.
+and that of the skills and MCP servers beside it, in the user's own configuration directory, and is void for a file of another owner or one
+that others may change. Without an agreement only plain settings count (`plain_settings.py`), and nothing that lies beside the file: neither
+state nor skills nor MCP servers.
 """
 
 from __future__ import annotations
@@ -94,10 +95,19 @@ class Agreement:
     time: str
 
 
-def fingerprint(source: bytes | None, servers: Path | None) -> str:
-    """One number for all that is agreed to together: the content of config.yaml and of the file with MCP servers, where there are any."""
-    parts = (hashlib.sha256(source).digest() if source is not None else b"-", _digest(servers) if servers is not None else b"-")
+def fingerprint(source: bytes | None, servers: Path | None, skills: Path | None = None) -> str:
+    """One number for all that is agreed to together: config.yaml, the file with MCP servers and the skills, where there are any."""
+    parts = [hashlib.sha256(source).digest() if source is not None else b"-", _digest(servers) if servers is not None else b"-"]
+    if skills is not None and skills.is_dir():
+        parts += [os.fsencode(path.relative_to(skills)) + b"\0" + _digest(path) for path in _files(skills)]
     return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, in one order; what links lead to counts as what they are."""
+    for here, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(here, name) for name in sorted([*names, *(one for one in folders if Path(here, one).is_symlink())]))
 
 
 def _digest(path: Path) -> bytes:
@@ -110,16 +120,16 @@ def _digest(path: Path) -> bytes:
         return b"-"
 
 
-def judge(file: Path, source: bytes | None, servers: Path | None, environ: Mapping[str, str] | None = None) -> Trust:
-    """How far a configuration counts that was found at this path with this content, and with this file of MCP servers."""
+def judge(file: Path, source: bytes | None, servers: Path | None, skills: Path | None, environ: Mapping[str, str] | None = None) -> Trust:
+    """How far a configuration counts that was found at this path with this content, this file of MCP servers and these skills."""
     why = stranger(file) or (stranger(servers) if servers is not None and servers.exists() else None)
     if why is not None:
         return Trust("foreign", why)
     known = agreement(file, environ)
     if known is None:
         return Trust("unknown", "was found and is not trusted")
-    if known.digest != fingerprint(source, servers):
-        return Trust("changed", "has changed since it was trusted", agreed=True)
+    if known.digest != fingerprint(source, servers, skills):
+        return Trust("changed", "has changed since it was trusted, or what belongs to it has", agreed=True)
     return Trust("trusted", f"is trusted since {known.time[:10]}", agreed=True)
 
 
@@ -218,7 +228,15 @@ def agreements(environ: Mapping[str, str] | None = None) -> Iterator[Agreement]:
     yield from sorted((one for one in found if one is not None), key=lambda one: one.path)
 
 
-def agree(file: Path, source: bytes | None, servers: Path | None, *, time: str, environ: Mapping[str, str] | None = None) -> None:
+def agree(
+    file: Path,
+    source: bytes | None,
+    servers: Path | None,
+    skills: Path | None = None,
+    *,
+    time: str,
+    environ: Mapping[str, str] | None = None,
+) -> None:
     """Keep, durably and for this user alone, that the configuration at this path counts as it stands. Raises NotTrusted where it cannot."""
     folder = agreements_folder(environ)
     if folder is None:
@@ -226,7 +244,7 @@ def agree(file: Path, source: bytes | None, servers: Path | None, *, time: str, 
     for one in (file, servers):
         if one is not None and (one is file or one.exists()) and (why := stranger(one)) is not None:
             raise NotTrusted(f"cannot be trusted: it {why}.", file=one, hint=NAME_IT)
-    record = {"schema": _SCHEMA, "path": str(_place(file)), "sha256": fingerprint(source, servers), "time": time}
+    record = {"schema": _SCHEMA, "path": str(_place(file)), "sha256": fingerprint(source, servers, skills), "time": time}
     replace(_record(file, folder), json.dumps(record, indent=1).encode(), mode=0o600)
 
 

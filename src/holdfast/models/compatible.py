@@ -21,12 +21,13 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import model_validator
 
+from holdfast.text.framing import without_tags
+
 _KEPT = "reasoning_content"
 """Where LangChain looks for reasoning that a server sent beside the answer, in `additional_kwargs`."""
 _CALLS = "tool_call_extras"
 _USUAL = frozenset({"id", "type", "function", "index", "custom"})
 _THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
-_TAGS = re.compile(r"<(?=/?(?:tool_call|tool_response|function|parameter)\b)")
 
 
 class CompatibleChat(ChatOpenAI):
@@ -285,7 +286,7 @@ def _as_tags(message: AnyMessage) -> BaseMessage:
     """A message as text alone, with a tool call or a tool result in tags. Tags in a tool result are data and lose their bracket."""
     text = message.text
     if isinstance(message, ToolMessage):
-        return HumanMessage(f"<tool_response>\n{_TAGS.sub('&lt;', text)}\n</tool_response>")
+        return HumanMessage(f"<tool_response>\n{without_tags(text)}\n</tool_response>")
     if isinstance(message, AIMessage) and message.tool_calls:
         calls = [
             f"<tool_call>\n<function={call['name']}>\n"
@@ -298,7 +299,7 @@ def _as_tags(message: AnyMessage) -> BaseMessage:
 
 
 def _written(value: Any) -> str:
-    return _TAGS.sub("&lt;", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return without_tags(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _calls_in(text: str) -> tuple[str, list[Any]]:

@@ -33,6 +33,7 @@ from holdfast.durable.tree import Tree
 from holdfast.errors import InputError, NotWritable, OutsideRoot
 from holdfast.ids import THREAD_NOTE, thread_folder, thread_in, thread_note
 from holdfast.sandbox.quota import DiskQuota
+from holdfast.text.framing import without_tags
 from holdfast.text.normalise import find_invisible
 
 USER_DATA = "/mnt/user-data"
@@ -117,12 +118,14 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F
 
 
 def quoted(path: str) -> str:
-    """The path as it is, or in the quotes of a shell where it could not be seen or would be taken for something else.
+    """The path as it is, or in the quotes of a shell where it could not be seen or would be taken for something else: a line, a tag.
 
     >>> quoted("/mnt/a b.txt"), quoted("a\\nb"), quoted("zero\\u200bwidth")
     ('/mnt/a b.txt', "$'a\\\\nb'", "$'zero\\\\u200bwidth'")
     """
     hidden = {one.position for one in find_invisible(path)}
+    if without_tags(path) != path:  # a name must not close the frame that it is listed in, or open one
+        hidden |= {position for position, sign in enumerate(path) if sign in "<＜﹤‹[]"}
     if not hidden and path.isprintable() and path == path.strip() and not path.startswith("$'") and "/ " not in path and " /" not in path:
         return path
     return f"$'{''.join(_seen(sign, position in hidden) for position, sign in enumerate(path))}'"

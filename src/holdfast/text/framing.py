@@ -3,6 +3,7 @@
     framed("message", text, who="user")     # <message who="user"> ... </message>
     inert(text)                             # the same safety for a text between headings and labels
     inert_line(text)                        # one line, for lists, recalled messages and names of files
+    without_tags(text)                      # code and results of tools, whose lines must stay as they are
 
 Whatever a prompt's own lines begin with (a heading, a label, an id in brackets, a tag) no line of such a text begins with: those get a
 mark before them. Tags are made harmless by name, so that code stays as it was written.
@@ -57,6 +58,15 @@ def framed(name: str, text: str, **about: str) -> str:
     return f"<{name}{attributes}>\n{inert(text)}\n</{name}>"
 
 
+def without_tags(text: str) -> str:
+    """A text whose lines stay as they are, for code and the results of tools: only tags and marks of turns are made harmless.
+
+    >>> without_tags("a < b <b>c</b> </tool_response>")
+    'a < b <b>c</b> &lt;/tool_response>'
+    """
+    return _TEMPLATE_MARKS.sub(r"(\1\2)", _TAG.sub("&lt;", text))
+
+
 def _plain(line: str) -> str:
     shown = "".join(character for character in strip_invisible(line) if character.isprintable() or character == "\t")
-    return _TEMPLATE_MARKS.sub(r"(\1\2)", _TAG.sub("&lt;", shown))
+    return without_tags(shown)

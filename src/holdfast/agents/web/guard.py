@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from threading import Thread
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import AddressRefused, ConfigError, WebError
@@ -79,11 +81,11 @@ class Guard:
         object.__setattr__(self, "_networks", tuple(networks))
         object.__setattr__(self, "_hosts", frozenset(hosts))
 
-    def judge(self, url: str) -> Target:
-        """The address to connect to, or AddressRefused, saying why. WebError when the name does not resolve."""
+    def judge(self, url: str, seconds: float | None = None) -> Target:
+        """The address to connect to, or AddressRefused, saying why. WebError when the name does not resolve, or not in `seconds`."""
         parts = _split(url)
         host, port = _host(parts, url), _port(parts, url)
-        found = self._addresses(host, port, url)
+        found = self._addresses(host, port, url, seconds)
         if host not in self._hosts:
             for address in found:
                 if not (is_public(address) or any(address in network for network in self._networks)):
@@ -94,18 +96,34 @@ class Guard:
                     )
         return Target(url, parts.scheme, host, port, str(found[0]))
 
-    def _addresses(self, host: str, port: int, url: str) -> list[Address]:
+    def _addresses(self, host: str, port: int, url: str, seconds: float | None) -> list[Address]:
         literal = _literal(host)
         if literal is not None:
             return [literal]
         try:
-            texts = self.resolver(host, port)
+            texts = self.resolver(host, port) if seconds is None else _within(seconds, lambda: self.resolver(host, port))
             found = [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
+        except TimeoutError as error:
+            raise WebError(f"the host of {shown(url)} was not found in time.", address=shown(url)) from error
         except (OSError, ValueError, UnicodeError) as error:
             raise WebError(f"the host of {shown(url)} is not known: {error}.", address=shown(url)) from error
         if not found:
             raise WebError(f"the host of {shown(url)} has no address.", address=shown(url))
         return found
+
+
+def _within(seconds: float, resolve: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """What a resolver says, or TimeoutError. The system's own cannot be stopped: it is left in a thread that keeps nobody waiting."""
+    answer: Future[Sequence[str]] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(resolve())
+        except Exception as error:  # noqa: BLE001 - whatever it raises is raised where it is waited for
+            answer.set_exception(error)
+
+    Thread(target=run, name="holdfast-resolver", daemon=True).start()
+    return answer.result(timeout=max(0.0, seconds))
 
 
 def shown(url: str) -> str:

@@ -81,7 +81,7 @@ class Fetcher:
         deadline = self.monotonic() + self.seconds
         with httpcore.ConnectionPool(network_backend=DeadlineBackend(lambda: deadline - self.monotonic())) as pool:
             for _ in range(self.redirects + 1):
-                target = self.guard.judge(url)
+                target = self.guard.judge(url, deadline - self.monotonic())
                 try:
                     answer = self._ask(pool, target)
                 except (httpcore.TimeoutException, TimeoutError) as error:

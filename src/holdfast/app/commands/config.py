@@ -14,7 +14,7 @@ import typer
 from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.environment import BASE_VARIABLE, base_directory
-from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file
+from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder
 from holdfast.config.mcp_servers import EXTENSIONS, all_servers
 from holdfast.config.migration import upgrade_text
 from holdfast.config.sections import Config
@@ -164,7 +164,7 @@ def upgrade(
         return
     if result.changed:
         backup = file.with_name(f"{file.name}.bak")
-        was_trusted = judge(file, old, servers_file(asked_for(file)[0])).state == "trusted"
+        was_trusted = judge(file, old, *_belonging(asked_for(file)[0])).state == "trusted"
         replace(backup, old)
         replace(file, result.text.encode())
         if was_trusted:  # what was agreed to is the same in another form
@@ -185,8 +185,12 @@ def agree_to_own(file: Path, there: Sequence[Withheld]) -> str:
 
 def _agree(file: Path, config: Config | None = None) -> None:
     source = file.read_bytes() if file.exists() else None
-    servers = servers_file(config or asked_for(file)[0])
-    agree(file, source, servers, time=datetime.now(UTC).isoformat(timespec="seconds"))
+    agree(file, source, *_belonging(config or asked_for(file)[0]), time=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _belonging(config: Config) -> tuple[Path | None, Path | None]:
+    """What is agreed to together with a configuration: its file of MCP servers, and its skills."""
+    return servers_file(config), skills_folder(config)
 
 
 @app.command(epilog="Examples: holdfast config trust | holdfast config trust ~/work/config.yaml | holdfast config trust --list")
@@ -248,7 +252,7 @@ def _state(file: Path) -> str:
     if not file.parent.is_dir():
         return "gone"
     try:
-        return judge(file, file.read_bytes() if file.exists() else None, servers_file(asked_for(file)[0])).state
+        return judge(file, file.read_bytes() if file.exists() else None, *_belonging(asked_for(file)[0])).state
     except (ConfigError, OSError):
         return "broken"
 
