@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -78,9 +79,13 @@ class Threads:
 
     def window(self, thread: str) -> list[AnyMessage]:
         """The messages in the window of a thread, as its newest checkpoint has them. Needs no agent and no model."""
-        graph: Any = StateGraph(LeadState).add_node("model", lambda _: {}).set_entry_point("model").compile(checkpointer=self._checkpoints)
-        values = graph.get_state({"configurable": {"thread_id": check_thread(thread)}}).values
+        values = self._reader.get_state({"configurable": {"thread_id": check_thread(thread)}}).values
         return list(values.get("messages", ()))
+
+    @cached_property
+    def _reader(self) -> Any:
+        """A graph that does nothing, over the state of all conversations: by it their checkpoints are read."""
+        return StateGraph(LeadState).add_node("model", lambda _: {}).set_entry_point("model").compile(checkpointer=self._checkpoints)
 
     def only_in_window(self, thread: str) -> list[str]:
         """The ids of the messages that were said in a thread and are not in its archive yet."""

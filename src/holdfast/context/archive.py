@@ -160,12 +160,21 @@ class Archive(Protocol):
         """The newest whole version of each of these messages that is held."""
 
     def search(
-        self, thread: str, query: str, top_k: int = 5, *, role: str | None = None, after: Moment = None, before: Moment = None
+        self,
+        thread: str,
+        query: str,
+        top_k: int = 5,
+        *,
+        role: str | None = None,
+        after: Moment = None,
+        before: Moment = None,
+        meaning: bool = True,
     ) -> list[Hit]:
         """The messages that answer best, best first. Any text is a query; words in quotes are looked for as they stand.
 
         `role` is `human`, `ai`, `tool` or `system`, or `summary`, `reminder`, `recall` for what else was in the window; `after` and
-        `before` are moments or ISO dates: from then on, and earlier than that.
+        `before` are moments or ISO dates: from then on, and earlier than that. Without `meaning` words alone decide the order: for who
+        looks through many threads at once.
         """
 
     def messages(self, thread: str) -> list[MessageRecord]:
@@ -256,14 +265,22 @@ class StoredArchive:
         return {id: record for id, record in found.items() if record is not None}
 
     def search(
-        self, thread: str, query: str, top_k: int = 5, *, role: str | None = None, after: Moment = None, before: Moment = None
+        self,
+        thread: str,
+        query: str,
+        top_k: int = 5,
+        *,
+        role: str | None = None,
+        after: Moment = None,
+        before: Moment = None,
+        meaning: bool = True,
     ) -> list[Hit]:
         log = self._thread(thread)
         kinds = kinds_for(role)
         since, until = moment_text(after), moment_text(before)
         if top_k < 1 or not query.strip() or log.is_empty():
             return []
-        found = log.index.search(query, _wanted(query, top_k), kinds=kinds, after=since, before=until)
+        found = log.index.search(query, _wanted(query, top_k), kinds=kinds, after=since, before=until, meaning=meaning)
         if found:
             return _hits_of(query, found, lambda one: log.read_at(one.ref), top_k)
         return _literal_hits(query, filtered(reversed(self.messages(thread)), kinds, since, until), top_k)

@@ -57,10 +57,12 @@ class HistoryIndex:
         self._index: FullTextIndex | None = None
         self._inode = 0
 
-    def search(self, query: str, top_k: int, *, kinds: frozenset[str], after: str | None, before: str | None) -> list[Found]:
-        """The messages that answer best, among all that the log holds now."""
+    def search(
+        self, query: str, top_k: int, *, kinds: frozenset[str], after: str | None, before: str | None, meaning: bool = True
+    ) -> list[Found]:
+        """The messages that answer best, among all that the log holds now; without `meaning` by their words alone."""
         try:
-            return self._ranked(query, top_k, kinds, after, before)
+            return self._ranked(query, top_k, kinds, after, before, meaning)
         except (Damaged, sqlite3.Error):  # every statement is ours, so one that fails met a file that is not what we wrote
             self._discard()
         except Locked:
@@ -68,10 +70,10 @@ class HistoryIndex:
         except StorageError:
             self._path = None  # no room, no right to write, a newer version's file: then in memory
             self.close()
-        return self._ranked(query, top_k, kinds, after, before)
+        return self._ranked(query, top_k, kinds, after, before, meaning)
 
-    def _ranked(self, query: str, top_k: int, kinds: frozenset[str], after: str | None, before: str | None) -> list[Found]:
-        index, compact = self._caught_up(), vectors()
+    def _ranked(self, query: str, top_k: int, kinds: frozenset[str], after: str | None, before: str | None, meaning: bool) -> list[Found]:
+        index, compact = self._caught_up(), vectors() if meaning else None
         if compact is None:
             return by_words(query, index.search(query, top_k, kinds=kinds, after=after, before=before), index)
         found = index.search(query, max(top_k, CANDIDATES), kinds=kinds, after=after, before=before)

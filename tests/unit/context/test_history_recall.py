@@ -122,6 +122,16 @@ def test_a_message_is_found_by_its_meaning_where_the_words_are_others() -> None:
     assert made.search("t", "When did we lose our pet, the cat?", top_k=1)[0].record.id == "m0"
 
 
+def test_who_looks_through_many_threads_is_answered_by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S9: comparing by meaning takes a third of a second a thread; without it nothing is embedded."""
+    made = MemoryArchive()
+    made.add("t", records_of([PlainMessage("human", text, f"m{number}") for number, text in enumerate(["The heron flew.", "A cat sat."])]))
+    monkeypatch.setattr("holdfast.context.history_index.vectors", lambda: pytest.fail("something would be embedded"))
+    assert [hit.record.id for hit in made.search("t", "heron", meaning=False)] == ["m0"]
+    with pytest.raises(pytest.fail.Exception):
+        made.search("t", "heron")
+
+
 def test_an_archive_of_a_backend_without_vectors_is_sure_by_words_alone() -> None:
     """S9, P2: the extra `vectors` may be missing."""
     with FullTextIndex(":memory:", SHAPE) as index:

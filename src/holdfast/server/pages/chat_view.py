@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from holdfast.context.records import MessageRecord, SummaryRecord, restored
@@ -42,7 +42,7 @@ class TaskCard:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool with what came of it. `status` is running, success, error, or none for a call without a result."""
+    """A call of a tool with what came of it. `status` is running, success, error, waits (for a person), or none: it has no result."""
 
     id: str
     name: str
@@ -80,7 +80,7 @@ class Fold:
     @property
     def messages(self) -> int:
         """How many there are, results of tools included."""
-        return sum(1 + sum(call.status != "none" for call in entry.calls) for entry in self.entries)
+        return sum(1 + sum(call.status not in ("none", "waits") for call in entry.calls) for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class ChatView:
     states: Mapping[str, int] = field(default_factory=dict)
 
 
-def entries_of(records: Sequence[MessageRecord], window: Sequence[Message]) -> list[Entry]:
-    """All messages, each result of a tool within the call that it answers."""
+def entries_of(records: Sequence[MessageRecord], window: Sequence[Message], waiting: Collection[str] = ()) -> list[Entry]:
+    """All messages, each result of a tool within the call that it answers; `waiting` are the calls that wait for a person."""
     inside = {str(message.id): "archived" in marks_of(message) for message in window}
     results: defaultdict[str, deque[MessageRecord]] = defaultdict(deque)
     for record in records:
@@ -113,6 +113,7 @@ def entries_of(records: Sequence[MessageRecord], window: Sequence[Message]) -> l
             continue
         state: State = "unknown" if not inside else _state(record.id, inside)
         calls = tuple(_calls(record, results, taken, inside)) if record.role == "ai" else ()
+        calls = tuple(replace(call, status="waits") if call.id in waiting and call.status == "none" else call for call in calls)
         found.append(_entry(number, record, state, calls))
     return found
 

@@ -206,8 +206,10 @@ def _records(use: Services, q: str) -> list[Found]:
 def _messages(use: Services, q: str) -> list[Found]:
     found = []
     for one in in_threads(use, q, _GROUP):
+        known = use.harness.threads.find(one["thread"]) if use.harness.has_checkpoints else None
+        head = (known.title if known is not None else "") or one["thread"]
         href = f"/threads/{quote(one['thread'], safe='')}?at={quote(one['message'], safe='')}#asked"
-        found.append(Found(href, one["thread"], drawing.marked(one["snippet"], one["why"]), _words(one["why"])))
+        found.append(Found(href, head, drawing.marked(one["snippet"], one["why"]), _words(one["why"])))
     return found
 
 

@@ -286,23 +286,28 @@ def history_page(
     return page(request, "memory_history.html", title="History of memory", **values)
 
 
+_FIELDS = {
+    "category": ("category", ""),
+    "confidence": ("confidence", ""),
+    "status": ("status", "active"),
+    "confirmationCount": ("confirmations", "1"),
+}
+"""Members of a fact beside its words: what they are called here, and what is meant where they are not written."""
+
+
 def _shown(one: Difference) -> ShownDifference:
     before, after = _said(one.kind, one.before), _said(one.kind, one.after)
     left, right = compared(before or "", after or "") if before is not None and after is not None else (_all(before), _all(after))
     fields = []
-    for name in ("category", "confidence", "status", "confirmationCount"):
-        old, new = _field(one.before, name), _field(one.after, name)
+    for name, (label, default) in _FIELDS.items():
+        old, new = (str(side.get(name, default)) if isinstance(side, Mapping) else "" for side in (one.before, one.after))
         if old != new and one.before is not None and one.after is not None:
-            fields.append((name, old, new))
+            fields.append((label, old, new))
     return ShownDifference(one.kind, one.id, one.what, left, right, tuple(fields), one.why)
 
 
 def _all(text: str | None) -> Pieces | None:
     return None if text is None else ((text, False),)
-
-
-def _field(value: Any, name: str) -> str:
-    return str(value.get(name, "")) if isinstance(value, Mapping) else ""
 
 
 def _said(kind: str, value: Any) -> str | None:

@@ -111,16 +111,15 @@ def _chat(use: Services, id: str, at: str | None, before: int | None, until: int
     agent = use.agent_of(id)
     archive, harness = use.harness.archive, use.harness
     info = (harness.threads.find(id) if harness.has_checkpoints else None) or ThreadInfo(id, agent=agent, archived_only=True)
-    entries = entries_of(use.history(id), use.window(id))
-    summaries = archive.summaries(id)
-    view = chat_view(entries, summaries, at=at, before=before, until=until)
-    calls = use.calls.calls(id)
     readonly, model = id.startswith(_SUBAGENT), harness.talks()
     waiting: tuple[Approval, ...] = ()
     broken = False
     if model and not readonly and until is None and not info.archived_only:
         talk = use.talk(id, agent)
         waiting, broken = talk.approvals(), talk.interrupted
+    entries = entries_of(use.history(id), use.window(id), {one.call for one in waiting})
+    summaries, calls = archive.summaries(id), use.calls.calls(id)
+    view = chat_view(entries, summaries, at=at, before=before, until=until)
     files = tuple(dict.fromkeys(name for entry in entries for name in entry.files))
     return Chat(info, view, _room(calls[-1]) if calls else None, waiting, broken, model, readonly, len(summaries), len(calls), files)
 

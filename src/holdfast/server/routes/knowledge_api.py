@@ -134,7 +134,7 @@ def in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
     if use.harness.has_checkpoints:
         names |= {info.id: None for info in use.harness.threads.all()}
     for thread in list(names)[:200]:
-        for hit in use.harness.whole_thread(thread).search(thread, words, limit):
+        for hit in use.harness.whole_thread(thread).search(thread, words, limit, meaning=False):
             if hit.snippet.startswith("<reminder"):  # what rode on a message: it was said elsewhere, and is found there
                 continue
             href = f"/api/v1/threads/{thread}/messages?around={hit.record.id}"
