@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.server_bench import serving
 from tests.unit.workflow.support import Agent, linear, output
 from typer.testing import CliRunner
 
@@ -21,8 +22,11 @@ from holdfast.durable.postgres import Postgres
 from holdfast.errors import ConfigError, ExtraMissing, InputError
 from holdfast.harness import Harness, build
 from holdfast.memory.facts import Turn
+from holdfast.models.call_limits import CallLimit
 from holdfast.session.state import Session
 from holdfast.workers.engine import prepare
+from holdfast.workers.model_limits import SharedLimiter
+from holdfast.workers.queue_overview import models_in_use
 from holdfast.workers.queue_worker import QueueWorker
 from holdfast.workers.schedules import Schedules, next_moment
 from holdfast.workers.session_queue import SessionQueue
@@ -413,3 +417,74 @@ def test_a_job_whose_end_could_not_be_noted_is_put_back(harness: Harness, queue:
             step.execute("UPDATE procrastinate_jobs SET status = 'doing', worker_id = %s", [number])
         until(lambda: queue.left() == 0)
     assert queue.store.load("s1").status == "completed"
+
+
+def test_the_limits_of_a_model_hold_over_all_workers_and_what_a_killed_one_had_is_free(harness: Harness, queue: SessionQueue) -> None:
+    """W17: slots are shared by processes (here: by limiters with connections of their own), and end with their connection."""
+    limit = CallLimit("main", concurrent=2, per_minute=100_000)
+    limiters = [SharedLimiter(queue), SharedLimiter(queue)]
+    running: list[int] = []
+    seen: list[int] = []
+
+    def calls(limiter: SharedLimiter) -> None:
+        for _ in range(3):
+            with limiter.call(limit):
+                running.append(1)
+                seen.append(len(running))
+                time.sleep(0.01)
+                running.pop()
+
+    threads = [threading.Thread(target=calls, args=(limiter,)) for limiter in limiters for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(seen) == 12
+    assert max(seen) <= 2
+    config = config_from_values({"models": [{"name": "main", "use": "x:Y", "max_concurrent": 2, "requests_per_minute": 600}]})
+    held = limiters[0].call(limit)
+    held.__enter__()
+    (told,) = models_in_use(queue, config)
+    assert (told["model"], told["running"], told["max_concurrent"]) == ("main", 1, 2)
+    assert told["calls_left"] is not None
+    limiters[0].close()  # as a process that is killed
+    until(lambda: models_in_use(queue, config)[0]["running"] == 0)
+    held.__exit__(None, None, None)
+    for limiter in limiters:
+        limiter.close()
+
+
+def test_calls_in_a_minute_are_counted_over_all_workers(queue: SessionQueue) -> None:
+    """W17"""
+    limit = CallLimit("main", per_minute=20)  # a burst of 2, then 0.3 a second
+    limiters = [SharedLimiter(queue), SharedLimiter(queue)]
+    began = time.monotonic()
+    got = sum(limiter._counted(limit) for _ in range(5) for limiter in limiters)
+    assert 2 <= got <= limit.burst + limit.rate * (time.monotonic() - began) + 1
+
+
+def test_the_queue_over_http(tmp_path: Path, postgres: str) -> None:
+    """O3, W17: put in, shown, taken out; approve and resume leave it to workers; without a queue it says so."""
+    config = {"session": {"storage_backend": "postgresql", "connection": postgres}, "knowledge": {"embedder": "none"}}
+    stages = [{"name": "plan", "agent_type": "planner", "approve": True}, {"name": "text", "agent_type": "writer"}]
+    definition = {"id": "w", "task": "Say what the harbour of Rostock has.", "stages": stages}
+    with serving(tmp_path / "server", config) as served, served.client() as client:
+        assert client.get("/api/v1/queue").json()["there"] is False
+        assert client.get("/api/v1/queue/s1").status_code == 404
+        made = client.post("/api/v1/queue", json={"workflow": definition, "id": "s1", "priority": 4})
+        assert (made.status_code, made.json()) == (202, {"id": "s1", "status": "ready", "queued": True})
+        assert client.get("/api/v1/queue/s1").json()["state"] == "waiting"
+        assert client.post("/api/v1/queue", json={"workflow": definition, "priority": 10**9}).status_code == 422
+        told = client.get("/api/v1/queue").json()
+        assert (told["there"], told["waiting"], told["workers"]) == (True, 1, [])
+        with build(config_from_values(config)) as harness:
+            queue = SessionQueue.open(harness.sessions)
+            QueueWorker(harness, queue, once=True).run()
+            assert harness.sessions.load("s1").status == "paused"
+            assert client.post("/api/v1/sessions/s1/approve", json={}).json()["status"] == "running"
+            assert queue.left() == 1  # a worker's, not the server's
+            assert client.delete("/api/v1/queue/s1").json() == {"id": "s1", "withdrawn": True}
+            assert client.put("/api/v1/queue/s1", json={"priority": 1}).json() == {"id": "s1", "queued": True}
+            QueueWorker(harness, queue, once=True).run()
+        assert client.get("/api/v1/sessions/s1").json()["status"] == "completed"
+        assert client.put("/api/v1/queue/s1", json={}).status_code == 400
