@@ -4,7 +4,8 @@
 SIGKILL and PostgreSQL killed and started twice, all at random moments; recovery is from the kill to the next execution in the session.
 `throughput`: sessions of five stages whose agents answer at once, from the moment at which all are queued until the last has ended, with
 1, 2 and 4 workers; in the same run `bare_engine`: procrastinate's worker with empty jobs, one for each stage, those of a session under one
-lock and so one after the other; and `bare_runner`: the same sessions one after the other without a queue, in one process.
+lock and so one after the other (`bare_engine_one_job_a_session`: one empty job for each session); and `bare_runner`: the same sessions one
+after the other without a queue, in one process. `growth`: the same with stages of half a second, two sessions at once for each worker.
 `per_session`: rows and bytes in the database. `commit`: milliseconds of a stage's commit with 10, 1,000 and 10,000 sessions in the store,
 and beside it a bare transaction of one row (`bare_ms`), because the machine has other work too.
 
@@ -105,18 +106,27 @@ def throughput(server: Server, folder: Path, sessions: int) -> dict[str, Any]:
     found["bare_runner"] = round(sessions / 4 / _bare_runner(server.database("runner"), sessions // 4), 2)
     for workers in (1, 2, 4):
         found[f"workers_{workers}"] = round(sessions / _worked(server.database(f"w{workers}"), folder, sessions, workers), 2)
-    jobs = sessions * _STAGES
-    found["bare_engine"] = round(sessions / asyncio.run(_bare_engine(server.database("engine"), sessions)), 2)
-    found["bare_engine_jobs"] = round(found["bare_engine"] * jobs / sessions, 1)
+    for name, jobs in (("bare_engine", _STAGES), ("bare_engine_one_job_a_session", 1)):
+        found[name] = round(sessions / asyncio.run(_bare_engine(server.database(name), sessions, jobs)), 2)
     best = max(found[f"workers_{workers}"] for workers in (1, 2, 4))
     return {
         **found,
         "unit": "sessions a second",
         "one_worker_to_bare_engine": round(found["workers_1"] / found["bare_engine"], 2),
         "best_to_bare_engine": round(best / found["bare_engine"], 2),
+        "one_worker_to_one_job_a_session": round(found["workers_1"] / found["bare_engine_one_job_a_session"], 2),
         "one_worker_to_bare_runner": round(found["workers_1"] / found["bare_runner"], 2),
         "four_to_one": round(found["workers_4"] / found["workers_1"], 2),
     }
+
+
+def growth(server: Server, folder: Path, sessions: int, seconds: float) -> dict[str, Any]:
+    """With stages that take a while, as those of models do: what more workers bring when they are not short of processors."""
+    found: dict[str, Any] = {"sessions": sessions, "seconds_of_a_stage": seconds}
+    for workers in (1, 2, 4):
+        took = _worked(server.database(f"g{workers}"), folder, sessions, workers, seconds=seconds, concurrency=2)
+        found[f"workers_{workers}"] = round(sessions / took, 2)
+    return {**found, "unit": "sessions a second", "four_to_one": round(found["workers_4"] / found["workers_1"], 2)}
 
 
 def _bare_runner(dsn: str, sessions: int) -> float:
@@ -129,11 +139,10 @@ def _bare_runner(dsn: str, sessions: int) -> float:
         return time.perf_counter() - began
 
 
-def _worked(dsn: str, folder: Path, sessions: int, workers: int) -> float:
+def _worked(dsn: str, folder: Path, sessions: int, workers: int, *, seconds: float = 0.0, concurrency: int = 4) -> float:
     """Seconds from all being queued until the last has ended. The workers stand ready before."""
-    place = folder / f"workers-{workers}"
-    place.mkdir()
-    run = Trial(dsn, place, sessions, workers, seconds=0.0, concurrency=4)
+    place = Path(tempfile.mkdtemp(dir=folder))
+    run = Trial(dsn, place, sessions, workers, seconds=seconds, concurrency=concurrency)
     with opened(dsn) as (harness, queue):
         launcher = harness.launcher(store=queue.store)
         names = [f"s-{number:05d}" for number in range(sessions)]
@@ -158,8 +167,8 @@ def _worked(dsn: str, folder: Path, sessions: int, workers: int) -> float:
         return took
 
 
-async def _bare_engine(dsn: str, sessions: int) -> float:
-    """procrastinate alone: an empty job for each stage, those of a session under one lock."""
+async def _bare_engine(dsn: str, sessions: int, jobs: int) -> float:
+    """procrastinate alone: so many empty jobs for each session, those of one under one lock."""
     package = engine()
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
     with Postgres(dsn) as database:
@@ -169,7 +178,7 @@ async def _bare_engine(dsn: str, sessions: int) -> float:
     app.task(name="nothing", queue="nothing")(lambda: None)
     async with app.open_async():
         for number in range(sessions):
-            await app.configure_task("nothing", lock=f"s-{number}").batch_defer_async(*[{} for _ in range(_STAGES)])
+            await app.configure_task("nothing", lock=f"s-{number}").batch_defer_async(*[{} for _ in range(jobs)])
         began = time.perf_counter()
         await app.run_worker_async(queues=["nothing"], wait=False, concurrency=4, install_signal_handlers=False, delete_jobs="always")
         return time.perf_counter() - began
@@ -180,7 +189,7 @@ def per_session(server: Server, folder: Path, sessions: int) -> dict[str, Any]:
     with opened(dsn) as (_, queue):
         queue.store.ids()
         before = _size(queue.database)
-        _worked(dsn, folder, sessions, 1) if not (folder / "workers-1").exists() else _worked_elsewhere(dsn, folder, sessions)
+        _worked(dsn, folder, sessions, 1)
         after = _size(queue.database)
         jobs = queue.database.one("SELECT (SELECT count(*) FROM procrastinate_jobs) + (SELECT count(*) FROM procrastinate_events)")
     return {
@@ -190,12 +199,6 @@ def per_session(server: Server, folder: Path, sessions: int) -> dict[str, Any]:
         "text_bytes": round((after[2] - before[2]) / sessions),
         "jobs_and_events_left": jobs[0] if jobs else None,
     }
-
-
-def _worked_elsewhere(dsn: str, folder: Path, sessions: int) -> float:
-    place = folder / "size"
-    place.mkdir()
-    return _worked(dsn, place, sessions, 1)
 
 
 def _size(database: Postgres) -> tuple[int, int, int]:
@@ -267,12 +270,13 @@ def _commits(dsn: str, database: Postgres, name: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--part", action="append", choices=["commit", "per_session", "throughput", "trial"])
+    parser.add_argument("--part", action="append", choices=["commit", "growth", "per_session", "throughput", "trial"])
     chosen = parser.parse_args()
     quick = chosen.quick
     parts: dict[str, Callable[[Server, Path], dict[str, Any]]] = {
         "commit": lambda server, folder: commit(server, folder, (10, 100) if quick else (10, 1_000, 10_000)),
         "throughput": lambda server, folder: throughput(server, folder, 16 if quick else 200),
+        "growth": lambda server, folder: growth(server, folder, 8 if quick else 60, 0.1 if quick else 0.5),
         "per_session": lambda server, folder: per_session(server, folder, 8 if quick else 40),
         "trial": lambda server, folder: trial(server, folder, 16 if quick else 200),
     }

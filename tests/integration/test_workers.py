@@ -220,7 +220,7 @@ def test_a_session_at_which_workers_die_is_given_up(harness: Harness, queue: Ses
     agent = Agent()
     put(harness, queue, agent, linear("a"), "s1")
     for _ in range(5):
-        queue.died("s1")
+        queue.died("s1", settled=0.0)
     work(harness, queue, agent)
     wish = queue.wish("s1")
     assert wish is not None

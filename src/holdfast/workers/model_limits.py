@@ -6,7 +6,6 @@ minute are a row with what is left. While the database is away nothing can be co
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -17,13 +16,15 @@ from typing import Any
 from holdfast.durable.postgres import is_quiet, lock_key
 from holdfast.durable.postgres_connection import driver, postgres_faults
 from holdfast.errors import StoreUnavailable
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
 from holdfast.models.call_limits import CallLimit, kept_by
+from holdfast.workers.queue_events import CallWaits
 from holdfast.workers.session_queue import SessionQueue
 
 _Slot = tuple[int, Any]
 _LOOK = 0.2
 _LONG = 5.0
-_log = logging.getLogger("holdfast.Worker")
 
 
 @contextmanager
@@ -40,8 +41,9 @@ def shared_limits(queue: SessionQueue) -> Iterator[None]:
 class SharedLimiter:
     """A `Limiter` over all processes that use this database. Safe for many threads."""
 
-    def __init__(self, queue: SessionQueue) -> None:
+    def __init__(self, queue: SessionQueue, *, bus: Bus = process_bus) -> None:
         self._queue = queue
+        self._bus = bus
         self._guard = threading.Lock()
         self._connection: Any = None
         self._mine: dict[int, Any] = {}
@@ -72,7 +74,7 @@ class SharedLimiter:
                     if slot is not None:
                         self._give_back(slot)
             if not said and time.monotonic() - began > _LONG:
-                _log.info("a call of %s waits for its limits.", limit.model)
+                self._bus.emit(CallWaits(model=limit.model))
                 said = True
             time.sleep(_LOOK * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all look at once
 

@@ -24,6 +24,7 @@ from holdfast import __version__
 from holdfast.durable.postgres_connection import driver
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
 from holdfast.workers.engine import QUEUE, TASK, engine, engine_version
+from holdfast.workers.queue_events import DatabaseAway, DatabaseBack, SessionTakenOver
 from holdfast.workers.schedules import Schedules
 from holdfast.workers.session_job import RETRIES, Again, Running, SessionJob
 from holdfast.workers.session_queue import SessionQueue
@@ -61,6 +62,7 @@ class QueueWorker:
     ) -> None:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._queue = queue
+        self._bus = harness.bus
         self._job = SessionJob(harness, queue, f"worker {self.name}", retries, agents)
         self._schedules = Schedules(harness, queue)
         self._concurrency, self._grace, self._once, self._started = concurrency, grace, once, started
@@ -210,7 +212,7 @@ class QueueWorker:
                 await app.job_manager.retry_job(job)
                 session = str(job.task_kwargs.get("session"))
                 if session not in self._running:
-                    _log.warning("session %s is taken over: its worker gave no sign of life.", session)
+                    self._bus.emit(SessionTakenOver(session=session))
                     await asyncio.to_thread(self._queue.died, session)
 
     async def _take_back(self, app: Any, worker: Any, lost: set[int]) -> set[int]:
@@ -276,12 +278,12 @@ class QueueWorker:
             _log.error("the queue cannot be worked on: %s", error)
         elif not self._away:
             said = error if isinstance(error, HoldfastError) else type(error).__name__
-            _log.warning("the database is away (%s); trying again until it is back.", said)
+            self._bus.emit(DatabaseAway(problem=str(said)))
         self._away = True
 
     def _back(self) -> None:
         if self._away:
-            _log.warning("the database is back.")
+            self._bus.emit(DatabaseBack())
         self._away = False
 
 

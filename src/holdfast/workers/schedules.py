@@ -7,7 +7,6 @@ Moments that passed while no worker ran are made up for once, not one by one.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,14 +17,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.errors import ExtraMissing, HoldfastError, InputError, NotThere, StoreUnavailable
 from holdfast.session.state import check_session_id
+from holdfast.workers.queue_events import ScheduleFailed
 from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow.agent import find_agents
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
-
-_log = logging.getLogger("holdfast.Worker")
 
 
 class Schedules:
@@ -95,7 +93,7 @@ class Schedules:
                 raise
             except HoldfastError as error:  # the next moment may go well; a schedule that cannot be begun keeps no other from it
                 problem = str(error)[:2000]
-                _log.error("the schedule %s could not be begun: %s", name, error)
+                self._harness.bus.emit(ScheduleFailed(schedule=name, problem=problem))
             step.execute(sql["schedule_fired"], [next_moment(cron, timezone, now), now, session, problem, name])
         return session
 

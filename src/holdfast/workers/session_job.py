@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, LimitExceeded, Locked, NotThere, StoreUnavailable
+from holdfast.workers.queue_events import AdvanceFailed, SessionGivenUp
 from holdfast.workers.session_queue import SessionQueue, Wish
 
 if TYPE_CHECKING:
@@ -144,11 +145,12 @@ class SessionJob:
         except StoreUnavailable:
             return _soon()
         seconds = min(_LONGEST, 2.0 ** (failures - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 - so that not all come at once
-        _log.warning("session %s failed (%d of %d), again in %.0f s: %s", session, failures, self.retries, seconds, told)
+        again = AdvanceFailed(session=session, failures=failures, retries=self.retries, seconds=round(seconds, 1), problem=told)
+        self.harness.bus.emit(again)
         return seconds
 
     def _give_up(self, session: str, wish: Wish, why: str) -> None:
-        _log.error("session %s is given up: %s `holdfast resume %s` queues it again.", session, why, session)
+        self.harness.bus.emit(SessionGivenUp(session=session, problem=why))
         self.queue.ended(session, wish.ticket, "given up", why)
 
 

@@ -161,10 +161,10 @@ class SessionQueue:
             row = step.one(self.sql["failed"], [problem, session, ticket])
         return int(row[0]) if row else 0
 
-    def died(self, session: str) -> None:
-        """Its worker died, and it is given to another."""
+    def died(self, session: str, *, settled: float = 30.0) -> None:
+        """Its worker died, and it is given to another. Not counted so many seconds after a start of the server: all were silent then."""
         with self.database.transaction() as step:
-            step.execute(self.sql["died"], [session])
+            step.execute(self.sql["died"], [session, settled])
 
     def tend(self, *, alone: float = _ALONE) -> list[str]:
         """Give a job to each session that is wanted and has none; which they were."""

@@ -40,7 +40,7 @@ class Counting(BaseChatModel):
 
     def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
         self._enter()
-        yield ChatGenerationChunk(message=AIMessageChunk("yes"))
+        yield ChatGenerationChunk(message=AIMessageChunk(content="yes"))
 
 
 class Counted(LocalLimiter):

@@ -41,7 +41,7 @@ UPDATE queued_sessions SET failures = failures + 1, problem = %s WHERE session =
 
 -- name: died
 UPDATE queued_sessions SET deaths = deaths + 1 WHERE session = %s
-    AND pg_postmaster_start_time() < clock_timestamp() - interval '30 seconds'  -- after a restart everybody was silent
+    AND pg_postmaster_start_time() <= clock_timestamp() - make_interval(secs => %s)
 
 -- name: without_job
 SELECT q.session, q.priority, extract(epoch FROM clock_timestamp() - q.queued_at) FROM queued_sessions q
