@@ -2,7 +2,7 @@
 
 `assemble` makes an agent out of the parts that all share (`parts.py`) and a blueprint; its list `chain` is the order, outermost first:
 thread data, the sandbox's own, tools (approval, output limit, loop guard, errors), todos, memory, retries, accounts, summarization, title,
-clarification. The last two change nothing in a request, so that the summarization still checks what is really sent, right before the model.
+clarification, spans. The last three change nothing in a request: what the summarization checks is really sent, right before the model.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, ThreadDataMiddleware
 from holdfast.agents.middleware.tool_calls import ApprovalMiddleware, LoopGuardMiddleware, ToolErrorMiddleware, ToolOutputMiddleware
+from holdfast.agents.middleware.traced_calls import TracingMiddleware
 from holdfast.context.call_log import CallLog
 from holdfast.context.compaction import FileOutputs
 from holdfast.models.abilities import abilities_of
@@ -111,6 +112,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         summarization,
         *([TitleMiddleware(parts.titles)] if titled else []),
         *([ClarificationMiddleware()] if lead else []),
+        TracingMiddleware(),
     ]
     graph = create_agent(
         plan.model,

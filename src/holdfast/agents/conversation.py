@@ -41,6 +41,7 @@ from holdfast.ids import check_thread, thread_folder
 from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
+from holdfast.tracing import span
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -256,10 +257,11 @@ class Conversation:
 
     async def _turn(self, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
         run = self._parts.ids.new("run")
-        with within(thread=self.thread, run=run, agent=self.agent_name):
-            await self._run(run, given, tell)
+        with within(thread=self.thread, run=run, agent=self.agent_name), span("invoke_agent", self.agent_name or "lead", "AGENT") as traced:
+            ended = await self._run(run, given, tell)
+            traced.set({"gen_ai.agent.name": self.agent_name or "lead", "holdfast.reason": ended.reason})
 
-    async def _run(self, run: str, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
+    async def _run(self, run: str, given: _Given, tell: Callable[[TurnEvent], None]) -> Ended:
         reader = TurnReader()
         reason: Reason | None = None
         try:
@@ -284,7 +286,9 @@ class Conversation:
         if not self._has_title:
             await asyncio.shield(asyncio.to_thread(self._give_title, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)
-        tell(Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run))
+        ended = Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run)
+        tell(ended)
+        return ended
 
     def _prepare(self) -> None:
         """The thread is in the list from now on."""

@@ -17,6 +17,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from holdfast.agents.middleware.thread_data import RequestSettings, thread_of
+from holdfast.agents.model_spans import asked as traced_call
 from holdfast.config.loading import load_config
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory import tools
@@ -100,7 +101,9 @@ def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Callable[[Do
         except NotImplementedError:
             asked = model
         try:
-            parsed = asked.invoke([HumanMessage(prompt)], settings)
+            with traced_call(model, [HumanMessage(prompt)], purpose="memory") as told:
+                parsed = asked.invoke([HumanMessage(prompt)], settings)
+                told.append(heard.answer)
         except Exception:  # of the parser, if there is an answer: any class may stand there, and the answer is read as text then
             if heard.answer is None:
                 raise

@@ -11,6 +11,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.base import coerce_to_runnable
 
+from holdfast.agents.model_spans import asked
 from holdfast.context.compaction import LEAD, Ask, Entry
 from holdfast.errors import InputError, SummaryError
 from holdfast.models.abilities import model_name_of
@@ -69,7 +71,9 @@ class Summarizer:
 
         threading.Thread(target=work, name="holdfast-summary", daemon=True).start()
         try:
-            return self._text(want, answer.result(self.timeout))
+            with self._traced(want) as heard:
+                heard.append(answer.result(self.timeout))
+            return self._text(want, answer.result())
         except SummaryError:
             raise
         except Exception as error:  # a provider may raise anything; whatever it is, the history stays as it was
@@ -79,9 +83,11 @@ class Summarizer:
         """The summary, awaited."""
         try:
             async with asyncio.timeout(self.timeout):
-                asked = self._asked.ainvoke(self._given(want), _CONFIG)
-                # what a function calls would inherit the callbacks of the run from the context, so it gets an empty one
-                answer = await (asked if self.function is None else asyncio.create_task(asked, context=contextvars.Context()))
+                with self._traced(want) as heard:
+                    work = self._asked.ainvoke(self._given(want), _CONFIG)
+                    # what a function calls would inherit the callbacks of the run from the context, so it gets an empty one
+                    answer = await (work if self.function is None else asyncio.create_task(work, context=contextvars.Context()))
+                    heard.append(answer)
                 return self._text(want, answer)
         except SummaryError:
             raise
@@ -93,6 +99,10 @@ class Summarizer:
         asked = self.function if self.function is not None else self.model
         assert asked is not None  # noqa: S101 - `of` makes one with either
         return asked
+
+    def _traced(self, want: Ask) -> AbstractContextManager[list[Any]]:
+        """A span, where it is a model that is asked."""
+        return asked(self.model, [HumanMessage(want.prompt)], purpose="summary") if self.model is not None else nullcontext([])
 
     def _given(self, want: Ask) -> list[BaseMessage]:
         if self.function is None:

@@ -9,9 +9,7 @@ Conversations and sub-agents run on one asyncio loop in a thread of its own (`Lo
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import queue
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +26,7 @@ from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import Locked
 from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.tracing import bare_context
 
 _END: Final = None
 _Put = Callable[[TurnEvent | BaseException | None], None]
@@ -264,15 +263,6 @@ class LoopThread:
         pool.shutdown(wait=False, cancel_futures=True)
         if not thread.is_alive():
             loop.close()
-
-
-def bare_context() -> contextvars.Context:
-    """An empty context, but for the span of OpenTelemetry that is current here: what runs in it stands below that one in a trace."""
-    empty = contextvars.Context()
-    tracing = sys.modules.get("opentelemetry.context")  # who traces has imported it
-    if tracing is not None:
-        empty.run(tracing.attach, tracing.get_current())
-    return empty
 
 
 async def _cancel_all() -> None:

@@ -25,6 +25,7 @@ import typer
 from holdfast.config.environment import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
 from holdfast.redaction import redact_text, visible, visible_json
+from holdfast.tracing import set_up_tracing
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -59,11 +60,12 @@ ALL_STATE = (*MEMORY, *KNOWLEDGE, *SESSIONS, f"{BASE_NAME}/")
 """The settings that say where something is kept: a command that is about it must not look elsewhere, nor write there."""
 
 
-def open_harness(path: Path | None, *needs: str) -> Harness:
+def open_harness(path: Path | None, *needs: str, traced: bool = False) -> Harness:
     """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration.
 
     What of a file that was merely found does not count is said on standard error, whatever the file says about the log. `needs` are keys
-    that the command is about: NotTrusted is raised when the file sets one of them and it does not count (C1).
+    that the command is about: NotTrusted is raised when the file sets one of them and it does not count (C1). `traced` commands send spans
+    where the standard `OTEL_*` variables say (O2).
     """
     from holdfast.config.loading import announce, read_file
     from holdfast.harness import build
@@ -74,6 +76,8 @@ def open_harness(path: Path | None, *needs: str) -> Harness:
     if (told := config.trust.told(config.file)) is not None:
         complain(told)
     announce(config, withheld=False)
+    if traced:
+        set_up_tracing()
     return build(config)
 
 

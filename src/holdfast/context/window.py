@@ -28,6 +28,7 @@ from holdfast.tokens.calibration import Calibration
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import Message, mark_of
+from holdfast.tracing import span
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)
 """An estimate may be a little low; each further try aims at this share of the cap."""
@@ -304,7 +305,12 @@ class ContextWindow:
             if seen == history and (held == plan or (not again and _moves(held) == _moves(plan))):
                 return outcome
         settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
-        outcome = yield from compact(plan, messages, settings)
+        about = {"holdfast.compaction.reason": plan.why, "holdfast.compaction.tokens_before": plan.before}
+        with span("holdfast.compaction", "", "CHAIN", about, current=False) as traced:  # its steps may be taken in several threads
+            outcome = yield from compact(plan, messages, settings)
+            left = len(outcome.covers)
+            traced.set({"holdfast.compaction.messages": left, "holdfast.compaction.tokens_after": plan.after})
+            traced.set({"holdfast.compaction.how": outcome.how if outcome.summary is not None else "clear"})
         if outcome.why_not_model is not None:
             self._failed(known, outcome.why_not_model, "an extract takes its place")
         elif outcome.how == "model" and outcome.calls:

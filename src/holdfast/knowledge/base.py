@@ -24,6 +24,7 @@ from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.store import AddReport, Filter, Progress, check_question
 from holdfast.search.embedding import Reranker, load_reranker
 from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.tracing import asked_about, span
 
 _RERANKED = 50
 _LEAST = 4  # tokens below which nothing fits that says anything
@@ -128,9 +129,11 @@ class BaseStore(ABC):
         question = check_question(query, top_k, budget)
         chosen = Filter.of(tags, after, before, session)
         depth = top_k if self._reranker is None else max(top_k, _RERANKED)
-        hits = self._find(question, chosen, now or self._clock.now(), depth)
-        if self._reranker is not None and hits:
-            hits = _reranked(self._reranker, question, hits)
+        with span("retrieval", type(self).__name__, "RETRIEVER", asked_about(question)) as traced:
+            hits = self._find(question, chosen, now or self._clock.now(), depth)
+            if self._reranker is not None and hits:
+                hits = _reranked(self._reranker, question, hits)
+            traced.set({"holdfast.found": len(hits[:top_k])})
         return hits[:top_k] if budget is None else packed(hits[:top_k], budget, self._counter)
 
     def reembed(self, *, progress: Progress | None = None) -> int:

@@ -33,6 +33,7 @@ from holdfast.memory.updater import Extractor, Updater, apply_decisions, evict_f
 from holdfast.memory.worker import Flushed, Worker
 from holdfast.secret_forms import replace_secrets
 from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.tracing import asked_about, span
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -255,7 +256,10 @@ class MemoryService:
 
     def search(self, question: str, agent: str | None = None, top_k: int = 10) -> list[Match]:
         """The facts that fit a question, best first; what waits for a person is not among them."""
-        return self._index(agent).search(question, top_k, besides=self._unsettled(agent))
+        with span("search_memory", agent or "user", "RETRIEVER", asked_about(question)) as traced:
+            found = self._index(agent).search(question, top_k, besides=self._unsettled(agent))
+            traced.set({"holdfast.found": len(found)})
+            return found
 
     def _unsettled(self, agent: str | None) -> tuple[str, ...]:
         return tuple(fact.id for fact in self.store.document(agent).facts if fact.status != "active")

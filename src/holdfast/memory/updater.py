@@ -23,6 +23,7 @@ from holdfast.memory.history import Change, Held
 from holdfast.memory.queue import Item, MemoryQueue
 from holdfast.memory.store import Edit, MemoryStore
 from holdfast.secret_forms import replace_secrets
+from holdfast.tracing import span
 
 Aside = Callable[[], AbstractContextManager[None]]
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
@@ -82,8 +83,10 @@ class Updater:
 
         When the process is `leaving`, a failure says nothing about the item, and it is not counted. The extractor works within `aside()`.
         """
-        with within(thread=item.thread, agent=item.agent):
-            return self._processed(item, leaving, aside)
+        with within(thread=item.thread, agent=item.agent), span("update_memory", item.agent or "user", "CHAIN") as traced:
+            learned = self._processed(item, leaving, aside)
+            traced.set({"holdfast.status": learned.state})
+            return learned
 
     def _processed(self, item: Item, leaving: bool, aside: Aside) -> Learned:
         self._emit(UpdateStarted(thread=item.thread))

@@ -35,6 +35,7 @@ from holdfast.server.problem_details import Problem
 from holdfast.server.routes import about_api, agui_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
+from holdfast.tracing import below_request
 
 API = "/api/v1"
 PAGES = (start_page, new_session_page, session_pages, stage_pages, thread_pages, window_pages, memory_pages, knowledge_pages)
@@ -143,7 +144,8 @@ class _Measured:
             await send(message)
 
         try:
-            await self._app(scope, receive, sending)
+            with below_request(scope["headers"]):
+                await self._app(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", None) or "none"
             self._metrics.request(route, status, time.monotonic() - began)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, Locked
 from holdfast.server.event_stream import KEEP_ALIVE, frame
+from holdfast.tracing import bare_context
 from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow.journal import SessionJournal
 
@@ -55,7 +56,8 @@ class SessionRuns:
             if session in self._running:
                 raise Locked(f"the session {session} is running.", owner="this server")
             self._running[session] = running
-        work = threading.Thread(target=self._run, args=(session, running, settings), name=f"session {session}", daemon=True)
+        run = (self._run, session, running, settings)
+        work = threading.Thread(target=bare_context().run, args=run, name=f"session {session}", daemon=True)
         running.thread = work
         work.start()
 

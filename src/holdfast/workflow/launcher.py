@@ -35,6 +35,7 @@ from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
+from holdfast.tracing import span
 from holdfast.workflow import events
 from holdfast.workflow.agent import Agents, StageAgent, check_sources, find_agents
 from holdfast.workflow.definition import Workflow
@@ -308,8 +309,11 @@ class Launcher:
             leave_requested=lambda: self.leave.is_set() and not store.cancel_requested(name),
         )
         try:
-            with within(session=name, run=usage.run):
-                return runner.run()
+            about = {"gen_ai.workflow.name": workflow.id}
+            with within(session=name, run=usage.run), span("invoke_workflow", workflow.id, "CHAIN", about) as traced:
+                ended = runner.run()
+                traced.set({"holdfast.status": ended.status})
+                return ended
         finally:
             self.raised = runner.raised
 

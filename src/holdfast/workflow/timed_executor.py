@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.events import current_scope, within
+from holdfast.tracing import bare_context, span
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
 from holdfast.workflow.retry_policy import TimedOut
 
@@ -158,15 +159,20 @@ class TimedExecutor:
         attempt.deadline = None if timeout is None else self._clock.monotonic() + timeout
         self._attempts[attempt.stage] = attempt
 
-        scope = current_scope()  # of the run; an agent's context is otherwise its own
+        scope, context = current_scope(), bare_context()  # of the run; an agent's context is otherwise its own
 
         def asked() -> StageResult:
-            with within(**scope.as_dict(), stage=attempt.stage):
+            about = {
+                "gen_ai.agent.name": attempt.stage,
+                "holdfast.attempt": request.attempt,
+                "holdfast.agent_type": request.stage.agent_type,
+            }
+            with within(**scope.as_dict(), stage=attempt.stage), span("invoke_agent", attempt.stage, "AGENT", about):
                 return agent.run(request)
 
         def work() -> AttemptOutcome:
             try:
-                return AttemptOutcome(attempt.stage, result=Context().run(asked))
+                return AttemptOutcome(attempt.stage, result=context.run(asked))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
                 return AttemptOutcome(attempt.stage, error=error)
 

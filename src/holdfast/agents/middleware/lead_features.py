@@ -26,6 +26,7 @@ from typing_extensions import TypedDict  # before Python 3.12 pydantic does not 
 from holdfast.agents.agent_settings import filled
 from holdfast.agents.middleware.thread_data import AroundModelCall, LeadState
 from holdfast.agents.middleware.tool_calls import ended_by
+from holdfast.agents.model_spans import asked
 from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
@@ -209,7 +210,9 @@ class Titles:
         if self.model is None:
             return None
         prompt = filled("title.md", words=str(self.max_words), question=question[:_MOST], answer=answer[:_MOST])
-        said = await self.model.ainvoke([HumanMessage(prompt)], {"callbacks": [], "tags": ["nostream"], "run_name": "title"})
+        with asked(self.model, [HumanMessage(prompt)], purpose="title") as heard:
+            said = await self.model.ainvoke([HumanMessage(prompt)], {"callbacks": [], "tags": ["nostream"], "run_name": "title"})
+            heard.append(said)
         usage = Usage.read(said)
         if usage is not None and self.accounts is not None:
             self.accounts.charge(usage, model=model_name_of(self.model), purpose="title")

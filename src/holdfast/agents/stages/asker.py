@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
+from holdfast.agents.model_spans import asked
 from holdfast.errors import Cancelled
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
@@ -89,7 +90,9 @@ class Asker:
         except NotImplementedError:
             return self._in_words(messages, schema, settings)
         try:
-            found = structured.invoke(list(messages), settings)
+            with asked(self.model, messages, purpose=title) as heard:
+                found = structured.invoke(list(messages), settings)
+                heard.append(found["raw"])
         except Exception as failure:
             if (cut := cut_by_client(failure)) is None:
                 raise
@@ -106,13 +109,17 @@ class Asker:
     def say(self, messages: Sequence[BaseMessage], *, title: str) -> Answer:
         """The answer as text."""
         settings: Any = {**_QUIET, "run_name": title}
-        answer = self.model.invoke(list(messages), settings)
+        with asked(self.model, messages, purpose=title) as heard:
+            answer = self.model.invoke(list(messages), settings)
+            heard.append(answer)
         return Answer(_text(answer), self._charge(answer), flaw_of(answer))
 
     def _in_words(self, messages: Sequence[BaseMessage], schema: Mapping[str, Any], settings: Any) -> Answer:
         wanted = json.dumps(schema, ensure_ascii=False)
         form = HumanMessage(f"Answer with one JSON object that fits this JSON Schema, and nothing else:\n{wanted}")
-        answer = self.model.invoke([*messages, form], settings)
+        with asked(self.model, messages, purpose=str(settings["run_name"])) as heard:
+            answer = self.model.invoke([*messages, form], settings)
+            heard.append(answer)
         return Answer(_text(answer), self._charge(answer), flaw_of(answer))
 
     def charged(self, message: _Message) -> _Message:

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
 from holdfast.agents.middleware.tool_calls import failed_result
+from holdfast.agents.model_spans import asked, tool_run
 from holdfast.agents.stages.asker import Asker, stop_if_cancelled
 from holdfast.agents.stages.stage_sources import Desk
 from holdfast.errors import HoldfastError, LimitExceeded
@@ -61,13 +62,15 @@ def talk_with_tools(
         asker.pay(request)
         if not _fit(talk, asker):
             break
-        said: AIMessage = asker.charged(bound.invoke(list(talk), {"callbacks": [], "tags": ["nostream"], "run_name": title}))
+        with asked(asker.model, talk, purpose=title) as heard:
+            said: AIMessage = asker.charged(bound.invoke(list(talk), {"callbacks": [], "tags": ["nostream"], "run_name": title}))
+            heard.append(said)
         if not said.tool_calls:
             return str(said.text).strip()
         talk.append(said)
-        for asked in said.tool_calls:
+        for wanted in said.tool_calls:
             stop_if_cancelled(request)
-            talk.append(_result(asked, known, desk, foreign, approvals))
+            talk.append(_result(wanted, known, desk, foreign, approvals))
     request.emit(f"stopped after {calls} rounds of tool calls")
     return None
 
@@ -81,7 +84,8 @@ def _result(call: Any, known: dict[str, BaseTool], desk: Desk, foreign: frozense
     if not answer.approved:
         return ToolMessage(answer.said, tool_call_id=id, name=tool.name, status="error")
     try:
-        said = tool.invoke({**call, "id": id, "type": "tool_call"})
+        with tool_run(tool.name, id, call["args"]):
+            said = tool.invoke({**call, "id": id, "type": "tool_call"})
     except LimitExceeded:
         raise
     except HoldfastError as error:

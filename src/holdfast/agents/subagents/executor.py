@@ -22,13 +22,13 @@ from langgraph.errors import GraphRecursionError
 from holdfast.agents.middleware.thread_data import RunContext, files_thread, merge_artifacts, thread_of
 from holdfast.agents.subagents.task_types import GENERAL, NO_RESPONSE, Emit, Registry, Status, SubagentResult, TaskReporter
 from holdfast.agents.threads import SUBAGENT
-from holdfast.agents.turn import bare_context
 from holdfast.clock import Clock, SystemClock
 from holdfast.context.records import records_of
 from holdfast.context.view import marks_of
 from holdfast.events import Bus, within
 from holdfast.ids import IdSource, RandomIds
 from holdfast.secret_forms import replace_secrets
+from holdfast.tracing import bare_context, span
 
 if TYPE_CHECKING:
     from holdfast.agents.middleware.accounting import RunAccounts
@@ -158,8 +158,14 @@ class Executor:
         return list(self._running)
 
     async def _run(self, task: Task, id: str, thread: str, reporter: TaskReporter) -> SubagentResult:
-        with within(thread=thread, run=task.run, session=task.session, subagent=id, agent=task.type.name):
-            return await self._result(task, id, thread, reporter)
+        about = {"gen_ai.agent.id": id, "gen_ai.agent.description": task.description}
+        with (
+            within(thread=thread, run=task.run, session=task.session, subagent=id, agent=task.type.name),
+            span("invoke_agent", task.type.name, "AGENT", about) as traced,
+        ):
+            result = await self._result(task, id, thread, reporter)
+            traced.set({"holdfast.status": result.status, "holdfast.turns": result.turns})
+            return result
 
     async def _result(self, task: Task, id: str, thread: str, reporter: TaskReporter) -> SubagentResult:
         progress, began = _Progress(), self._clock.monotonic()

@@ -34,6 +34,6 @@ def acp(
         from holdfast.app.acp_agent import AcpOptions, serve_editor
     except ModuleNotFoundError as error:
         raise (missing_extra(error) or ExtraMissing("acp", "acp")) from error
-    with open_harness(config, "models") as harness:
+    with open_harness(config, "models", traced=True) as harness:
         check_agent(agent, harness.base)
         asyncio.run(serve_editor(harness, AcpOptions(agent, model, None if project == "off" else project)))

@@ -50,7 +50,7 @@ def chat(
         raise InputError("--thread and --resume contradict each other.", hint="--resume takes the conversation that was used last.")
     if prompt is not None and not prompt.strip():
         raise InputError("there is nothing in the prompt.", hint="Write at least one word after -p, or leave it out to talk.")
-    with open_harness(config) as harness:
+    with open_harness(config, traced=True) as harness:
         check_agent(agent, harness.base)
         message = _message(prompt)
         if as_json and message is None:

@@ -34,7 +34,7 @@ def mcp(
     config: ConfigOption = None,
 ) -> None:
     """Serve memory, knowledge, history and sessions by the Model Context Protocol. Over stdio it ends with its input."""
-    with open_harness(config, *MEMORY, *KNOWLEDGE, *SESSIONS, "server") as harness:
+    with open_harness(config, *MEMORY, *KNOWLEDGE, *SESSIONS, "server", traced=not show_token) as harness:
         if show_token:
             from holdfast.server.access_token import find_token
 

@@ -30,7 +30,7 @@ def serve(
     """
     from holdfast.server.access_token import find_token
 
-    harness = open_harness(config, "models", "server", *MEMORY, *KNOWLEDGE, *SESSIONS)
+    harness = open_harness(config, "models", "server", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=not show_token)
     token = find_token(harness.config)
     if show_token:
         harness.close()

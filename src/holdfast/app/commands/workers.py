@@ -69,7 +69,10 @@ def worker(
     from holdfast.workers.model_limits import shared_limits
     from holdfast.workers.queue_worker import QueueWorker
 
-    with open_harness(config, "models", *MEMORY, *KNOWLEDGE, *SESSIONS) as harness, opened_queue(harness, session_config) as queue:
+    with (
+        open_harness(config, "models", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=True) as harness,
+        opened_queue(harness, session_config) as queue,
+    ):
 
         def started() -> None:
             value = {"worker": made.name, "database": queue.database.shown, "concurrency": concurrency}

@@ -275,7 +275,7 @@ def _launch(
     given: dict[str, Any] = {"session_config": session_config, "config": config}
     check_place(knowledge)
     running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
-    with open_harness(config, *SESSIONS) as harness, ExitStack() as opened:
+    with open_harness(config, *SESSIONS, traced=True) as harness, ExitStack() as opened:
         if queued is not None:
             with closing(harness.open_sessions(session_config)) as store:
                 options = _options(model, knowledge, remember=remember)

@@ -30,6 +30,7 @@ from holdfast.agents.middleware.accounting import AccountingMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
+from holdfast.agents.middleware.traced_calls import TracingMiddleware
 from holdfast.agents.threads import branch
 from holdfast.agents.turn import TurnRunner
 from holdfast.context.call_log import CallLog
@@ -42,6 +43,7 @@ from holdfast.server.gateway.canonical import ChatMessage, chain, digest_of, tex
 from holdfast.server.gateway.client_request import ClientRequest, ClientRequestMiddleware, current, langchain_message
 from holdfast.server.gateway.thread_index import Row, ThreadIndex
 from holdfast.tokens.usage import Usage
+from holdfast.tracing import span
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -231,6 +233,7 @@ class Gateway:
             *retries_of(parts, plan),
             AccountingMiddleware(parts.accounts, summarization, {id(chat): name}),
             summarization,
+            TracingMiddleware(),
         ]
         graph = create_agent(chat, [], middleware=middlewares, state_schema=LeadState, checkpointer=parts.checkpoints)
         return _Agent(graph, parts, summarization)
@@ -386,7 +389,7 @@ class _Work:
         placed, agent, gateway = self._placed, self._agent, self._gateway
         run = agent.parts.ids.new("run")
         current.set(self._request)
-        with within(thread=placed.thread, run=run, agent=agent.name):
+        with within(thread=placed.thread, run=run, agent=agent.name), span("invoke_agent", agent.name or "gateway", "AGENT"):
             await asyncio.to_thread(gateway.note_thread, placed, agent)
             fresh: list[BaseMessage] = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
             await asyncio.to_thread(gateway.keep, placed)
