@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 from langchain.agents import create_agent
@@ -247,6 +248,43 @@ def test_an_edit_a_second_try_and_equal_beginnings_never_mix(served: Served) -> 
     assert [text for _, text in said_in(served.base, thread)] == ["Let us plan a trip to Oslo", one, "by train", two, "in June", back]
     _, afresh, how = ask("Let us plan a trip to Oslo")
     assert how == "starts" and afresh not in (thread, other), "the same words are not the same conversation"
+
+
+def test_a_client_that_did_not_hear_the_answer_asks_again_and_the_model_is_asked_once(served: Served, model: ModelServer) -> None:
+    """O3: a retry that says so, streamed or not; an answer into a broken connection; what failed is tried again; others are meant."""
+    body: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "A question that is asked again by its client"}]}
+    retry, usual = {"x-stainless-retry-count": "1"}, model.answer
+    with served.client() as client:
+        for more in ({}, {"stream": True}):
+            asked = {**body, **more, "user": str(more)}
+            first, before = client.post("/v1/chat/completions", json=asked), len(model.requests)
+            again = client.post("/v1/chat/completions", json=asked, headers=retry)
+            assert len(model.requests) == before and again.headers["x-holdfast-thread"] == first.headers["x-holdfast-thread"]
+            assert "asked again" in again.text and again.status_code == 200
+            meant = client.post("/v1/chat/completions", json=asked)
+            assert len(model.requests) == before + 1 and meant.headers["x-holdfast-thread"] != first.headers["x-holdfast-thread"]
+            assert client.post("/v1/chat/completions", json={**asked, "seed": 1}, headers=retry).status_code == 200
+            assert len(model.requests) == before + 2, "another request"
+        go_on, before = threading.Event(), len(model.requests)
+        model.answer = lambda request: (go_on.wait(30), usual(request))[1]
+        lost = {**body, "user": "lost"}
+        try:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post("/v1/chat/completions", json=lost, timeout=1.5)
+            joined = threading.Thread(target=lambda: client.post("/v1/chat/completions", json=lost, headers=retry))
+            joined.start()
+            go_on.set()
+            joined.join(30)
+        finally:
+            go_on.set()
+            model.answer = usual
+        assert len(model.requests) == before + 1, "the second try waited for the answer of the first"
+        model.answer = lambda request: (500, "broken")
+        try:
+            assert client.post("/v1/chat/completions", json={**body, "user": "fails"}).status_code >= 500
+        finally:
+            model.answer = usual
+        assert client.post("/v1/chat/completions", json={**body, "user": "fails"}, headers=retry).status_code == 200
 
 
 def test_calls_side_by_side_are_kept_apart(served: Served) -> None:

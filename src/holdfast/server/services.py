@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastapi import Request
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.harness import Harness
     from holdfast.server.access_token import Keys
     from holdfast.server.gateway.gateway_core import Gateway
+    from holdfast.server.gateway.repeats import Repeats
     from holdfast.talk import Decision, Talk, TurnEvent
     from holdfast.tokens.messages import Message
 
@@ -189,6 +191,13 @@ class Services:
             if self._gateway is None:
                 self._gateway = Gateway(self.harness, self.metrics)
             return self._gateway
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """The newest answers of the gateway, for clients that ask again because they did not hear them."""
+        from holdfast.server.gateway.repeats import Repeats  # LangChain
+
+        return Repeats()
 
     # the end
 

@@ -56,6 +56,8 @@ async def chat_completions(use: Use, request: Request) -> Response:
         usage = isinstance(options, dict) and bool(options.get("include_usage"))
         return await _respond(
             use,
+            request,
+            body,
             asked,
             whole=lambda done: chat_wire.answer(id, asked.model, done),
             stream=lambda pieces: chat_wire.chunks(id, asked.model, pieces, with_usage=usage),
@@ -81,6 +83,8 @@ async def responses(use: Use, request: Request) -> Response:
 
         return await _respond(
             use,
+            request,
+            body,
             asked,
             whole=lambda done: responses_wire.answer(id, body, done),
             stream=lambda pieces: responses_wire.events(id, body, pieces),
@@ -106,6 +110,8 @@ async def messages(use: Use, request: Request) -> Response:
 
         return await _respond(
             use,
+            request,
+            body,
             asked,
             whole=lambda done: messages_wire.answer(id, asked.model, done),
             stream=lambda pieces: messages_wire.events(id, asked.model, pieces),
@@ -144,6 +150,8 @@ def _with_headers(asked: Any, request: Request) -> Any:
 
 async def _respond(
     use: Services,
+    request: Request,
+    body: dict[str, Any],
     asked: Any,
     *,
     whole: Callable[[Any], dict[str, Any]],
@@ -153,14 +161,17 @@ async def _respond(
 ) -> Response:
     """Run the turn. A stream is begun when the model has begun to answer: until then an error is an error, with its status."""
     from holdfast.server.gateway.gateway_core import Done
+    from holdfast.server.gateway.repeats import is_again, key_of, told_again
 
-    pieces = use.gateway.turn(asked).__aiter__()
+    key, again, repeats = key_of(request.url.path, body, request.headers), is_again(request.headers), use.repeats
     if not asked.stream:
-        async for piece in pieces:
-            if isinstance(piece, Done):
-                note(piece)
-                return JSONResponse(whole(piece), headers=_said(piece))
-        raise InputError("the model said nothing.")
+        done = await repeats.answered(key, again, lambda: _done(use.gateway.turn(asked)))
+        note(done)
+        if await request.is_disconnected():
+            repeats.unheard(key)
+        return JSONResponse(whole(done), headers=_said(done))
+    held = repeats.heard(key) if again else None
+    pieces = told_again(held) if held is not None else use.gateway.turn(asked).__aiter__()
     first = await anext(pieces)
 
     async def rest() -> AsyncIterator[Any]:
@@ -168,6 +179,7 @@ async def _respond(
         async for piece in pieces:
             if isinstance(piece, Done):
                 note(piece)
+                repeats.keep(key, piece)
             yield piece
 
     async def frames() -> AsyncIterator[bytes]:
@@ -179,6 +191,16 @@ async def _respond(
                 yield failed(*gateway_errors.told(error))
 
     return StreamingResponse(frames(), media_type=MEDIA_TYPE, headers=_said(first))
+
+
+async def _done(pieces: AsyncIterator[Any]) -> Any:
+    """The end of a turn that nobody hears on the way."""
+    from holdfast.server.gateway.gateway_core import Done
+
+    async for piece in pieces:
+        if isinstance(piece, Done):
+            return piece
+    raise InputError("the model said nothing.")
 
 
 def _said(piece: Any) -> dict[str, str]:
