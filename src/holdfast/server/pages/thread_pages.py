@@ -17,11 +17,13 @@ from starlette.datastructures import UploadFile
 from holdfast.agents.agent_settings import agent_names
 from holdfast.context.call_log import Call
 from holdfast.errors import InputError
+from holdfast.ids import thread_folder
 from holdfast.redaction import redact
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.pages import drawing
 from holdfast.server.pages.chat_view import ChatView, Fold, chat_view, entries_of, live_entries
 from holdfast.server.pages.html_pages import LIVE_END, live_event, page, render, to
+from holdfast.server.routes.threads_api import files_list
 from holdfast.server.running_turns import Run
 from holdfast.server.services import Services, services_of
 from holdfast.server.wire import ThreadId
@@ -105,6 +107,9 @@ class Chat:
     compactions: int = 0
     calls: int = 0
     files: tuple[str, ...] = ()
+    """Names of uploads."""
+    outputs: tuple[str, ...] = ()
+    """Paths of what was made, without what only left the window."""
 
 
 def _chat(use: Services, id: str, at: str | None, before: int | None, until: int | None) -> Chat:
@@ -120,8 +125,18 @@ def _chat(use: Services, id: str, at: str | None, before: int | None, until: int
     entries = entries_of(use.history(id), use.window(id), {one.call for one in waiting})
     summaries, calls = archive.summaries(id), use.calls.calls(id)
     view = chat_view(entries, summaries, at=at, before=before, until=until)
+    outputs = _outputs(use, id) if not readonly else ()
     files = tuple(dict.fromkeys(name for entry in entries for name in entry.files))
-    return Chat(info, view, _room(calls[-1]) if calls else None, waiting, broken, model, readonly, len(summaries), len(calls), files)
+    return Chat(
+        info, view, _room(calls[-1]) if calls else None, waiting, broken, model, readonly, len(summaries), len(calls), files, outputs
+    )
+
+
+def _outputs(use: Services, id: str) -> tuple[str, ...]:
+    if not (use.harness.base / "threads" / thread_folder(id) / "user-data" / "outputs").is_dir():
+        return ()  # to open a place for files only to find none in it takes long
+    found = (one["path"] for one in files_list(use, id, "outputs").items if one["kind"] == "file")
+    return tuple(path for path in found if not path.startswith("moved/"))[:_LISTED]
 
 
 def _room(call: Call) -> Room:
