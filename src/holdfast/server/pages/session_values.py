@@ -181,13 +181,15 @@ _KINDS = _kinds(told.WorkflowEvent)
 _QUIET = frozenset({"stage_said", "stage_raised", "checkpoint_written"})
 _MOOD = {
     "stage_completed": "completed",
-    "session_ended": "completed",
     "stage_waiting": "waiting",
     "stage_failure": "failed",
     "output_rejected": "waiting",
     "stage_retried": "waiting",
     "stage_started": "running",
 }
+
+
+_ENDED = {"completed": "completed", "paused": "waiting", "halted": "failed"}
 
 
 class _Data(dict[str, str]):
@@ -212,7 +214,8 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         known = _KINDS.get(kind)
         text = known.text.format_map(_Data(event.get("data") or {})) if known is not None else kind.replace("_", " ")
-        lines.append({"at": event.get("at"), "text": text, "mood": _MOOD.get(kind, "")})
+        ended = str((event.get("data") or {}).get("status", "")) if kind == "session_ended" else ""
+        lines.append({"at": event.get("at"), "text": text, "mood": _ENDED.get(ended, _MOOD.get(kind, ""))})
     return lines[: -_TIMELINE - 1 : -1]
 
 

@@ -136,8 +136,14 @@ def workflow_files(use: Services) -> list[dict[str, Any]]:
                 {"name": path.stem, "id": found.id, "task": found.task, "stages": [one.name for one in found.stages], "problem": None}
             )
         except HoldfastError as error:
-            items.append({"name": path.stem, "id": None, "task": None, "stages": [], "problem": error.public})
+            items.append({"name": path.stem, "id": None, "task": None, "stages": [], "problem": _placed(error)})
     return items
+
+
+def _placed(error: HoldfastError) -> str:
+    """What is wrong with a file, with its line and without its path."""
+    where = [f"line {error.line}" if error.line else "", error.key or ""] if isinstance(error, ConfigError) else []
+    return ": ".join([*filter(None, where), error.public])
 
 
 @router.post("/workflows/check")
