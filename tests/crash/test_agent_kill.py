@@ -131,7 +131,7 @@ def check(base: Path, acknowledged: dict[str, str], number: int, resume: bool) -
 def test_a_kill_during_a_turn_or_a_sub_agent_loses_nothing_and_the_thread_goes_on(effort: Effort, tmp_path: Path) -> None:
     choose = random.Random(effort.seed)
     base, acknowledged, number = tmp_path / "none", dict[str, str](), 0
-    for run in range(effort(25, 300)):
+    for run in range(effort(10, 300)):
         if run % FRESH_EVERY == 0:
             base, acknowledged, number = tmp_path / str(run), {}, 0
             base.mkdir()

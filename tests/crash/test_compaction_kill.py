@@ -188,7 +188,7 @@ def whole(messages: Sequence[BaseMessage]) -> bool:
 def test_a_kill_around_a_compaction_loses_no_word_and_the_thread_goes_on(effort: Effort, tmp_path: Path) -> None:
     choose = random.Random(effort.seed)
     base, acknowledged, number, compactions = tmp_path / "none", dict[str, str](), 0, 0
-    for run in range(effort(25, 1000)):
+    for run in range(effort(12, 1000)):
         if run % FRESH_EVERY == 0:
             base, acknowledged, number = tmp_path / str(run), {}, 0
             base.mkdir()

@@ -54,7 +54,7 @@ def killed(base: Path, first: int, seed: int, moment: float) -> list[tuple[str, 
 def test_nothing_is_lost_or_learned_twice_when_the_process_is_killed(effort: Effort, tmp_path: Path) -> None:
     choose = random.Random(effort.seed)
     base, ledger, done = tmp_path / "0", Ledger(), 0
-    for run in range(effort(25, 1000)):
+    for run in range(effort(12, 1000)):
         if run % FRESH_EVERY == 0:
             done += sum(map(len, ledger.done.values()))
             shutil.rmtree(base, ignore_errors=True)
@@ -118,7 +118,7 @@ def test_fifty_queued_updates_are_all_there_after_sigterm(tmp_path: Path, pause:
 def test_a_power_cut_at_any_moment_leaves_document_and_history_agreed(effort: Effort) -> None:
     """On a disk that loses what was not synced: every acknowledged change is there, and each is in the history exactly once."""
     cuts = 0
-    for run in range(effort(150, 1000)):
+    for run in range(effort(60, 1000)):
         moment = random.Random(effort.seed + run).randrange(1, 220)
         disk = SimulatedDisk(seed=effort.seed + run, cut_at=moment)
         acknowledged: list[str] = []

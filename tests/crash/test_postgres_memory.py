@@ -81,7 +81,7 @@ def test_nothing_is_lost_or_learned_twice_when_the_process_is_killed(
     monkeypatch.setattr(memory_worker, "opened", opened)
     choose = random.Random(effort.seed)
     base, ledger, done = tmp_path / "0", Ledger(), 0
-    for run in range(effort(25, 300)):
+    for run in range(effort(10, 300)):
         if run % FRESH_EVERY == 0:
             done += sum(map(len, ledger.done.values()))
             base, ledger = tmp_path / str(run), Ledger()

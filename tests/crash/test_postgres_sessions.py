@@ -89,7 +89,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(effort: Effort,
     choose = random.Random(effort.seed)
     store = postgres_sessions(postgres, folder=tmp_path, beat=0.05)
     total = 0
-    for run in range(effort(25, 300)):
+    for run in range(effort(10, 300)):
         workflow_id = f"run-{run // 5}"
         if run % 5 == 0:
             store.create(Session(workflow_id, task="survive"))

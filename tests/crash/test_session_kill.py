@@ -63,7 +63,7 @@ def check(folder: Path, out: Path) -> list[str]:
 @pytest.mark.prove
 def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, effort: Effort) -> None:
     folder, out = tmp_path / "sessions", tmp_path / "said"
-    for run in range(effort(25, 1000)):
+    for run in range(effort(12, 1000)):
         choose = random.Random(effort.seed + run)
         if run % 25 == 0:  # a session of its own for some runs each, so that it does not grow for ever
             folder, out = tmp_path / f"sessions{run}", tmp_path / f"said{run}"
@@ -82,7 +82,7 @@ def test_a_reader_at_any_moment_finds_a_whole_file(tmp_path: Path, effort: Effor
     writer = start(tmp_path / "sessions", effort.seed, out)
     wait_for(out, 1, writer)
     path, store, last = tmp_path / "sessions" / "run.json", file_sessions(tmp_path / "sessions"), 0
-    while len(said(out)) < effort(60, 3000):
+    while len(said(out)) < effort(30, 3000):
         value = json.loads(path.read_bytes())
         if value["revision"] < last:
             faults.append(f"revision {value['revision']} after {last}")

@@ -157,7 +157,7 @@ def test_a_workflow_that_is_killed_at_any_moment_resumes_without_loss_or_repetit
     assert undisturbed is not None and undisturbed["completed_stages"] == list(NAMES)
     killed_inside = 0
     children = len(plain)
-    for number in range(effort(25, 1000)):
+    for number in range(effort(12, 1000)):
         base = quick / str(number)
         base.mkdir()
         done_before: list[tuple[str, list[str]]] = []
