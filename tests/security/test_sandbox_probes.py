@@ -162,6 +162,17 @@ PROBES: dict[str, str] = {
     "groups": python("import os\nos.setgroups([0])"),
     "setuid program": "su -c true root </dev/null 2>/dev/null && echo ESCAPED; sudo -n true 2>/dev/null && echo ESCAPED; true",
     "make a setuid program": "cp /usr/bin/id ./id && chmod u+s ./id && ./id | grep -q 'euid=0' && echo ESCAPED",
+    "leave a setuid program": (
+        "cp /usr/bin/id ./id; for m in u+s g+s 4755 2755; do chmod $m ./id && echo ESCAPED; done 2>/dev/null; test -u ./id && echo ESCAPED"
+    ),
+    "leave a setuid file by opening it": python("import os\nos.close(os.open('held', os.O_CREAT | os.O_WRONLY, 0o4755))"),
+    "leave a setuid file without a name": python("import os\nos.close(os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755))"),
+    "leave a setuid file by openat2": python(
+        "import ctypes, struct\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "how = ctypes.create_string_buffer(struct.pack('=QQQ', 0x41, 0o4755, 0))\n"
+        "assert libc.syscall(437, -100, b'held2', how, 24) >= 0"
+    ),
+    "folder of a group": python("import os\nos.mkdir('team'); os.chmod('team', 0o2775)"),
     "device node": "mknod ./disk b 8 0 2>/dev/null && echo ESCAPED",
     "user namespace": "unshare -Ur true 2>/dev/null && echo ESCAPED",
     "user namespace by clone": python(CALL.format("56, 0x10000011, 0, 0, 0, 0")),

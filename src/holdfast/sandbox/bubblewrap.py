@@ -9,6 +9,8 @@ A seccomp filter is the second wall behind the namespaces: new user namespaces, 
 typing into a terminal, and sockets of any kind but UNIX, IPv4, IPv6 and netlink (a socket to the hypervisor is in no network namespace) are
 refused with EPERM. `clone3` answers that it does not exist, whereupon the C library uses `clone`, whose flags a filter can see; so do
 `memfd_create` and `shmget`, whose memory belongs to no process that could be measured: what wants it takes `/dev/shm`, which is bounded.
+No file gets the bits by which a program runs as its owner or group, for it would stay behind in a mounted folder; `openat2`, whose mode a
+filter cannot see, answers that it does not exist, and `openat` is used in its place.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ from holdfast.sandbox.paths import WORKSPACE
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where they are in what the filter is given; low halves of the arguments
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD, _FOURTH = 0, 4, 16, 24, 32, 40  # where they are in what the filter is given; low halves
 _NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SOCKETS = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_MAKES_FILE = 0x40 | 0x400000  # O_CREAT, O_TMPFILE
+_RUNS_AS_OWNER = 0o6000  # S_ISUID, S_ISGID
 _X32 = 0x40000000
 
 
@@ -49,6 +53,8 @@ class _Machine:
     ioctl: int
     sockets: tuple[int, int]  # socket, socketpair
     absent: tuple[int, ...]  # memfd_create, shmget
+    modes: tuple[tuple[int, int], ...]  # calls that give a mode, and where it is
+    opens: tuple[tuple[int, int, int], ...]  # calls that give one to a new file, where the flags are and where it is
     refused: tuple[int, ...]
 
 
@@ -60,6 +66,11 @@ _MACHINES = {
         ioctl=16,
         sockets=(41, 53),
         absent=(319, 29),
+        modes=(
+            *((90, _SECOND), (91, _SECOND), (268, _THIRD), (452, _THIRD)),  # chmod, fchmod, fchmodat, fchmodat2
+            *((83, _SECOND), (258, _THIRD), (133, _SECOND), (259, _THIRD), (85, _SECOND)),  # mkdir, mkdirat, mknod, mknodat, creat
+        ),
+        opens=((2, _SECOND, _THIRD), (257, _THIRD, _FOURTH)),  # open, openat
         refused=(
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(155, 161, 165, 166, 272, 308),  # pivot_root, chroot, mount, umount2, unshare, setns
@@ -87,6 +98,8 @@ _MACHINES = {
         ioctl=29,
         sockets=(198, 199),
         absent=(279, 194),
+        modes=((52, _SECOND), (53, _THIRD), (452, _THIRD), (34, _THIRD), (33, _THIRD)),
+        opens=((56, _THIRD, _FOURTH),),
         refused=(
             *(117, 270, 271, 272),
             *(39, 40, 41, 51, 97, 268),
@@ -116,8 +129,12 @@ def filter_program(machine: str | None = None) -> bytes | None:
     ]
     for number in known.refused:
         program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _EPERM)]
-    for number in (435, 447, *known.absent):  # clone3, memfd_secret
+    for number in (435, 437, 447, *known.absent):  # clone3, openat2, memfd_secret
         program += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ERROR | _ENOSYS)]
+    for number, mode in known.modes:
+        program += [_step(_EQUAL, number, 0, 4), *_refused_bits(mode)]
+    for number, flags, mode in known.opens:
+        program += [_step(_EQUAL, number, 0, 6), _step(_LOAD, flags), _step(_ANY_BIT, _MAKES_FILE, 0, 3), *_refused_bits(mode)]
     for number in known.sockets:
         families = [_step(_EQUAL, family, len(_SOCKETS) - place, 0) for place, family in enumerate(_SOCKETS)]
         program += [_step(_EQUAL, number, 0, len(_SOCKETS) + 3), _step(_LOAD, _FIRST), *families]
@@ -137,6 +154,15 @@ def filter_program(machine: str | None = None) -> bytes | None:
         _step(_RETURN, _ALLOW),
     ]
     return b"".join(program)
+
+
+def _refused_bits(mode: int) -> tuple[bytes, ...]:
+    return (
+        _step(_LOAD, mode),
+        _step(_ANY_BIT, _RUNS_AS_OWNER, 0, 1),
+        _step(_RETURN, _ERROR | _EPERM),
+        _step(_RETURN, _ALLOW),
+    )
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
