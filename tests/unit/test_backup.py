@@ -241,9 +241,10 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_copied(base: Path, tmp_pat
     assert (Path(said["path"]) / place / "fine").read_text() == "y"
 
 
-def test_a_damaged_database_does_not_keep_the_rest_from_being_copied(base: Path, tmp_path: Path) -> None:
-    """O7: it is copied byte by byte and named."""
-    (base / "knowledge.db").write_bytes(b"SQLite format 3\x00" + b"noise" * 2000)
+@pytest.mark.parametrize("head", [b"SQLite format 3\x00", b"noise"])
+def test_a_damaged_database_does_not_keep_the_rest_from_being_copied(base: Path, tmp_path: Path, head: bytes) -> None:
+    """O7: it is copied byte by byte and named, also where its very beginning is lost."""
+    (base / "knowledge.db").write_bytes(head + b"noise" * 2000)
     copy = copy_live(base, tmp_path / "copy")
     assert not copy.complete
     assert copy.left_out == (("knowledge.db (as a database)", "it is damaged, and was copied byte by byte"),)

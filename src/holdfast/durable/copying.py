@@ -34,6 +34,7 @@ OUTSIDE = ".outside"
 _SQLITE = b"SQLite format 3\x00"
 _BESIDE = ("-wal", "-shm", "-journal")
 _DATABASES, _TOGETHER, _DOCUMENTS, _LOGS, _REST = range(5)
+_DATABASE_NAMES = (".db", ".sqlite")
 _READABLE = frozenset({".json", ".yaml", ".yml", ".md", ".toml"})
 _GONE = "removed meanwhile"
 
@@ -170,8 +171,9 @@ def _turn_of(old: Tree, name: str, moments: Sequence[Moment]) -> int:
     if name.endswith((".lock", *_BESIDE)) or is_temp(name.rpartition("/")[2]):
         return -1
     with _reading(), old.open(name) as file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            return _DATABASES
+        head = file.read(len(_SQLITE))
+    if head == _SQLITE or (head and name.endswith(_DATABASE_NAMES)):
+        return _DATABASES
     if any(moment.covers(name) for moment in moments):
         return _TOGETHER
     suffix = Path(name).suffix
