@@ -48,6 +48,7 @@ _BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[A-Za-z0-9
 _HEX = re.compile(r"(?<![0-9a-zA-Z])(?:0x)?(?:[0-9a-fA-F]{2}[\s:-]?){16,}(?![0-9a-zA-Z])")
 _SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5,}\w\b")
 _FANCY = re.compile("[\U0001d400-\U0001d7ff\u24b6-\u24e9\U0001f130-\U0001f189\uff21-\uff3a\uff41-\uff5a]{2,}")
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _LEET = str.maketrans("013457@$", "oieastas")
 _LEET_WORD = re.compile(r"(?i)(?<![\w/.-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/.-])")
 _DISGUISES = word_lists("disguises")
@@ -173,9 +174,18 @@ def find_disguise(text: str) -> Finding | None:
     for rule, pattern, why in _PATTERNS:
         if pattern.search(text):
             return Finding(rule, why)
+    decoded = _decoded(text)
+    if decoded != text and any(pattern.search(decoded) for rule, pattern, _ in _PATTERNS if rule in ("markup", "role-marker")):
+        return Finding("markup", "holds markup in escaped or look-alike characters")
     if _blobs(text):
         return Finding("encoded", "holds a run of characters that hides a text or a key")
     return None
+
+
+def _decoded(text: str) -> str:
+    """The text as it reads where escapes of the web or of JSON are taken off, and letters of double width are plain ones."""
+    unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
+    return unicodedata.normalize("NFKC", unescaped)
 
 
 def _blobs(text: str) -> list[str]:
