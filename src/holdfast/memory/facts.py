@@ -17,6 +17,9 @@ SourceKind = Literal["user", "assistant", "tool", "file", "web", "summary", "man
 SLOTS = ("workContext", "personalContext", "topOfMind", "recentMonths", "earlierContext", "longTermBackground")
 """The six summaries: the first three are the user's, the last three the history's."""
 
+CONCERNS = frozenset({"secret", "pasted", "permission", "check", "recipient", "money", "secrecy", "address"})
+"""What an extractor may find about a fact that it proposes: the gate lets go of a secret, holds what was pasted, asks about the rest."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -73,6 +76,8 @@ class Candidate:
     """Ids of facts that this one takes the place of, as the extractor thinks."""
     error: str | None = None
     """For a correction: what was wrong before."""
+    concern: str | None = None
+    """Why the extractor itself would not simply learn it, one of `CONCERNS`. It makes the gate stricter, never milder."""
 
 
 @dataclass(frozen=True)

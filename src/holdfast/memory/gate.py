@@ -2,7 +2,9 @@
 
 Where a thing comes from decides before what it says. What the user typed in his own words is learned, working rules included, as a
 description; if it loosens a check it is asked about. What he did not type waits for review, and so does a fact with a word that only
-others said. Secrets are never kept, and what hides or breaks out of where it is put waits whoever wrote it.
+others said. Secrets are never kept, and what hides or breaks out of where it is put waits whoever wrote it. An extractor that reads may
+name a concern of its own: wordings that no list has, in any language. It makes a decision stricter and never milder, so nothing is gained
+by a text that talks it out of one.
 
 `judge` runs each candidate through the rules below in their order; the first that decides ends it. A summary goes into every prompt as
 facts do, and a removal can undo what the user said, so `admit_slots` and `admit_removals` look at the other things that may be proposed.
@@ -156,8 +158,9 @@ def _more_than_a_secret(draft: _Draft, case: _Case) -> _Draft | _Ruling:
 
 def _no_secret(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     """Whatever tells a secret is let go whole: nothing of it is kept, not even to be looked at."""
+    named = "secret" if draft.candidate.concern == "secret" else None
     for text in (draft.content, draft.quote, draft.error):
-        kind = tells_secret(text, case.clean) if text else None
+        kind = named or (tells_secret(text, case.clean) if text else None)
         if kind:
             blank = replace(draft.candidate, content=f"[redacted: {kind}]", quote=None, error=None)
             return _Ruling("drop", "secret", f"tells a secret ({kind})", candidate=blank)
@@ -225,6 +228,9 @@ def _typed(draft: _Draft, case: _Case) -> _Draft | _Ruling:
             return _Ruling("drop", "weak-repeat", "is known already, and the user did not say it again", target=related.id)
         source = "no turn of this conversation" if draft.support.kind == "unknown" else f"a turn of kind “{draft.support.kind}”"
         return _Ruling("quarantine", "not-typed", f"is not in what the user typed in their own words, only in {source}")
+    if draft.candidate.concern == "pasted":
+        fact = _provisional(replace(draft, support=replace(draft.support, kind="unknown")), case)
+        return _Ruling("quarantine", "not-typed", "stands in a text that the user only pasted or quoted, as the extractor read it", fact)
     foreign = foreign_words(draft.content, case.clean)
     if foreign:
         support = replace(draft.support, kind="unknown")
@@ -235,6 +241,8 @@ def _typed(draft: _Draft, case: _Case) -> _Draft | _Ruling:
 
 def _asked_about(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     """What loosens a check is asked about, with all that stands beside it in the message: an order may be spread over sentences."""
+    if draft.candidate.concern in ASKED:
+        return _Ruling("quarantine", draft.candidate.concern, "loosens a check, as the extractor read it")
     for text in (draft.content, draft.support.quote or ""):
         found = find_instruction(without_added_checks(text), disguised=guess_language(text) == "en")
         if found and found.rule in ASKED:

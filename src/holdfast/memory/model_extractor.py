@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from holdfast.errors import ExtractionFailed
-from holdfast.memory.facts import SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
+from holdfast.memory.facts import CONCERNS, SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.secret_forms import replace_secrets
 from holdfast.text.framing import framed, inert
 from holdfast.validation import problems_of
@@ -48,6 +48,7 @@ class _NewFact(_Answered):
     quote: str = Field(default="", max_length=4000)
     replaces: list[int] = Field(default_factory=list, max_length=20)
     error: str = Field(default="", max_length=500)
+    concern: str = Field(default="", max_length=40)
 
     @field_validator("confidence", mode="before")
     @classmethod
@@ -57,7 +58,7 @@ class _NewFact(_Answered):
             return round(value * 100)
         return round(value) if isinstance(value, float) and value == value else value
 
-    @field_validator("quote", "error", "category", mode="before")
+    @field_validator("quote", "error", "category", "concern", mode="before")
     @classmethod
     def _no_null(cls, value: object) -> object:
         return "" if value is None else value
@@ -218,6 +219,7 @@ def _candidate(new: _NewFact, known: Sequence[Fact]) -> Candidate:
         new.quote.strip() or None,
         replaces,
         new.error.strip() or None,
+        concern if (concern := new.concern.strip().lower()) in CONCERNS else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ExtractionFailed
-from holdfast.memory.facts import SLOTS, Candidate, Fact, SlotUpdate, Turn
+from holdfast.memory.facts import CONCERNS, SLOTS, Candidate, Fact, SlotUpdate, Turn
 from holdfast.memory.model_extractor import Ask, ModelExtractor, answer_schema, extraction
 
 TURNS = (Turn("u1", "user", "I live in Graz now, not in Linz."), Turn("a1", "assistant", "Noted."))
@@ -63,6 +63,20 @@ def test_a_wrong_answer_is_shown_what_is_wrong_once() -> None:
 def test_a_share_instead_of_a_percent_is_understood() -> None:
     answer = {"facts": [{"content": "User likes tea", "confidence": 0.9, "quote": None}], "remove": [], "slots": []}
     assert ModelExtractor(Scripted(answer)).extract(TURNS, ()).candidates[0].confidence == 0.9
+
+
+@pytest.mark.parametrize(
+    ("answered", "concern"), [("money", "money"), (" Pasted ", "pasted"), ("none", None), (None, None), ("mood", None)]
+)
+def test_a_concern_of_the_model_goes_with_its_fact(answered: str | None, concern: str | None) -> None:
+    """M9, M10: it is asked for in the schema; what is none of them is left out."""
+    answer = {"facts": [{"content": "User likes tea", "confidence": 90, "quote": "", "concern": answered}], "remove": [], "slots": []}
+    model = Scripted(answer)
+    assert ModelExtractor(model).extract(TURNS, ()).candidates[0].concern == concern
+    fact = model.asked[0][1]["properties"]["facts"]["items"]
+    assert "concern" in fact["required"]
+    assert set(fact["properties"]["concern"]["enum"]) == {"none", *CONCERNS}
+    assert all(f"{name} (" in model.asked[0][0] for name in CONCERNS)
 
 
 def test_a_long_conversation_is_read_whole_in_prompts_that_fit() -> None:
