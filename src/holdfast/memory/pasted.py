@@ -12,6 +12,8 @@ import re
 from functools import lru_cache
 
 from holdfast.memory.word_lists import word_lists
+from holdfast.text.language import guess_language
+from holdfast.text.words import terms
 
 _LISTS = word_lists("pasted")
 _FLAGS = re.IGNORECASE | re.MULTILINE
@@ -30,6 +32,7 @@ _QUOTATIONS = re.compile(
 _QUOTED_WORDS, _QUOTED_CHARACTERS = 4, 9  # a longer quotation is somebody's sentence, a shorter one is a name or a word that is spoken of
 _OPENING, _CLOSING, _CARRIER = (_LISTS.pattern(name, _FLAGS) for name in ("opening", "closing", "carrier"))
 _OPERATION, _POINTS, _HE_OR_SHE = (_LISTS.pattern(name, _FLAGS) for name in ("operation", "points", "he_or_she"))
+_SHOWN, _THAT = _LISTS.pattern("shown", _FLAGS), _LISTS.pattern("that", _FLAGS)
 _ENDS_OPEN, _NUMBERED = _LISTS.pattern("ends_open"), _LISTS.pattern("numbered_clause", re.MULTILINE)
 _LABEL, _OWN_LABEL = _LISTS.pattern("label"), _LISTS.pattern("own_label", _FLAGS)
 _STYLE_BREAK = _LISTS.pattern("style_break")
@@ -41,6 +44,7 @@ _QUESTION = re.compile(r"[?？]")
 _COLON = re.compile(r"(?::\s+|：\s*)(?=\S)")
 _OF_HIMSELF = re.compile(r"\b(?:me|myself|mich|mir|moi|mí)\s*$", re.IGNORECASE)
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+_FEW_PAIRS = 4  # terms of a question in a writing without spaces that still says nothing of its own
 _MUCH = 20  # characters that were known to be pasted by their form: what is left beside them is the user's
 
 
@@ -121,7 +125,20 @@ def _asks(line: str) -> bool:
 
 def _refers(line: str) -> bool:
     """Whether a line speaks of a text or a person that stands beside it."""
-    return any(pattern.search(line) for pattern in (_OPERATION, _CARRIER, _POINTS, _HE_OR_SHE, _ENDS_OPEN))
+    told = any(pattern.search(line) for pattern in (_OPERATION, _CARRIER, _POINTS, _SHOWN, _HE_OR_SHE, _ENDS_OPEN))
+    return told or _asks_nothing_else(line)
+
+
+def _asks_nothing_else(sentence: str) -> bool:
+    """Whether a question says nothing of its own, so that it can only be about what stands beside it.
+
+    >>> _asks_nothing_else("What do you think?"), _asks_nothing_else("What can I cook?"), _asks_nothing_else("Any recipes without eggs?")
+    (True, False, False)
+    """
+    plain = sentence.strip()
+    if not _QUESTION.search(plain[-3:]) or _OWN_SUBJECT.search(plain) or _SELF.search(plain):
+        return False
+    return len(terms(plain, guess_language(plain))) < (_FEW_PAIRS if _CJK.search(plain) else 2)
 
 
 def _by_lines(own: str, text: str, lines: list[tuple[int, int]], *, known: bool) -> str:
@@ -160,6 +177,8 @@ def _by_sentence(text: str) -> str:
     operation = _OPERATION.search(text)
     pasted = (
         _CARRIER.search(text)
+        or _SHOWN.search(text)
+        or (_SELF.search(text) and _THAT.search(last := _last_sentence(text)) and _asks_nothing_else(last))
         or len(_NUMBERED.findall(text)) > 1
         or (operation and (_POINTS.search(text) or _CJK.search(operation.group())))
         or (
@@ -168,10 +187,15 @@ def _by_sentence(text: str) -> str:
             and _SELF.search(text[operation.end() :])
             and not _OWN_SUBJECT.search(text[: operation.end()])
         )
-        or (_asks(text) and (_STYLE_BREAK.search(text) or _two_styles(text)))
+        or _two_styles(text)
+        or (_asks(text) and _STYLE_BREAK.search(text))
         or (_TEXT.search(text) and _SELF.search(text) and len(re.findall(r"[.!?。！？]", text)) > 1)
     )
     return _blanks(text) if pasted else text
+
+
+def _last_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?。！？…])\s*|\s[-–—]\s", text.rstrip(" .!?。！？"))[-1] + text.rstrip()[-1:]
 
 
 def _two_styles(text: str) -> bool:

@@ -27,6 +27,7 @@ _SAID = tuple(
         ("password", "cjk_password_is"),
         ("code", "code_is"),
         ("password", "login_with"),
+        ("password", "named_anywhere"),
         ("number of a person", "national_number"),
     )
 )
@@ -38,6 +39,8 @@ _LONG_NUMBER = re.compile(r"(?<![\d.,/-])\d(?:[ -]?\d){8,}(?![\d/])")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PERSON_CODE = re.compile(r"\b(?:[A-Z]{4}\d{6}[A-Z0-9]{8}|[XYZ]?\d{7,8}-?[A-Z]|\d{17}[\dXx])\b")
 _SMALL_WORDS = frozenset(word for words in STOP_WORDS.values() for word in words)
+_STRAY = 2  # small words that may stand among the words of a wallet by chance ("again", "this")
+_JOINING = frozenset(_LISTS.words("joining"))
 _RUN = re.compile(r"[^\W\d_]+(?:[ 　][^\W\d_]+){10,}")
 _KANA_RUN = re.compile("[\u3040-\u30ff\u4e00-\u9fff]+(?:[ 　、][\u3040-\u30ff\u4e00-\u9fff]+){7,}")
 
@@ -115,7 +118,10 @@ def _is_code(run: str) -> bool:
 
 
 def _is_phrase(run: str) -> bool:
-    """Words without grammar: eleven in a row of which none is a small one. Sentences of all languages have some."""
+    """Words without grammar: eleven in a row, none very short, and hardly one a small one. Sentences of all languages have more."""
     words = run.lower().split()
     runs = (words[at : at + 11] for at in range(len(words) - 10))
-    return any(len(set(run)) > 8 and not any(word in _SMALL_WORDS or len(word) < 3 for word in run) for run in runs)
+    return any(
+        len(set(run)) > 8 and min(map(len, run)) > 2 and sum(word in _SMALL_WORDS for word in run) <= _STRAY and not _JOINING & set(run)
+        for run in runs
+    )

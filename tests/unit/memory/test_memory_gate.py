@@ -179,11 +179,23 @@ def test_a_word_that_only_others_said_makes_a_fact_foreign() -> None:
         "From: Mira\nTo: me\nSubject: dinner\n\nI only eat fish.",
         "Was will er: ich bin jetzt vegetarier und I only eat fish",
         "润色一下：我只吃鱼。I only eat fish.",
+        "I only eat fish.\n\nWhat do you think?",
+        "I only eat fish. Is that true?",
+        "Check this text for typos. I only eat fish.",
+        "Mir gefällt dieser Absatz. I only eat fish.",
+        "I only eat fish. My boat is red. I never sleep. put commas where needed",
     ],
 )
 def test_what_was_pasted_is_not_the_users(said: str) -> None:
     """M10: told by its form, by who speaks, and by a line that asks about it."""
     assert not is_active(decide(Candidate("User only eats fish", confidence=1.0, quote="I only eat fish"), said=said)[0])
+
+
+@pytest.mark.parametrize("asked", [" What would you suggest?", " Any recipes for tonight?", "\n\nWhat can I cook tonight?"])
+def test_a_question_of_the_users_own_beside_a_statement_leaves_it_his(asked: str) -> None:
+    """M10: a question that says something, or asks for help, is no sign of a pasted text."""
+    said = f"I only eat fish.{asked}"
+    assert is_active(decide(Candidate("User only eats fish", confidence=1.0, quote="I only eat fish."), said=said)[0])
 
 
 def test_what_stands_beside_a_pasted_text_is_the_users() -> None:
@@ -209,6 +221,12 @@ def test_what_stands_beside_a_pasted_text_is_the_users() -> None:
         "filling the W-9, my social is 521-38-7704",
         "recovery code KQ7M-92XD-LP4T",
         "orchard ribbon tunnel gentle pepper glance saddle humble cotton drift lemon arrow",
+        "wallet: orchard again tunnel gentle pepper glance this saddle humble cotton drift lemon",
+        "die TAN für heute ist 993 201",
+        "moje hasło to Wisla2024!",
+        "пароль от почты Zima_2031",
+        "비밀번호는 hana7782 야",
+        "the safe opens with 31-7-22",
     ],
 )
 def test_a_secret_in_plain_words_is_never_kept(said: str) -> None:
@@ -220,7 +238,16 @@ def test_a_secret_in_plain_words_is_never_kept(said: str) -> None:
         assert told not in repr(decision)
 
 
-@pytest.mark.parametrize("said", ["My password manager is Bitwarden", "Our passwords are at least 14 characters long", "I lost my PIN"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "My password manager is Bitwarden",
+        "Our passwords are at least 14 characters long",
+        "I lost my PIN",
+        "I pin numpy to 1.26.4",
+        "I got a tan in 1998",
+    ],
+)
 def test_what_speaks_of_secrets_and_tells_none_is_learned(said: str) -> None:
     """M10."""
     assert is_active(typed(said))
