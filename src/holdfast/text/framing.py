@@ -47,7 +47,7 @@ def inert(text: str) -> str:
 def inert_line(text: object) -> str:
     """A text on one line, without characters that nobody sees, and unable to open or close a tag or a turn."""
     line = " ".join(strip_invisible(str(text)).split()).replace("<", "&lt;").replace(">", "&gt;")
-    return _TEMPLATE_MARKS.sub(r"(\1\2)", "".join(character for character in line if character.isprintable()))
+    return _TEMPLATE_MARKS.sub(r"(\1\2)", _printable(line))
 
 
 def framed(name: str, text: str, **about: str) -> str:
@@ -68,5 +68,8 @@ def without_tags(text: str) -> str:
 
 
 def _plain(line: str) -> str:
-    shown = "".join(character for character in strip_invisible(line) if character.isprintable() or character == "\t")
-    return without_tags(shown)
+    return without_tags("\t".join(map(_printable, strip_invisible(line).split("\t"))))
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))

@@ -27,6 +27,7 @@ _CLASSES: tuple[tuple[InvisibleKind, str], ...] = (
     ("private", "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"),
 )
 _INVISIBLE = re.compile("|".join(f"(?P<k{n}>[{chars}])" for n, (_, chars) in enumerate(_CLASSES)))
+_ANY_INVISIBLE = re.compile("[" + "".join(chars for _, chars in _CLASSES) + "]")
 _KINDS: tuple[InvisibleKind, ...] = tuple(kind for kind, _ in _CLASSES)
 _STRIPPED = re.compile("[" + "".join(chars for kind, chars in _CLASSES if kind != "private") + "]")
 
@@ -98,7 +99,7 @@ def find_invisible(text: str) -> list[Invisible]:
     ['zero width']
     """
     found: list[Invisible] = []
-    if text.isascii() and text.isprintable():
+    if (text.isascii() and text.isprintable()) or _ANY_INVISIBLE.search(text) is None:
         return found
     allowed = _allowed_joiners(text)
     for match in _INVISIBLE.finditer(text):
