@@ -29,7 +29,7 @@ from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.mcp_servers import all_servers
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
-from holdfast.events import Bus
+from holdfast.events import Bus, line_of
 from holdfast.harness import Harness
 from holdfast.knowledge.mcp_session import OfferedTool
 from holdfast.talk import ApprovalNeeded, Decision
@@ -245,7 +245,7 @@ def test_servers_that_hang_mumble_or_fail_are_reported_and_left_out(tmp_path: Pa
     try:
         found = opened.tools()
         assert {str(tool.metadata["mcp_server"]) for tool in found if tool.metadata} == {"sea"}
-        texts = [event.text.format(**vars(event)) for event in said]
+        texts = [line_of(event) for event in said]
         for name, (_, told) in BAD.items():
             assert len([text for text in texts if name in text and told in text]) == 1, (name, texts)
         down = [event.server for event in said if isinstance(event, McpServerDown)]

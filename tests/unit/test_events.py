@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import pkgutil
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import events
+import holdfast
+from holdfast import errors, events
 from holdfast.events import Bus, Event, JsonLines, LogSink, line_of, record_of
 
 EXAMPLES = [
@@ -51,6 +57,41 @@ def test_the_reference_forms_are_all_there() -> None:
     ours = {hole.sub("{}", f"[{type(event).component}] {type(event).text}") for event, _ in EXAMPLES}
     wanted = {hole.sub("{}", line) for line in forms.read_text().splitlines() if line.startswith("[")}
     assert wanted == ours
+
+
+SAMPLES: dict[object, object] = {str: "x", int: 3, float: 1.5, bool: True, type(None): None, tuple: ("x",), dict: {"x": 1}}
+
+
+def sample(hint: Any) -> object:
+    """Some value of a field's type."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return get_args(hint)[0]
+    return SAMPLES.get(origin or hint) if origin not in (Union, UnionType) else sample(get_args(hint)[0])
+
+
+def all_events() -> Iterator[type[Event]]:
+    """Every kind of event in the package, its modules imported as far as their extras are installed."""
+    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        if ".testing" not in module.name and not module.name.endswith("__main__"):
+            with suppress(ImportError, errors.HoldfastError):
+                importlib.import_module(module.name)
+    waiting = [Event]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.text and kind.__module__.startswith("holdfast."):
+            yield kind
+
+
+def test_every_event_can_be_written_as_a_line() -> None:
+    """O2: a template that its fields do not fit would lose the line just when something went wrong."""
+    kinds = list(all_events())
+    assert len(kinds) > 40
+    for kind in kinds:
+        hints = get_type_hints(kind)
+        event = kind(**{field.name: sample(hints[field.name]) for field in fields(kind)})
+        assert line_of(event).startswith(f"[{kind.component}] ")
 
 
 @given(st.text())

@@ -51,7 +51,7 @@ class McpServerDown(Event):
     """A server could not be started or reached, or ended while it was asked."""
 
     component: ClassVar[str] = "MCP"
-    text: ClassVar[str] = "{server}: {reason} Its tools are not there until it is; tried again in {seconds:.0f} seconds at the earliest"
+    text: ClassVar[str] = "{server}: {reason} Its tools are not there until it is; tried again in {seconds} seconds at the earliest"
     level: ClassVar[int] = WARNING
     server: str
     reason: str
