@@ -198,7 +198,7 @@ class Harness:
     def conversations(self, *, subagents: bool = False, last: int | None = None) -> list[ThreadInfo]:
         """Every conversation that is kept, with a model and without, the one that was used last first; at most the `last` ones.
 
-        Of one that was never in the list of threads (held without a model, or by an agent of the user's own) the title is its first words.
+        Of one without a title (held without a model, through the gateway, or by an agent of the user's own) it is its first words.
         """
         archived = set(self.archive.threads())
         return [self._with_messages(info, info.id in archived) for info in self._listed(subagents=subagents)[:last]]
@@ -224,13 +224,20 @@ class Harness:
         listed = [info.id for info in self.threads.all(subagents=True)] if self.has_checkpoints else []
         return list(dict.fromkeys([*listed, *self.archive.threads()]))
 
+    def _first_words(self, info: ThreadInfo, archived: bool) -> str:
+        """What was said first: the archive's first message, or what stayed in the window while an answer to it left."""
+        first = self.archive.read(info.id, "#1") if archived else None
+        words = first.record.text if first is not None else ""
+        if info.archived_only or (first is not None and first.record.role == "human"):
+            return words
+        return self.threads.first_words(info.id) or words
+
     def _with_messages(self, info: ThreadInfo, archived: bool) -> ThreadInfo:
         """The conversation with its number of messages and a title."""
         count = self.archive.stats(info.id).messages if archived else 0
         if not info.archived_only:
             count += len(self.threads.only_in_window(info.id))
-        first = self.archive.read(info.id, "#1") if archived and not info.title else None
-        said = " ".join(first.record.text.split()) if first is not None else ""
+        said = " ".join(self._first_words(info, archived).split()) if not info.title else ""
         most = self.config.title.max_chars
         short = said if len(said) <= most else f"{said[:most].rpartition(' ')[0] or said[:most]} …"
         return replace(info, messages=count, title=info.title or short)

@@ -143,6 +143,8 @@ def test_a_conversation_is_held_on_the_page(visitor: Visitor, model: ModelServer
 
 def test_the_windows_of_a_conversation_are_stepped_through(visitor: Visitor) -> None:
     """O4, S7: arrow keys go from call to call; each part has its origin; the call that made room says what left and what it became."""
+    listed = visitor.go("/threads").locator("a.title[href='/threads/rig']").inner_text()
+    assert listed.startswith("Question 0"), "called by what a person said first, whatever left the window before it"
     page = visitor.go("/threads/rig/calls")
     newest = int(page.url.rpartition("/")[2])
     assert newest > 6

@@ -93,6 +93,11 @@ class Threads:
         held = self._archive.has(thread, ids)
         return [id for id in ids if id not in held]
 
+    def first_words(self, thread: str) -> str:
+        """What a person said first of what is still in the window."""
+        said = (message.text for message in self.window(thread) if message.type == "human" and marks_of(message).keys().isdisjoint(_MADE))
+        return next(said, "")
+
     def note(self, thread: str, *, agent: str | None = None, parent: str | None = None) -> None:
         """The thread is used now; it is in the list from here on."""
         now = stamp(self._clock.now())
