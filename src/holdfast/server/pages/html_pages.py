@@ -126,6 +126,28 @@ def markdown(text: str) -> Markup:
     return Markup(_MARKDOWN.render(text))  # noqa: S704 - the renderer escapes, and knows no HTML
 
 
+def ticked(text: str) -> Markup:
+    """A sentence of ours, with what stands between backticks as code.
+
+    >>> ticked("see `holdfast doctor` & go")
+    Markup('see <code>holdfast doctor</code> &amp; go')
+    """
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one without its partner is a sign like others
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces))
+
+
+def sentence(text: str) -> str:
+    """A text that begins as sentences do.
+
+    >>> sentence("there is no session 'x'."), sentence("config.yaml is not there.")
+    ("There is no session 'x'.", 'config.yaml is not there.')
+    """
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() else text
+
+
 def _tame(state: Any) -> None:
     """Headings are paragraphs: a page has one outline, its own. Links say nothing about where they were."""
 
@@ -155,7 +177,7 @@ _TEMPLATES = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _TEMPLATES.filters.update(
-    {one.__name__: one for one in (when, number, money, duration, count, markdown, pretty)}  # `ago` is inside of `when`
+    {one.__name__: one for one in (when, number, money, duration, count, markdown, pretty, sentence, ticked)}  # `ago` is inside of `when`
 )
 _TEMPLATES.globals.update(navigation=NAVIGATION, version=__version__)
 

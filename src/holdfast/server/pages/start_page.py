@@ -121,9 +121,7 @@ def about(request: Request, use: Use, window: Annotated[int | None, Query(ge=1_0
         models=[{**redact(asdict(entry_of(one))), "used": one.name == choice.name} for one in config.models],
         settings=[_setting(use, one) for one in every if one.source.kind != "default"],
         defaults=[_setting(use, one) for one in every if one.source.kind == "default"],
-        notices=[
-            {"at": f"line {one.line} " if one.line else "", "key": one.key, "message": _clean(one.message)} for one in config.warnings
-        ],
+        notices=[{"line": one.line, "key": one.key, "message": _clean(one.message)} for one in config.warnings],
         budget=_budget(use, window),
         asked=window,
         queue=queue_overview(use.harness),
