@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 from tests.conftest import Effort
 from tests.integration.server_bench import ModelServer, Served, model_server, models, serving, start
 
-from holdfast.server.asgi_app import TimeLimit
+from holdfast.server.asgi_app import PAGES, TimeLimit
+from holdfast.server.asgi_guard import OPEN
 from holdfast.server.event_stream import EventStream
 
 SECRET = "sk-proj-9fK2mQ7xT4vB8nL1cR6wZ3yD5hJ0pS"  # noqa: S105 - made up
@@ -94,6 +97,22 @@ def test_without_the_token_nothing_is_answered_but_401(served: Served, api: http
         )[0]
         == 400
     )
+
+
+def test_without_the_token_no_page_is_answered_but_the_way_in(served: Served) -> None:
+    """O3: every page and every form, which no description lists, with every method; and what is no page at all."""
+    routes = [route for module in PAGES for route in module.router.routes]
+    paths = {re.sub(r"\{[^}]*\}", "x", route.path) for route in routes if isinstance(route, APIRoute)}
+    assert len(paths) > 30
+    with httpx.Client(base_url=served.address, trust_env=False, headers={"Accept": "text/html"}) as nobody:
+        for path in sorted({*paths, "/nothing", "/docs", "/redoc", "/openapi.json", "/v1/nothing", "//", "/static/../config.yaml"} - OPEN):
+            for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"):
+                answer = nobody.request(method, path, content=b"x=1" if method == "POST" else None)
+                assert answer.status_code == 401, (method, path, answer.status_code)
+                assert "x-holdfast-thread" not in answer.headers and str(served.base) not in answer.text
+        for path in ("/static/holdfast.css", "/healthz"):
+            assert nobody.get(path).status_code == 200
+        assert nobody.get("/static/..%2fhtml_pages.py").status_code == 404, "nothing but what is in that folder"
 
 
 def test_other_hosts_and_origins_are_refused(served: Served) -> None:
@@ -411,6 +430,58 @@ async def test_many_streams_miss_nothing(effort: Effort) -> None:
             await asyncio.sleep(0)
     for seen in await asyncio.gather(*tasks):
         assert seen == list(range(count))
+
+
+@pytest.mark.prove
+async def test_many_open_streams_of_a_workflow_that_runs_miss_nothing(tmp_path: Path, effort: Effort) -> None:
+    """O3, O4, W6: each client sees each event once and in order, also who leaves and comes back; what they cost does not grow."""
+    many, width = effort(20, 200), 12
+    stages = [{"name": "plan", "agent_type": "planner"}] + [{"name": f"part-{n}", "agent_type": "synthesizer"} for n in range(width)]
+    definition = {**WORKFLOW, "stages": stages}
+    quiet = {"memory": {"enabled": False}, "knowledge": {"adapter": "sqlite", "embedder": "none"}}
+    with serving(tmp_path, quiet) as served:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        async with httpx.AsyncClient(
+            base_url=served.address, headers=served.headers, trust_env=False, timeout=240, limits=limits
+        ) as client:
+
+            async def listen(number: int, path: str) -> list[tuple[str, str]]:
+                seen: list[tuple[str, str]] = []
+                while not seen or seen[-1][1] != "end":
+                    text = ""
+                    last = {"Last-Event-ID": seen[-1][0]} if seen else {}
+                    async with client.stream("GET", path, headers=last) as stream:
+                        async for piece in stream.aiter_text():
+                            text += piece
+                            if number % 3 == 0 and text.count("event: stage_completed") >= 2:
+                                break  # leaves, perhaps in the middle of an event, and comes back
+                    seen += [(id, kind) for id, kind, _ in frames(text.rpartition("\n\n")[0])]
+                return seen
+
+            sizes = []
+            for round in range(2):
+                id = f"streamed-{round}"
+                await client.post("/api/v1/sessions", json={"workflow": definition, "id": id, "start": False})
+                listening = [asyncio.create_task(listen(number, f"/api/v1/sessions/{id}/events")) for number in range(many)]
+                while f"holdfast_streams_open {many}.0\n" not in (await client.get("/api/v1/metrics")).text:
+                    await asyncio.sleep(0.05)
+                before = _resident(served)
+                assert (await client.post(f"/api/v1/sessions/{id}/resume", json={"as_started": True})).status_code == 202
+                seen = await asyncio.gather(*listening)
+                sizes.append((before, _resident(served)))
+                whole = [(number, kind) for number, kind, _ in frames((await client.get(f"/api/v1/sessions/{id}/events")).text)]
+                assert [kind for _, kind in whole].count("stage_completed") == width + 1
+                assert [int(number) for number, _ in whole[:-1]] == list(range(1, len(whole)))
+                for number, one in enumerate(seen):
+                    if one != whole:
+                        effort.fail(f"listener {number} of {many} saw {len(one)} events of {len(whole)}")
+    assert sizes[1][1] - sizes[0][1] < 30_000, f"kB before and after each round of {many} streams: {sizes}"
+
+
+def _resident(served: Served) -> int:
+    """Memory of the server in kB."""
+    told = Path(f"/proc/{served.process.pid}/status").read_text()
+    return int(told.partition("VmRSS:")[2].split()[0])
 
 
 def test_the_token_is_shown_and_a_busy_port_is_said(tmp_path: Path, served: Served) -> None:
