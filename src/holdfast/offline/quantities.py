@@ -32,10 +32,10 @@ MEASURES = frozenset(sort for sort, _ in _UNITS.values())
 """What units measure. Other sorts are things that are counted."""
 _FIGURE = r"[-−]?\d{1,3}(?:[,  ’']\d{3})+(?:\.\d+)?(?!\d)|[-−]?\d+(?:[.,]\d+)?"
 _QUANTITY = re.compile(
-    rf"(?<![\w.,:/#-])(?P<coin>[$€£¥])?\s?(?P<figure>{_FIGURE}|\b(?:{'|'.join(_WORDS)})\b)(?![\d:/]|\.\d|(?:st|nd|rd|th)\b|-\d)"
+    rf"(?<![\w.,:/#–-])(?P<coin>[$€£¥])?\s?(?P<figure>{_FIGURE}|\b(?:{'|'.join(_WORDS)})\b)(?![\d:/]|\.\d|(?:st|nd|rd|th)\b|[-–]\d)"
     rf"(?:[\s-]?(?P<scale>(?:{'|'.join(sorted(_SCALES, key=len, reverse=True))})(?![^\W\d_])))?"
     r"(?P<unit>[\s-]?(?:%|per cent\b|°\s?[CF]\b|[€$£¥]|[^\W\d_]+))?"
-    r"(?P<per>\s?(?:/|\bper\b|\ba\b|\bpro\b|\bpar\b|\bpor\b)\s?(?:[^\W\d_]+))?",
+    r"(?P<per>\s?(?:/|\bper\b|\ba\b|\bpro\b|\bpar\b|\bpor\b)\s?(?:(?:square|cubic)\s)?(?:[^\W\d_]+))?",
     re.IGNORECASE,
 )
 _CLOSE = 0.05  # of the larger value: closer than this is rounding, or another run of the same measurement

@@ -12,6 +12,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from email import message_from_bytes, policy
@@ -116,11 +117,12 @@ def _page(data: bytes | str) -> FileText:
 def _mail(data: bytes) -> FileText:
     message = message_from_bytes(data, policy=policy.default)
     body = message.get_body(("plain", "html"))
-    try:
-        text = body.get_content() if body is not None else ""
-    except (LookupError, ValueError):  # an unknown character set, or a body that is not what it says
-        payload = body.get_payload(decode=True) if body is not None else b""
-        text = payload.decode("utf-8", errors="replace") if isinstance(payload, bytes) else ""
+    payload = body.get_payload(decode=True) if body is not None else b""
+    plain = payload.decode("utf-8", errors="replace") if isinstance(payload, bytes) else ""
+    text = plain  # where no character set is named, most mails are UTF-8 all the same
+    if body is not None and body.get_content_charset() is not None:
+        with suppress(LookupError, ValueError):  # an unknown character set, or a body that is not what it says
+            text = body.get_content()
     if body is not None and body.get_content_subtype() == "html":
         text = read_html(text).text
     text = re.sub(r"^>.*\n?", "", _plain(str(text)), flags=re.MULTILINE)  # what is quoted was said in another mail

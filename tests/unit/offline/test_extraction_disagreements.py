@@ -37,6 +37,9 @@ def disagreements(*texts: str) -> list[Disagreement]:
         ("OSP-2141 was fixed on 14 March 2026.", "The defect OSP-2141 was fixed on 2 April 2026.", {"14", "2"}),
         ("# Shed\n\n## Weight\n\nThe empty CB-40 has 17.5 kg.", "The scale showed 19.2 kg for the empty CB-40, sadly.", {"17.5", "19.2"}),
         ("The 2 GB reference file peaked at 48 MB.", "Reading the 2 GB reference file peaked at 95 MB.", {"48", "95"}),
+        ("# Lease of 4 Mill Row\n\nThe tenant may end the lease with three months of notice.",
+         "# Letter\n\nThe notice period for the tenant is six months, says the owner.", {"three", "six"}),
+        ("# Report\n\nBookings failed for 94 minutes that evening.", "# Mail\n\nBy our logs bookings failed for 71 minutes.", {"94", "71"}),
         ("Das Dach der Halle wurde bereits 2019 gedämmt.", "Das Dach der Halle wurde schon 2016 gedämmt.", {"2019", "2016"}),
     ],
 )  # fmt: skip
@@ -56,6 +59,14 @@ def test_other_figures_and_dates_are_found_with_both_sentences(first: str, secon
         ("The insulation of the front is 16 cm thick.", "The insulation of the front is 160 mm thick."),
         ("In January Osprey used 2,100 kWh of power.", "In February Osprey used 1,700 kWh of power."),
         ("Does Osprey use 6 GB of memory?", "Osprey uses 9 GB of memory."),
+        ("# Post-mortem: search outage\n\nSupport answered 90 tickets.", "# Post-mortem: booking outage\n\nSupport answered 412 tickets."),
+        (
+            "# Holmes Lake\n\nHolmes Lake is in Ohio. It has an area of 140 acres.",
+            "# Indian Lake\n\nThe town owns Indian Lake. The lake has an area of 62 acres.",
+        ),
+        ("# Trial\n\nFollow-up lasted 12 weeks.", "# Review\n\nA Danish trial was with drivers. Its follow-up lasted 6 weeks."),
+        ("# Lease\n\nInterest on late rent is 4 % a year.", "# Handbook\n\nInterest on late rent is often 8 % a year."),
+        ("The 1995–96 Rams played in the season of the east.", "The 2011–12 Rams played in the season of the east."),
         ("An old boiler makes 61 dB.", "Osprey makes 48 dB of noise."),
         ("The gate closes at 8 pm, 20 hours a week.", "The gate now closes at 9 pm, 24 hours a week."),
         ("The waiting list has 47 names.", "The waiting list has grown to 52 names."),
@@ -67,6 +78,20 @@ def test_other_figures_and_dates_are_found_with_both_sentences(first: str, secon
 )
 def test_other_things_conditions_times_plans_changes_and_equal_amounts_are_no_disagreement(first: str, second: str) -> None:
     assert disagreements(first, second) == []
+
+
+def test_a_sentence_that_many_documents_have_with_other_values_is_a_series() -> None:
+    texts = [
+        f"# Minutes {n}\n\nThe next meeting of the whole committee is on {day} in the hall."
+        for n, day in enumerate(("8 May", "5 June", "3 July"))
+    ]
+    assert not disagreements(*texts)
+
+
+def test_without_an_embedder_only_many_shared_words_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.offline.disagreements.shared_vectors", lambda: None)
+    assert len(disagreements("The outage of Osprey lasted 47 minutes.", "The outage of Osprey lasted 3 hours for us.")) == 1
+    assert not disagreements("He may end the lease with three months of notice.", "The notice period for the tenant is six months.")
 
 
 def test_planted_contradictions_of_a_corpus_are_found_without_false_alarms() -> None:

@@ -43,6 +43,13 @@ def test_front_matter_and_the_headers_of_a_mail_are_data_and_no_findings() -> No
     assert read.text.strip() == "The pump costs 900 euros."
 
 
+def test_a_mail_that_names_no_character_set_is_utf_8_and_one_that_names_a_wrong_one_is_read_all_the_same() -> None:
+    """W18: mails as people have them."""
+    assert read_text("Subject: Note\n\nLe hangar a coûté 40 euros.\n".encode(), ".eml").text.strip() == "Le hangar a coûté 40 euros."
+    odd = "Subject: Note\nContent-Type: text/plain; charset=klingon\n\nIt costs 40 euros.\n"
+    assert read_text(odd.encode(), ".eml").text.strip() == "It costs 40 euros."
+
+
 def test_rows_are_read_with_the_heads_of_their_columns_whatever_the_table_is_written_in() -> None:
     """W18: a row alone says nothing, and is never quoted raw."""
     assert read_text("Model;Price\nM9;489.00\n", ".csv").text == "- Model: M9; Price: 489.00\n"
