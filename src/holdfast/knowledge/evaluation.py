@@ -3,7 +3,9 @@
 Every conversation goes into a store of its own; every question is asked of that store as anybody would ask it, on the day on which it was
 asked. For evidence in turns R@k is the share of a question's evidence among the first k units, in percent; for evidence in sessions any@k
 and all@k say whether some or all of it is among the first k sessions, and ndcg@10 how high it stands, as fractions. kept@n is the
-percentage of the evidence that n tokens of packed text hold. A file has one conversation a line, as it is or packed with xz or gzip:
+percentage of the evidence that n tokens of packed text hold. The same can be asked in harder ways: of one store that holds all
+conversations, and with typing errors in every question. `without` are the figures with each ingredient of the ranking left out.
+A file has one conversation a line, as it is or packed with xz or gzip:
 
     {"id", "evidence_unit": "turn" | "session",
      "sessions": [{"id", "date", "turns": [{"id", "speaker", "text"}]}],
@@ -18,11 +20,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from math import ceil, log2
 from os import PathLike
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 from holdfast.errors import InputError
@@ -31,6 +34,8 @@ from holdfast.knowledge.import_export import opened
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Hit, Record
 from holdfast.knowledge.store import KnowledgeStore
+from holdfast.search.questions import Weights, ranked_with
+from holdfast.text.words import tokenise
 
 EvidenceUnit = Literal["turn", "session"]
 
@@ -143,6 +148,8 @@ _SESSION_CUTS = (5, 10)
 _BUDGETS = (2000, 8000)
 _DEEP_TURNS, _DEEP_SESSIONS, _DEEP_PACKED = 50, 200, 200  # how many units are asked for
 _PROBLEMS = 20
+INGREDIENTS = tuple(one.name for one in fields(Weights))
+"""What the ranking consists of, and can be left out."""
 
 Opener = Callable[[str], AbstractContextManager[KnowledgeStore]]
 """Opens an empty store for the conversation of this name, and clears it away at the end of its `with`."""
@@ -153,6 +160,8 @@ class Evaluation:
     """What was measured: one row of figures a question, by its type, and what it cost."""
 
     rows: list[tuple[str, dict[str, float]]] = field(default_factory=list)
+    without: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    """The same without each ingredient."""
     milliseconds: list[float] = field(default_factory=list)
     conversations: int = 0
     records: int = 0
@@ -175,33 +184,60 @@ class Evaluation:
                 "conversations": self.conversations,
                 "records": self.records,
             },
+            **({"without": {name: _mean(rows) for name, rows in self.without.items()}} if self.without else {}),
             "skipped": self.skipped,
             "problems": self.problems[:_PROBLEMS],
         }
 
 
-def evaluate(path: str | PathLike[str], opener: Opener, *, progress: Callable[[int, str], None] | None = None) -> Evaluation:
+def evaluate(
+    path: str | PathLike[str],
+    opener: Opener,
+    *,
+    unscoped: bool = False,
+    typos: int | None = None,
+    ablate: bool = False,
+    progress: Callable[[int, str], None] | None = None,
+) -> Evaluation:
     """Measure a store on the conversations of a file. `progress` is told how many questions are done, and of which conversation.
 
-    An id of evidence that the conversation does not have counts as not found, and is named in `problems`; questions without evidence
-    are skipped and counted.
+    `unscoped` keeps all conversations in one store, `typos` is the seed of typing errors in every question, `ablate` asks once more
+    without each ingredient. An id of evidence that the conversation does not have counts as not found, and is named in `problems`;
+    questions without evidence are skipped and counted.
     """
-    result = Evaluation()
-    for conversation in read_conversations(path):
-        result.conversations += 1
-        with opener(conversation.id) as store:
+    result = Evaluation(without={name: [] for name in INGREDIENTS} if ablate else {})
+    conversations = read_conversations(path)
+    for together in [_all_different(path, conversations)] if unscoped else ([one] for one in conversations):
+        with opener(together[0].id) as store:
             began = time.perf_counter()
-            store.add(conversation.records)
+            for one in together:
+                store.add(one.records)
             result.ingestion += time.perf_counter() - began
-            result.records += len(conversation.records)
-            _ask_all(store, conversation, result, progress)
+            for one in together:
+                result.conversations += 1
+                result.records += len(one.records)
+                _ask_all(store, one, result, typos, progress)
             size = store.stats().bytes
         result.bytes = None if size is None or result.bytes is None else result.bytes + size
     return result
 
 
+def _all_different(path: str | PathLike[str], conversations: Iterable[TestConversation]) -> list[TestConversation]:
+    """All conversations, to be kept in one store: InputError if two have one name, for their records could not be told apart."""
+    found: dict[str, TestConversation] = {}
+    for one in conversations:
+        if one.id in found:
+            raise InputError(f"{path}:{one.line}: {one.id!r} is in line {found[one.id].line} already.", hint="Give each an id of its own.")
+        found[one.id] = one
+    return list(found.values())
+
+
 def _ask_all(
-    store: KnowledgeStore, conversation: TestConversation, result: Evaluation, progress: Callable[[int, str], None] | None
+    store: KnowledgeStore,
+    conversation: TestConversation,
+    result: Evaluation,
+    typos: int | None,
+    progress: Callable[[int, str], None] | None,
 ) -> None:
     newest = max((record.time for record in conversation.records if record.time is not None), default=None)
     for question in conversation.questions:
@@ -211,32 +247,50 @@ def _ask_all(
         if not question.evidence:
             result.skipped += 1
             continue
-        row = _ask(store, conversation, question, question.now or newest, result.milliseconds)
+        text = question.text if typos is None else mistyped(question.text, Random(f"{typos}/{conversation.id}/{question.id}"))  # noqa: S311 - no secret
+        asked = replace(question, text=text, now=question.now or newest)
+        began = time.perf_counter()
+        row = _ask(store, conversation, asked)
+        result.milliseconds.append((time.perf_counter() - began) * 1000)
+        row |= {f"kept@{budget}": _kept(store, conversation, asked, budget) for budget in _BUDGETS}
         result.rows.append((question.type, row))
+        for name, rows in result.without.items():
+            with ranked_with(replace(Weights(), **{name: 0.0})):
+                rows.append(_ask(store, conversation, asked))
         if progress is not None:
             progress(len(result.rows), conversation.id)
 
 
-def _ask(
-    store: KnowledgeStore, conversation: TestConversation, question: Question, now: datetime | None, times: list[float]
-) -> dict[str, float]:
-    depth = _DEEP_TURNS if conversation.unit == "turn" else _DEEP_SESSIONS
-    began = time.perf_counter()
-    hits = store.search(question.text, top_k=depth, now=now)
-    times.append((time.perf_counter() - began) * 1000)
-    ranked = _named(hits, conversation)
-    measure = measure_turns if conversation.unit == "turn" else measure_sessions
-    row = measure(ranked, question.evidence)
-    for budget in _BUDGETS:
-        packed = _named(store.search(question.text, top_k=_DEEP_PACKED, budget=budget, now=now), conversation)
-        held = {id for unit in packed for id in unit}
-        row[f"kept@{budget}"] = 100 * len(question.evidence & held) / len(question.evidence)
-    return row
+def _ask(store: KnowledgeStore, conversation: TestConversation, question: Question) -> dict[str, float]:
+    by_turn = conversation.unit == "turn"
+    hits = store.search(question.text, top_k=_DEEP_TURNS if by_turn else _DEEP_SESSIONS, now=question.now)
+    return (measure_turns if by_turn else measure_sessions)(_named(hits, conversation), question.evidence)
+
+
+def _kept(store: KnowledgeStore, conversation: TestConversation, question: Question, budget: int) -> float:
+    hits = store.search(question.text, top_k=_DEEP_PACKED, budget=budget, now=question.now)
+    held = {id for unit in _named(hits, conversation) for id in unit}
+    return 100 * len(question.evidence & held) / len(question.evidence)
+
+
+def mistyped(text: str, random: Random) -> str:
+    """The text as somebody in a hurry types it: one word in three, and at least one, has an error in it.
+
+    Two letters changed places, one is missing, one is there twice, or one is another. Words of less than four letters are left as they
+    are, and so is the first letter of each.
+    """
+    words = [word for word in tokenise(text) if word.end - word.start > 3 and text[word.start : word.end].isalpha()]
+    for word in sorted(random.sample(words, -(-len(words) // 3)), key=lambda word: -word.start):
+        at = random.randrange(word.start + 1, word.end - 1)
+        one, two = text[at], text[at + 1]
+        wrong = random.choice([two + one, two, one + one + two, random.choice("aeinorst") + two])
+        text = text[:at] + wrong + text[at + 2 :]
+    return text
 
 
 def _named(hits: Sequence[Hit], conversation: TestConversation) -> list[list[str]]:
-    """The turns or sessions of the data that each hit holds."""
-    return [[conversation.named[record.id] for record in hit.records] for hit in hits]
+    """The turns or sessions of the data that each hit holds; what is of another conversation has the name of nothing in this one."""
+    return [[conversation.named.get(record.id, f"\0{record.session}") for record in hit.records] for hit in hits]
 
 
 def measure_turns(ranked: Sequence[Sequence[str]], evidence: frozenset[str]) -> dict[str, float]:

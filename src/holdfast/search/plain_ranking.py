@@ -26,6 +26,7 @@ from holdfast.search.questions import (
     date_part,
     named_speaker,
     weigh,
+    weights_in_use,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class PlainIndex:
 
         `known` are the statistics of the store; without them those of the allowed records.
         """
-        weights = weights or Weights()
+        weights = weights or weights_in_use()
         known = known or _Statistics(self, allowed)
         scope = {at for at, unit in enumerate(self._units) if allowed is None or any(one.number in allowed for one in unit.entries)}
         sought = weigh(asked.text, known)

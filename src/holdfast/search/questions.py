@@ -7,7 +7,9 @@ would stem it. A word that the index does not know stands for those that are wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, log
@@ -51,7 +53,26 @@ class Weights:
     @property
     def filled(self) -> float:
         """What the other ingredients are multiplied with where there are no vectors of words."""
-        return 1 + self.token / (self.sentence + self.context + self.keyword)
+        rest = self.sentence + self.context + self.keyword
+        return 1 + self.token / rest if rest else 1.0
+
+
+_IN_USE: ContextVar[Weights | None] = ContextVar("weights", default=None)
+
+
+def weights_in_use() -> Weights:
+    """What the ingredients count where nobody says otherwise."""
+    return _IN_USE.get() or Weights()
+
+
+@contextmanager
+def ranked_with(weights: Weights) -> Iterator[None]:
+    """Inside of it every search of this thread or task ranks by these weights: to measure what an ingredient is worth."""
+    token = _IN_USE.set(weights)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from holdfast.search.corpus import Corpus, CorpusStatistics, beside
 from holdfast.search.plain_ranking import COMMON, DATE, EXACT, K1, SHOWN, WINDOW, B
-from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh
+from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh, weights_in_use
 from holdfast.search.segments import NOTHING, Segment
 from holdfast.search.vectors import WORD_SCALE
 
@@ -55,7 +55,7 @@ def rank(
     `known` are the statistics of the store; without them those of the allowed rows. `tokens` reads the vectors of words: it is asked for
     the most promising units and their neighbours only.
     """
-    weights = weights or Weights()
+    weights = weights or weights_in_use()
     scope = None if allowed is None else np.unique(corpus.unit_of[allowed])
     if not corpus.units or (scope is not None and not len(scope)):
         return []

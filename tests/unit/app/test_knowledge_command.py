@@ -202,6 +202,10 @@ def test_recall_is_measured_on_a_file_of_ones_own(run: Run, base: Path) -> None:
     table = run("eval", "recall", "--data", "q.jsonl.xz", "--adapter", "markdown").stdout
     assert "single-hop" in table
     assert "R@10" in table
+    harder = ("--unscoped", "--typos", "7", "--ablate", "--adapter", "markdown")
+    value = asked(run, "eval", "recall", "--data", "q.jsonl.xz", *harder)
+    assert (value["unscoped"], value["typos"], value["without"]["time"]["questions"]) == (True, 7, 1)
+    assert "without keyword" in run("eval", "recall", "--data", "q.jsonl.xz", *harder).stdout
     assert not (base / ".holdfast" / "knowledge").exists(), "the user's own store is not touched"
     with pytest.raises(InputError, match="redis"):
         run("eval", "recall", "--data", "q.jsonl.xz", "--adapter", "redis")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import fields
 from math import log2
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.knowledge.evaluation import evaluate, measure_sessions, measure_turns, read_conversations
+from holdfast.knowledge.evaluation import evaluate, measure_sessions, measure_turns, mistyped, read_conversations
 from holdfast.knowledge.markdown import MarkdownStore
+from holdfast.search.questions import Weights
 
 FRIENDS: dict[str, Any] = {
     "id": "friends",
@@ -74,8 +77,8 @@ def data(path: Path, *values: Any) -> Path:
     return path
 
 
-def measured(folder: Path, path: Path) -> dict[str, Any]:
-    return evaluate(path, lambda name: MarkdownStore(folder / "stores" / name)).summary()
+def measured(folder: Path, path: Path, **how: Any) -> dict[str, Any]:
+    return evaluate(path, lambda name: MarkdownStore(folder / "stores" / name, embedder=None), **how).summary()
 
 
 def test_turns_are_found_and_counted_by_type(tmp_path: Path) -> None:
@@ -156,6 +159,54 @@ def test_packed_data_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="to its end"):
         list(read_conversations(path))
+
+
+def test_unscoped_one_store_holds_all_conversations_and_what_others_said_is_no_evidence(tmp_path: Path) -> None:
+    """K6: another conversation with the same names of turns takes places in the list, and none of its turns counts."""
+    sessions = [
+        {**session, "turns": [{**turn, "text": "Clara, Clara, Clara! Move, move!"} for turn in session["turns"]]}
+        for session in FRIENDS["sessions"]
+    ]
+    others = [{**FRIENDS, "id": f"other-{number}", "sessions": sessions, "questions": []} for number in range(3)]
+    path = data(tmp_path / "a.jsonl", {**FRIENDS, "questions": FRIENDS["questions"][:1]}, *others)
+    assert measured(tmp_path / "each", path)["overall"]["R@5"] == 100.0
+    summary = measured(tmp_path / "one", path, unscoped=True)
+    assert summary["overall"]["R@5"] == 0.0
+    assert summary["overall"]["R@25"] == 100.0
+    assert (summary["cost"]["conversations"], summary["cost"]["records"]) == (4, 16)
+    assert len(list((tmp_path / "one" / "stores").iterdir())) == 1
+
+
+def test_unscoped_two_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
+    """K6: their records could not be told apart."""
+    with pytest.raises(InputError, match=r"a\.jsonl:2: 'friends' is in line 1 already"):
+        measured(tmp_path, data(tmp_path / "a.jsonl", FRIENDS, FRIENDS), unscoped=True)
+
+
+def test_typing_errors_are_the_same_for_the_same_seed_and_in_one_word_of_three(tmp_path: Path) -> None:
+    """K6: questions as they are typed in a hurry."""
+    text = "Where did Clara's older sister move after the pottery class ended?"
+    assert mistyped(text, Random("1")) == mistyped(text, Random("1")) != mistyped(text, Random("2"))
+    for seed in range(50):
+        one, two = text.split(), mistyped(text, Random(seed)).split()
+        assert len(one) == len(two)
+        changed = [(a, b) for a, b in zip(one, two, strict=True) if a != b]
+        assert 1 <= len(changed) <= 3
+        assert all(a[0] == b[0] and abs(len(a) - len(b)) <= 1 for a, b in changed)
+    assert mistyped("Is it so?", Random(1)) == "Is it so?"
+    path = data(tmp_path / "a.jsonl", FRIENDS)
+    asked = [measured(tmp_path / name, path, typos=3)["overall"] for name in ("first", "again")]
+    assert asked[0] == asked[1]
+    assert asked[0]["questions"] == 2
+
+
+def test_each_ingredient_is_left_out_once(tmp_path: Path) -> None:
+    """K6: without words a store that has nothing else finds nothing, and without time or speaker what it found before."""
+    summary = measured(tmp_path, data(tmp_path / "a.jsonl", HELPER), ablate=True)
+    assert set(summary["without"]) == {one.name for one in fields(Weights)}
+    assert summary["without"]["keyword"] == {"questions": 1, "R@5": 0.0, "R@10": 0.0, "R@25": 0.0, "R@50": 0.0}
+    assert summary["without"]["time"]["R@5"] == summary["overall"]["R@5"] == 100.0
+    assert "without" not in measured(tmp_path / "x", tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(

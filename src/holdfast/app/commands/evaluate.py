@@ -47,6 +47,9 @@ def recall(
         str | None, typer.Option("--adapter", help="sqlite, markdown, postgres or langchain. Default: the configured one.")
     ] = None,
     dsn: Annotated[str | None, typer.Option("--dsn", metavar="DSN", help="The database, for postgres. Default: knowledge.dsn.")] = None,
+    unscoped: Annotated[bool, typer.Option("--unscoped", help="All conversations in one store, and every question asked of it.")] = False,
+    typos: Annotated[int | None, typer.Option("--typos", metavar="SEED", help="Typing errors in every question, by this seed.")] = None,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Also without each ingredient of the ranking.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,8 +66,8 @@ def recall(
             hint = "Use --adapter sqlite, markdown, postgres or langchain."
             raise InputError(f"recall cannot be measured with the adapter {chosen!r}.", hint=hint)
         with _opener(section, chosen, dsn) as opener, progress_of_questions("recall") as progress:
-            summary = evaluate(data.expanduser(), opener, progress=progress).summary()
-    value = {**summary, "adapter": chosen}
+            summary = evaluate(data.expanduser(), opener, unscoped=unscoped, typos=typos, ablate=ablate, progress=progress).summary()
+    value = {**summary, "adapter": chosen, "unscoped": unscoped, "typos": typos}
     show(value, lambda console: _draw_figures(console, summary), as_json=as_json)
 
 
@@ -106,7 +109,8 @@ def _draw_figures(console: Console, summary: Mapping[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("type", "questions", *names):
         table.add_column(column, justify="left" if column == "type" else "right")
-    for kind, row in [*summary["by_type"].items(), ("all", overall)]:
+    without = {f"without {name}": row for name, row in summary.get("without", {}).items()}
+    for kind, row in [*summary["by_type"].items(), ("all", overall), *without.items()]:
         figures = ["" if name not in row else f"{row[name]:.{1 if name[0] in 'Rk' else 3}f}" for name in names]
         table.add_row(plain(kind, "bold" if kind == "all" else ""), str(row["questions"]), *figures)
     console.print(table)
