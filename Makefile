@@ -32,8 +32,8 @@ lint: $(STAMP)  ## style, types and import layers
 bench: $(STAMP)  ## run every benchmark; each prints one JSON object
 	@for b in benchmarks/[a-z]*.py; do echo "==> $$b"; $(BIN)/python $$b || exit 1; done
 
-prove: $(STAMP) debian  ## the long crash, fault and property runs, with seed, N and failures
-	@$(BIN)/python -m pytest -m prove --prove --timeout=0 -p no:cacheprovider
+prove: $(STAMP) debian  ## the long crash, fault and property runs; goes on where it was broken off (ARGS=--fresh: anew)
+	@$(BIN)/python scripts/prove.py $(ARGS)
 
 docs: $(STAMP) $(VENV)/docs/.installed  ## run every snippet of the README and the docs, then build the site into build/site
 	@$(BIN)/python -m pytest tests/docs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import os
 import secrets
@@ -10,15 +11,27 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-_REPORT: list[str] = []
+_REPORT: list[dict[str, object]] = []
+_SEED_STEP = 1_000_003
+"""Between the seeds of two shares of one run: more than any run counts up from its seed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--prove", action="store_true", help="run the long versions and print seed, N and failures")
     parser.addoption("--seed", type=int, default=20261115, help="seed of the random crash, fault and property runs")
+    parser.addoption("--share", default="1/1", help="with --prove: 3/10 is the third tenth of each run, with a seed of its own")
+    parser.addoption("--notes", type=Path, help="with --prove: a file for what was proved, one JSON object a line")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks how much effort to spend has a long version: `-m prove` finds it."""
+    for item in items:
+        if "effort" in getattr(item, "fixturenames", ()):
+            item.add_marker("prove")
 
 
 @dataclass
@@ -27,12 +40,14 @@ class Effort:
 
     proving: bool
     seed: int
-    name: str
+    share: tuple[int, int] = (1, 1)
+    """Which of how many equal parts of the long version this is."""
     failures: list[str] = field(default_factory=list)
     runs: int = 0
 
     def __call__(self, test: int, prove: int) -> int:
-        self.runs = prove if self.proving else test
+        number, shares = self.share
+        self.runs = prove * number // shares - prove * (number - 1) // shares if self.proving else test
         return self.runs
 
     def fail(self, message: str) -> None:
@@ -45,28 +60,51 @@ class Effort:
 
 @pytest.fixture
 def effort(request: pytest.FixtureRequest) -> Iterator[Effort]:
-    budget = Effort(proving=request.config.getoption("--prove"), seed=request.config.getoption("--seed"), name=request.node.name)
+    number, shares = map(int, request.config.getoption("--share").split("/"))
+    seed = request.config.getoption("--seed") + (number - 1) * _SEED_STEP
+    budget = Effort(proving=request.config.getoption("--prove"), seed=seed, share=(number, shares))
+    request.node.stash[_BUDGET] = budget
     yield budget
-    failed = getattr(request.node, "failed_call", False)
-    if budget.proving:
-        _REPORT.append(f"{budget.name}: seed {budget.seed}, N {budget.runs}, failures {len(budget.failures) or int(failed)}")
-    if not failed:
+    if not request.node.stash.get(_FAILED, False):
         budget.check()
+
+
+_BUDGET = pytest.StashKey[Effort]()
+_FAILED = pytest.StashKey[bool]()
+_SKIPPED = pytest.StashKey[str]()
+_SECONDS = pytest.StashKey[float]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]  # a generator hook of pytest
     report = yield
-    if report.when == "call":
-        item.failed_call = report.failed  # type: ignore[attr-defined]  # read by the `effort` fixture
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    item.stash[_SKIPPED] = item.stash.get(_SKIPPED, "") or (str(call.excinfo.value) if report.skipped and call.excinfo else "")
+    item.stash[_SECONDS] = item.stash.get(_SECONDS, 0.0) + call.duration
+    if report.when == "teardown" and item.config.getoption("--prove"):
+        budget = item.stash.get(_BUDGET, Effort(True, item.config.getoption("--seed"), runs=1))
+        failures = len(budget.failures) or int(item.stash[_FAILED])
+        _REPORT.append(
+            {
+                "name": item.nodeid,
+                "seed": budget.seed,
+                "n": 0 if item.stash[_SKIPPED] else budget.runs,
+                "failures": failures,
+                "seconds": float(f"{item.stash[_SECONDS]:.1f}"),
+                "skipped": item.stash[_SKIPPED],
+            }
+        )
+        if notes := item.config.getoption("--notes"):
+            with notes.open("a") as file:
+                file.write(json.dumps(_REPORT[-1]) + "\n")
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _REPORT:
         terminalreporter.section("proved")
-        for line in _REPORT:
-            terminalreporter.write_line(line)
+        for one in _REPORT:
+            terminalreporter.write_line("{name}: seed {seed}, N {n}, failures {failures}, {seconds} s {skipped}".format_map(one).strip())
 
 
 def need_program(program: str, package: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
@@ -291,6 +291,7 @@ def run_example(
 
 @pytest.mark.prove
 def test_nothing_is_lost_and_nothing_overflows(effort: Effort) -> None:
+    @seed(effort.seed)
     @settings(max_examples=effort(500, 100_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(
         seed=st.integers(0, 2**32),
