@@ -22,7 +22,7 @@ from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import Request, repeat
 from holdfast.text.words import terms
 
-__all__ = ["echo", "planted_facts"]
+__all__ = ["echo", "echoing_models", "grown", "in_view", "planted_facts"]
 
 _WINDOW = 200_000
 _THREAD = "long"
@@ -55,7 +55,7 @@ def planted_facts(base: Path, *, length: int = 2000, compactions: int = 10, coun
         "most_terms_shared": max(overlaps),
         "ours": {
             "compactions": summaries,
-            "still_in_view": _in_view(ours, places),
+            "still_in_view": in_view(ours, places),
             "found_by_question": questions["share"],
             "found_by_question_by_terms_shared": questions["by_overlap"],
             "found_by_sparser_question": sparse["share"],
@@ -66,7 +66,7 @@ def planted_facts(base: Path, *, length: int = 2000, compactions: int = 10, coun
             "missed_questions": questions["missed"],
             "missed_own_words": own["missed"],
         },
-        "langchain": {"compactions": their_summaries, "findable_in_its_state": round(_in_view(theirs, places) / count, 3)},
+        "langchain": {"compactions": their_summaries, "findable_in_its_state": round(in_view(theirs, places) / count, 3)},
     }
     assert max(_shared(fact, fact.sparsest) for fact in chosen) <= 2
     assert max(overlaps) <= 2, "a question shares more than two terms with its fact"
@@ -78,7 +78,7 @@ def _shared(fact: Fact, question: str) -> int:
     return len(set(terms(fact.fact)) & set(terms(question)))
 
 
-def _grown(messages: list[AnyMessage], agent: Any, compactions: int) -> list[AnyMessage]:
+def grown(messages: list[AnyMessage], agent: Any, compactions: int) -> list[AnyMessage]:
     """The state after the conversation came in as many parts as there are to be compactions."""
     config: Any = {"configurable": {"thread_id": _THREAD}}
     size = -(-len(messages) // compactions)
@@ -88,28 +88,30 @@ def _grown(messages: list[AnyMessage], agent: Any, compactions: int) -> list[Any
     return state
 
 
-def _models() -> tuple[ScriptedModel, ScriptedModel]:
+def echoing_models() -> tuple[ScriptedModel, ScriptedModel]:
+    """The model that talks, and the one that summarizes by repeating."""
     profile: Any = {"max_input_tokens": _WINDOW}
     return ScriptedModel([repeat("Noted.")], profile=profile), ScriptedModel([repeat(echo)], profile=profile)
 
 
 def _ours(messages: list[AnyMessage], archive: FileArchive, compactions: int) -> tuple[list[AnyMessage], int]:
-    running, summarizer = _models()
+    running, summarizer = echoing_models()
     middleware = SummarizationMiddleware(summarizer, trigger=("messages", 100), keep=("messages", 20), archive=archive)
     agent: Any = create_agent(running, [], middleware=[middleware], checkpointer=InMemorySaver())
-    state = _grown(messages, agent, compactions)
+    state = grown(messages, agent, compactions)
     return state, len(archive.summaries(_THREAD))
 
 
 def _theirs(messages: list[AnyMessage], compactions: int) -> tuple[list[AnyMessage], int]:
-    running, summarizer = _models()
+    running, summarizer = echoing_models()
     middleware: Any = Theirs(summarizer, trigger=("messages", 100), keep=("messages", 20))
     agent: Any = create_agent(running, [], middleware=[middleware], checkpointer=InMemorySaver())
-    state = _grown(messages, agent, compactions)
+    state = grown(messages, agent, compactions)
     return state, len(summarizer.requests)
 
 
-def _in_view(state: list[AnyMessage], places: Mapping[str, Fact]) -> int:
+def in_view(state: list[AnyMessage], places: Mapping[str, Fact]) -> int:
+    """How many of the facts stand in these messages word for word."""
     text = "\n".join(message.text for message in state)
     return sum(fact.fact in text for fact in places.values())
 
