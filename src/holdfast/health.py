@@ -98,7 +98,11 @@ def _configuration(config: Config) -> Check:
         return Check("configuration", "note", told)
     if not config.warnings:
         return Check("configuration", "good", where)
-    return Check("configuration", "note", f"{where}: {len(config.warnings)} notices, see `holdfast config check`")
+    return Check(
+        "configuration",
+        "note",
+        f"{where}: {len(config.warnings)} {'notice' if len(config.warnings) == 1 else 'notices'}, see `holdfast config check`",
+    )
 
 
 def _model(config: Config) -> Check:

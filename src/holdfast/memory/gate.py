@@ -226,8 +226,8 @@ def _typed(draft: _Draft, case: _Case) -> _Draft | _Ruling:
         kind, related = merge.find_related(draft.content, case.facts)
         if kind == "same" and related is not None:
             return _Ruling("drop", "weak-repeat", "is known already, and the user did not say it again", target=related.id)
-        source = "no turn of this conversation" if draft.support.kind == "unknown" else f"a turn of kind “{draft.support.kind}”"
-        return _Ruling("quarantine", "not-typed", f"is not in what the user typed in their own words, only in {source}")
+        elsewhere = "" if draft.support.kind == "unknown" else f", only in a turn of kind “{draft.support.kind}”"
+        return _Ruling("quarantine", "not-typed", f"is not in what the user typed in their own words{elsewhere}")
     if draft.candidate.concern == "pasted":
         fact = _provisional(replace(draft, support=replace(draft.support, kind="unknown")), case)
         return _Ruling("quarantine", "not-typed", "stands in a text that the user only pasted or quoted, as the extractor read it", fact)
