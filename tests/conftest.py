@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # no test depends on how fast the machine is
 
 _REPORT: list[dict[str, object]] = []
 _SEED_STEP = 1_000_003

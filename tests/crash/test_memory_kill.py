@@ -80,7 +80,7 @@ class Slow(Quotes):
         return super().extract(turns, facts)
 
 memory = MemoryService.at(Path(sys.argv[1]), extractor=Slow(), settings=Memory(debounce_seconds=30))
-memory.worker._exit_seconds = 1.0
+memory.worker._exit_seconds = 3.0
 memory.start()
 for number in range(50):
     memory.enqueue(f"t{number}", [Turn(f"m{number}", "user", f"I know somebody called {name(number)}.")])
