@@ -199,6 +199,8 @@ class LongTermMemory(Section):
 class Block(Section):
     """A text that the agent edits itself in `mode: tool` (M15)."""
 
+    strange: ClassVar[Strange] = "refused"
+
     description: Text | None = None
     text: Text = ""
     max_tokens: Count = 500

@@ -362,15 +362,17 @@ class Config(Section):
         place = self.beside(path)
         return place if self._trust.beside and place.exists() else None
 
-    def model(self, name: str) -> ModelConfig:
-        """The model of this name. Raises ModelNotConfigured, naming those that there are, or NotTrusted where the file's do not count."""
+    def model(self, name: str, *, setting: str | None = None) -> ModelConfig:
+        """The model of this name, which `setting` names. Raises ModelNotConfigured, naming those that there are, or NotTrusted where the
+        file's do not count."""
         for model in self.models:
             if model.name == name:
                 return model
         self.need("models")
         known = ", ".join(model.name for model in self.models)
         hint = f"Configured are: {known}." if known else "No model is configured: add one to `models` in config.yaml."
-        raise ModelNotConfigured(f"there is no model named {redact_text(name)!r}.", model=name, hint=hint)
+        named = f", which `{setting}` names" if setting else ""
+        raise ModelNotConfigured(f"there is no model named {redact_text(name)!r}{named}.", model=name, hint=hint)
 
     def lightweight_model(self) -> ModelConfig | None:
         """The model for side work when none is named (S14): the first marked `lightweight`, else the cheapest, else the first."""

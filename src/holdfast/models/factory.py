@@ -101,16 +101,16 @@ def summary_model(config: Config, *, environ: Mapping[str, str] | None = None) -
 
     Named by `summarization.model_name`, else the one marked `lightweight`, else the cheapest, else the first; never thinking.
     """
-    return _side_model(config, config.summarization.model_name, "summary", environ)
+    return _side_model(config, "summarization.model_name", config.summarization.model_name, "summary", environ)
 
 
 def memory_model(config: Config, *, environ: Mapping[str, str] | None = None) -> BaseChatModel | None:
     """The model that extracts facts for memory, or None when there is none or it is too weak: the rules do it then (S14, M13)."""
-    return _side_model(config, config.memory.model_name, "extraction", environ)
+    return _side_model(config, "memory.model_name", config.memory.model_name, "extraction", environ)
 
 
-def _side_model(config: Config, name: str | None, task: Task, environ: Mapping[str, str] | None) -> BaseChatModel | None:
-    settings = config.model(name) if name else config.lightweight_model() or pick(config, environ).config
+def _side_model(config: Config, setting: str, name: str | None, task: Task, environ: Mapping[str, str] | None) -> BaseChatModel | None:
+    settings = config.model(name, setting=setting) if name else config.lightweight_model() or pick(config, environ).config
     if settings is None:
         return None
     settings = with_trial(settings, config.base)

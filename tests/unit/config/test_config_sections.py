@@ -14,6 +14,7 @@ from holdfast.config.memory_sections import AllOf, Condition
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
+from holdfast.errors import ConfigError
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -103,6 +104,12 @@ def test_thinking_adds_its_arguments_without_losing_others() -> None:
     assert model.arguments(thinking=True) == {"extra_body": {"x": 1, "think": "deep"}}
     assert model.arguments(thinking=False) == {"extra_body": {"x": 1}, "y": 2}
     assert model.arguments() == {"extra_body": {"x": 1}}
+
+
+def test_a_misspelt_setting_of_a_block_is_refused() -> None:
+    """C2, M15: passed over, it would leave the block empty or without its limit."""
+    with pytest.raises(ConfigError, match=r"memory\.blocks\.persona\.value: there is no setting of this name.*text, max_tokens"):
+        read("memory: {mode: tool, blocks: {persona: {value: I am brief.}}}\n")
 
 
 @pytest.mark.parametrize(

@@ -253,9 +253,9 @@ def test_a_model_that_is_too_weak_for_side_work_is_not_asked(caplog: pytest.LogC
 
 
 def test_a_named_side_model_that_does_not_exist_is_an_error() -> None:
-    """C3"""
+    """C3: it says which setting names it, and what there is."""
     config = config_from_values({"models": [entry("first")], "summarization": {"model_name": "nobody"}})
-    with pytest.raises(ModelNotConfigured, match="first"):
+    with pytest.raises(ModelNotConfigured, match=r"'nobody', which `summarization\.model_name` names.*first"):
         summary_model(config)
 
 
