@@ -15,8 +15,10 @@ import contextvars
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
@@ -80,6 +82,52 @@ class _Recorded(Traced):
         self._span.end()
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A span that is over, for who counts: the same facts as in a trace."""
+
+    operation: str
+    attributes: Mapping[str, Any]
+    seconds: float
+    error: str | None
+
+
+_watchers: list[Callable[[Finished], None]] = []
+
+
+def watch_spans(watcher: Callable[[Finished], None]) -> Callable[[], None]:
+    """Call it with every span that ends, in the thread in which it ends, whether anybody traces or not. Gives what ends that."""
+    _watchers.append(watcher)
+    return lambda: _watchers.remove(watcher)
+
+
+class _Watched(Traced):
+    """A span that somebody counts, around the one that is traced."""
+
+    recording = True
+
+    def __init__(self, inner: Traced, operation: str, attributes: Mapping[str, Any]) -> None:
+        self._inner, self._operation, self._found = inner, operation, dict(attributes)
+        self._began = 0.0
+
+    def set(self, attributes: Mapping[str, Any]) -> None:
+        self._inner.set(attributes)
+        self._found.update(attributes)
+
+    def __enter__(self) -> Traced:
+        self._began = time.perf_counter()
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._inner.__exit__(kind, error, trace)
+        done = Finished(
+            self._operation, self._found, time.perf_counter() - self._began, type(error).__name__ if error is not None else None
+        )
+        for watcher in tuple(_watchers):
+            watcher(done)
+
+
 _tracers: dict[int, tuple[Any, Any]] = {}
 
 
@@ -101,7 +149,7 @@ def _tracer() -> Any:
 def span(operation: str, target: str, kind: Kind, attributes: Mapping[str, Any] | None = None, *, current: bool = True) -> Traced:
     """A span `{operation} {target}`, to be entered. Not `current`, it may be left in another thread than it was entered in."""
     tracer = _tracer()
-    if tracer is None:
+    if tracer is None and not _watchers:
         return _SILENT
     scope = current_scope()
     named = {
@@ -117,12 +165,13 @@ def span(operation: str, target: str, kind: Kind, attributes: Mapping[str, Any] 
         **(attributes or {}),
     }
     found = {name: value for name, value in named.items() if value is not None}
-    return _Recorded(tracer.start_span(f"{operation} {target}".strip(), attributes=found), current)
+    made = _SILENT if tracer is None else _Recorded(tracer.start_span(f"{operation} {target}".strip(), attributes=found), current)
+    return _Watched(made, operation, found) if _watchers else made
 
 
 def tracing() -> bool:
-    """Whether anybody records spans: who has to work something out for one asks first."""
-    return _tracer() is not None
+    """Whether anybody records or counts spans: who has to work something out for one asks first."""
+    return bool(_watchers) or _tracer() is not None
 
 
 def captures() -> bool:
@@ -137,7 +186,7 @@ def shown(text: str) -> str:
 
 def asked_about(question: str) -> dict[str, Any]:
     """What was looked for, where it may be told."""
-    return {"gen_ai.retrieval.query.text": shown(question)} if captures() and tracing() else {}
+    return {"gen_ai.retrieval.query.text": shown(question)} if captures() and _tracer() is not None else {}
 
 
 def bare_context() -> contextvars.Context:
@@ -153,7 +202,7 @@ def bare_context() -> contextvars.Context:
 def below_request(headers: Sequence[tuple[bytes, bytes]]) -> Iterator[None]:
     """Inside of the block spans stand below the one that a request names in its `traceparent` (W3C)."""
     carried = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in (b"traceparent", b"tracestate")}
-    if "traceparent" not in carried or not tracing():
+    if "traceparent" not in carried or _tracer() is None:
         yield
         return
     from opentelemetry import context
@@ -171,7 +220,7 @@ def set_up_tracing(environ: Mapping[str, str] | None = None) -> bool:
     env = os.environ if environ is None else environ
     if not any(env.get(name) for name in _ENDPOINTS) or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
-    if env.get("OTEL_TRACES_EXPORTER", "otlp") == "none" or tracing():
+    if env.get("OTEL_TRACES_EXPORTER", "otlp") == "none" or _tracer() is not None:
         return False
     try:
         from opentelemetry import trace

@@ -289,6 +289,43 @@ def test_a_run_goes_on_without_its_client_and_its_events_can_be_joined_again(api
     assert api.get("/api/v1/threads/joined/search", params={"q": "many pieces"}).json()["items"]
 
 
+def test_figures_count_what_was_done_and_name_nobody(tmp_path: Path) -> None:
+    """O2: Prometheus' names for model calls, tokens, cost, windows, turns, stages, memory and sessions; no thread or session in a label."""
+    with model_server() as played:
+        settings = models(played)
+        settings["models"] = [{**settings["models"][0], "pricing": {"input": 2, "output": 10}}]
+        with serving(tmp_path, {**settings, "knowledge": {"embedder": "none"}}) as served, served.client() as api:
+            run = api.post("/api/v1/threads/secret-thread/runs", json={"content": "Hello"}).raise_for_status().json()["id"]
+            api.get(f"/api/v1/runs/{run}/events")
+            say = {"model": "small", "messages": [{"role": "user", "content": "Hello, gateway"}]}
+            api.post("/v1/chat/completions", json=say).raise_for_status()
+            api.post("/api/v1/memory/facts", json={"content": "User keeps bees"}).raise_for_status()
+            api.post("/api/v1/knowledge/search", json={"query": "bees"}).raise_for_status()
+            small = {**WORKFLOW, "id": "secret-flow", "stages": [{"name": "plan", "agent_type": "planner", "use_model": False}]}
+            started = api.post("/api/v1/sessions", json={"workflow": small, "id": "secret-session"})
+            assert started.status_code in (201, 202), started.text
+            for _ in range(200):
+                if api.get("/api/v1/sessions/secret-session").json()["status"] in ("completed", "halted"):
+                    break
+                time.sleep(0.1)
+            text = api.get("/api/v1/metrics").text
+    figures = {name: float(value) for line in text.splitlines() if not line.startswith("#") for name, _, value in [line.rpartition(" ")]}
+    assert figures['holdfast_model_calls_total{model="small",outcome="ok",purpose="answer"}'] >= 2
+    sent, said = (
+        sum(value for name, value in figures.items() if name.startswith(f'holdfast_tokens_total{{kind="{kind}"'))
+        for kind in ("input", "output")
+    )
+    assert sent > 10 and said == 7 * sum(value for name, value in figures.items() if name.startswith("holdfast_model_calls_total"))
+    assert figures['holdfast_cost_dollars_total{model="small"}'] == pytest.approx((2 * sent + 10 * said) / 1e6)
+    assert figures["holdfast_window_fill_ratio_count"] >= 2
+    assert figures['holdfast_turns_total{agent="lead",reason="completed"}'] == 1
+    assert figures['holdfast_gateway_turns_total{model="small",placed="starts"}'] == 1
+    assert figures['holdfast_stage_seconds_count{agent_type="planner",outcome="ok"}'] >= 1
+    assert sum(value for name, value in figures.items() if name.startswith("holdfast_sessions{")) == 1
+    assert figures['holdfast_memory_facts{scope="global"}'] == 1 and figures["holdfast_knowledge_search_seconds_count"] >= 1
+    assert "secret" not in text and "Hello" not in text
+
+
 def test_a_cancelled_run_keeps_what_was_said(api: httpx.Client, model: ModelServer) -> None:
     """A13"""
     model.pause = 0.1

@@ -306,6 +306,7 @@ class ContextWindow:
                 return outcome
         settings = replace(self.settings, ask=False) if known.failures and known.wait else self.settings
         about = {"holdfast.compaction.reason": plan.why, "holdfast.compaction.tokens_before": plan.before}
+        about["holdfast.compaction.pressure"] = plan.pressure
         with span("holdfast.compaction", "", "CHAIN", about, current=False) as traced:  # its steps may be taken in several threads
             outcome = yield from compact(plan, messages, settings)
             left = len(outcome.covers)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,8 +23,11 @@ from holdfast.ids import check_name, check_thread
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
 from holdfast.server.event_stream import EventStream
 from holdfast.server.running_turns import Run, RunningTurns
-from holdfast.server.server_metrics import ServerMetrics
+from holdfast.server.server_metrics import KnownModel, ServerMetrics, Standing
 from holdfast.server.session_runs import SessionRuns
+from holdfast.tokens.usage import Price
+from holdfast.tracing import watch_spans
+from holdfast.workers.queue_overview import queue_overview
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -35,6 +39,38 @@ if TYPE_CHECKING:
     from holdfast.server.gateway.repeats import Repeats
     from holdfast.talk import Decision, Talk, TurnEvent
     from holdfast.tokens.messages import Message
+
+
+def known_models(harness: Harness) -> dict[str, KnownModel]:
+    """The configured models, by the names that providers have for them."""
+    return {
+        one.model or one.name: KnownModel(
+            one.max_input_tokens, Price.read(one.pricing.model_dump(exclude_none=True)) if one.pricing else None
+        )
+        for one in harness.config.models
+    }
+
+
+def standing(harness: Harness) -> list[Standing]:
+    """What is there now, for the figures. A store that cannot be read is left out: the doctor tells of it."""
+    found: list[Standing] = []
+    with suppress(HoldfastError):
+        memory = harness.memory.status()
+        queue = {"waiting": float(memory.waiting), "given_up": float(memory.given_up)}
+        found += [
+            Standing("memory_facts", "Facts that are known.", "scope", {name: float(count) for name, count in memory.facts.items()}),
+            Standing("memory_held", "Facts that wait for review.", "", {"": float(memory.held)}),
+            Standing("memory_queue_items", "Conversations to learn from.", "state", queue),
+        ]
+    with suppress(HoldfastError):
+        states = Counter(one.status or "damaged" for one in harness.sessions.list())
+        found.append(Standing("sessions", "Sessions.", "status", {name: float(count) for name, count in states.items()}))
+    with suppress(HoldfastError):
+        jobs = queue_overview(harness)
+        if jobs is not None:
+            counts = {state: float(jobs[state]) for state in ("waiting", "running")}
+            found.append(Standing("jobs", "Sessions in the queue for workers.", "state", counts))
+    return found
 
 
 class Services:
@@ -49,7 +85,9 @@ class Services:
                 "turns_running": lambda: len(self.turns.running),
                 "sessions_running": lambda: len(self.sessions.running),
                 "streams_open": lambda: self.streams,
-            }
+            },
+            lambda: standing(harness),
+            known_models(harness),
         )
         self.streams = 0
         self.stopping = False
@@ -58,7 +96,7 @@ class Services:
         self._gateway: Gateway | None = None
         self._places: ThreadSandboxes | None = None
         self._opening = threading.RLock()
-        self._unsubscribe = [harness.bus.subscribe(self.metrics)]
+        self._unsubscribe = [harness.bus.subscribe(self.metrics), watch_spans(self.metrics.finished)]
 
     # streams
 

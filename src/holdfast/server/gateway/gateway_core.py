@@ -365,10 +365,10 @@ class Gateway:
             with suppress(InputError):  # no word to make a title of
                 self._parts.threads.set_title(placed.thread, first[:80], "extract")
 
-    def count(self, model: str, how: str, usage: Usage) -> None:
+    def count(self, model: str, how: str) -> None:
         """For the figures."""
         if self._metrics is not None:
-            self._metrics.turn(model, how, usage.input_tokens, usage.output_tokens)
+            self._metrics.placed(model, how)
 
 
 class _Work:
@@ -474,7 +474,7 @@ class _Work:
             counter = self._agent.summarization.context_window.counter
             usage = Usage(tokens, counter.count_text(str(answer["content"])), estimated=True)
         seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
-        self._gateway.count(self._request.model, self._placed.how, usage)
+        self._gateway.count(self._request.model, self._placed.how)
         finish = "tool_calls" if theirs else _finish(last)
         return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted)
 
