@@ -171,6 +171,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def codex(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(npm_folder(tmp_path_factory.mktemp("codex"), CODEX) / "node_modules" / ".bin" / "codex")
+
+
+@pytest.fixture(scope="module")
+def opencode(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(npm_folder(tmp_path_factory.mktemp("opencode"), OPENCODE) / "node_modules" / ".bin" / "opencode")
+
+
+@pytest.fixture(scope="module")
 def model() -> Iterator[ModelServer]:
     with model_server() as played:
         yield played
@@ -264,11 +274,8 @@ def the_talk(served: Served, words: str) -> list[tuple[str, str]]:
     return found[0]
 
 
-def test_codex_works_and_goes_on_in_a_new_process(
-    served: Served, project: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_codex_works_and_goes_on_in_a_new_process(served: Served, project: Path, tmp_path: Path, codex: str) -> None:
     """O3: Codex CLI over `/v1/responses`: it runs a command on its side, and `resume` is the same conversation."""
-    program = str(npm_folder(tmp_path_factory.mktemp("codex"), CODEX) / "node_modules" / ".bin" / "codex")
     home, words = tmp_path / "codex", "what about them, Codex"
     home.mkdir()
     provider = {"name": "Holdfast", "base_url": f"{served.address}/v1", "env_key": "HOLDFAST_KEY", "wire_api": "responses"}
@@ -276,23 +283,22 @@ def test_codex_works_and_goes_on_in_a_new_process(
     (home / "config.toml").write_text("\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in provider.items())]))
     more = {"CODEX_HOME": str(home), "HOLDFAST_KEY": served.token}
     here = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]  # the folder is ours, and the model plays a script
-    assert "harbour.txt" in ran([program, "exec", *here, "list the files"], project, **more)
-    assert f"You said: {words}" in ran([program, "exec", "resume", "--last", *here, words], project, **more)
+    assert "harbour.txt" in ran([codex, "exec", *here, "list the files"], project, **more)
+    assert f"You said: {words}" in ran([codex, "exec", "resume", "--last", *here, words], project, **more)
     talk = the_talk(served, words)
     assert [text for _, text in talk].count("list the files") == 1 and any("harbour.txt" in text for role, text in talk if role == "tool")
     assert talk[-1] == ("ai", f"You said: {words}")
 
 
-def test_opencode_works_and_goes_on_in_a_new_process(served: Served, project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_opencode_works_and_goes_on_in_a_new_process(served: Served, project: Path, opencode: str) -> None:
     """O3: opencode over `/v1/chat/completions`: its title request is a conversation of its own."""
-    program = str(npm_folder(tmp_path_factory.mktemp("opencode"), OPENCODE) / "node_modules" / ".bin" / "opencode")
     words = "what about them, opencode"
     options = {"baseURL": f"{served.address}/v1", "apiKey": served.token}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "Holdfast", "options": options, "models": {"small": {"name": "small"}}}
     settings = {"autoupdate": False, "share": "disabled", "model": "holdfast/small", "small_model": "holdfast/small"}
     (project / "opencode.json").write_text(json.dumps({**settings, "provider": {"holdfast": provider}}))
-    assert "harbour.txt" in ran([program, "run", "list the files"], project)
-    assert words in ran([program, "run", "--continue", words], project)
+    assert "harbour.txt" in ran([opencode, "run", "list the files"], project)
+    assert words in ran([opencode, "run", "--continue", words], project)
     talk = the_talk(served, words)
     assert any("harbour.txt" in text for role, text in talk if role == "tool") and talk[-1][0] == "ai"
     assert words in talk[-1][1]

@@ -304,8 +304,8 @@ def test_another_holdfast_uses_it_as_its_store(base: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def reference_server() -> str:
-    """The program of the package, where node and the package are installed: nothing is fetched by a test."""
+def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of the package: where node and the package are installed, or, in `make prove`, installed for it."""
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     places = [Path(one) for one in os.environ.get("NODE_PATH", "").split(":") if one]
@@ -316,9 +316,15 @@ def reference_server() -> str:
         program = place / "@modelcontextprotocol" / "server-memory" / "dist" / "index.js"
         if program.exists():
             return str(program)
-    pytest.skip("the npm package @modelcontextprotocol/server-memory is not installed (npm install -g, or NODE_PATH)")
+    if request.config.getoption("--prove") and shutil.which("npm"):
+        folder = tmp_path_factory.mktemp("reference")
+        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "@modelcontextprotocol/server-memory"]
+        subprocess.run(command, cwd=folder, check=True, timeout=300)
+        return str(folder / "node_modules" / "@modelcontextprotocol" / "server-memory" / "dist" / "index.js")
+    pytest.skip("the npm package @modelcontextprotocol/server-memory is not installed (npm install -g, NODE_PATH, or `make prove`)")
 
 
+@pytest.mark.prove
 def test_the_reference_memory_server_is_a_store(reference_server: str, tmp_path: Path) -> None:
     """K2, O5"""
     surroundings = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl"), "PATH": os.environ["PATH"]}
@@ -334,6 +340,7 @@ def test_the_reference_memory_server_is_a_store(reference_server: str, tmp_path:
         assert store.stats().records == 0
 
 
+@pytest.mark.prove
 def test_the_reference_memory_server_gives_an_agent_its_tools(reference_server: str, tmp_path: Path) -> None:
     """O5"""
     surroundings = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl"), "PATH": os.environ["PATH"]}
