@@ -159,11 +159,11 @@ def _line(event: events.WorkflowEvent) -> str | None:
             word = "failed" if isinstance(event, events.StageFailure) else "skipped"
             return f"{event.stage} {word}: {_short(event.message)}"
         case events.MemoriesRetrieved():
-            return f"{event.count} memories found (tag {event.tag})"
+            return f"{event.count} {'memory' if event.count == 1 else 'memories'} found (tag {event.tag})"
         case events.StagesAdded():
             return f"{event.stage} added: {', '.join(event.added)}"
         case events.FindingsStored():
-            return f"{event.added} findings stored (tag {event.tag})"
+            return f"{event.added} finding{'' if event.added == 1 else 's'} stored (tag {event.tag})"
         case _:
             return None
 

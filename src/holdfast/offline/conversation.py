@@ -26,6 +26,7 @@ from holdfast.knowledge.adapters import open_knowledge
 from holdfast.memory.facts import turns_of
 from holdfast.memory.service import MemoryService
 from holdfast.offline.documents import Library, SourceDocument
+from holdfast.offline.planner import is_question
 from holdfast.offline.retrieval import AnswerUnit, Retrieval
 from holdfast.offline.sources import record_document
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.uploads import Upload
 
 _NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
+_KEPT = "That is kept and can be found again. Ask a question, and I look for sentences that answer it."
 _NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
 _ABOUT = (
     "I look things up: in what you give me, in memory, in earlier talks and in the knowledge store. Answers are sentences of these.\n"
@@ -231,6 +233,8 @@ class ExtractiveConversation:
         if _SMALL_TALK.fullmatch(one_line(question).strip(" .!?,")):
             return _ABOUT
         found = self.findings(question)
+        if not found and not is_question(question):
+            return _KEPT
         notes = [note for note in (self._not_asked, _NOTE) if note]
         return "\n".join(
             [*(f"- {one.fact} [{one.document.name or one.document.id}]" for one in found), *([] if found else [_NOTHING]), *notes]

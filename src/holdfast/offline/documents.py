@@ -65,14 +65,24 @@ class SourceDocument:
         """What it calls itself, its first heading, or else its first line; of a table or a list the name of its file."""
         first = self.name or next((unit.passage.text for unit in self.units[:_HEAD] if unit.kind == "heading"), "")
         if not first:
-            listed = not self.units or self.units[0].kind == "item"  # a row of a table, which is no more its title than the others
-            first = PurePosixPath(self.id).stem if listed else self.units[0].passage.text.split("\n")[0]
+            first = PurePosixPath(self.id).stem if self._listed else self.units[0].passage.text.split("\n")[0]
         return one_line(first.strip("#=- \t\n"))[:120]
 
     @cached_property
     def dated(self) -> str:
         """When it was written, as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day; empty if it does not say."""
-        return self.stated or day_of("\n".join(unit.passage.text for unit in self.units[:_HEAD])[:600])
+        return self.stated or ("" if self._is_table else day_of("\n".join(unit.passage.text for unit in self.units[:_HEAD])[:600]))
+
+    @property
+    def _listed(self) -> bool:
+        """Whether it begins with an item or a line of a talk, which is no more its title than the others."""
+        return not self.units or self.units[0].kind == "item" or self.units[0].passage.text.startswith("[")
+
+    @property
+    def _is_table(self) -> bool:
+        """Whether it begins with rows: a date in one of them says nothing about the others."""
+        heads = [bare_text(unit).partition(":")[0] for unit in self.units[:2] if unit.kind == "item"]
+        return len(heads) == 2 and heads[0] == heads[1]
 
     @property
     def written(self) -> date | None:

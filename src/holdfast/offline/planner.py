@@ -115,6 +115,18 @@ def _bare(part: str) -> str:
     return _ARTICLE.sub("", part.strip(_EDGES)).strip(_EDGES)
 
 
+def is_question(text: str) -> bool:
+    """Whether a text asks something: it begins with a question word, or ends with the mark.
+
+    >>> is_question("My cat is called Pixel."), is_question("what is my cat called")
+    (False, True)
+    """
+    return (
+        _QUESTION.search(text.strip()) is not None
+        or re.match(rf"{_WORDS['foreign_question_word']}\b", text.strip(), re.IGNORECASE) is not None
+    )
+
+
 def looks_like_names(parts: list[str]) -> bool:
     """Whether all members are names: each begins with a capital or has a figure in it, and is short."""
     return len(parts) > 1 and all(len(part.split()) <= 4 and (part[:1].isupper() or any(c.isdigit() for c in part)) for part in parts)
@@ -176,6 +188,9 @@ def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
     for sentence in _sentences(task):
         for clause in _clauses(sentence):
             _understand(clause, plan)
+    asked = [n for n, one in enumerate(plan.made) if one[1] in ("plain", "choice")]
+    if len(asked) > 1 and not plan.items:  # what stands before a list of questions only introduces them
+        plan.made = [one for n, one in enumerate(plan.made) if one[1] != "topic" or n > asked[0]]
     unique: dict[str, TaskQuestion] = {}
     for text, kind, topic, item, asks in plan.made:
         if text not in unique and len(unique) < most:
@@ -201,7 +216,8 @@ def _asked_clauses(sentence: str) -> Iterator[str]:
     for match in _NEXT_QUESTION.finditer(sentence):
         piece = sentence[start : match.start()].strip()
         # "which X, is Y" is one question: what comes first must be able to stand alone.
-        if len(piece.split()) >= 3:
+        # A bare "and why?" asks about the same and stays with it.
+        if len(piece.split()) >= 3 and len(sentence[match.end() :].split()) >= 2:
             yield piece
             start = match.end()
     rest = sentence[start:].strip()
@@ -327,7 +343,7 @@ def _ask(text: str, plan: _Plan) -> None:
     kind: Kind = "plain"
     if _SUPERLATIVE.search(text):
         kind = "choice"
-    plan.add(f"{text} ({plan.spoken_of})" if pointing else text, kind, text, asks=asks)
+    plan.add(f"{text} ({plan.spoken_of})" if pointing and _NAME.match(plan.spoken_of) else text, kind, text, asks=asks)
     if not pointing:
         named = _NAME.findall(text[1:])
         plan.spoken_of = ", ".join(dict.fromkeys(named)) if named else _frame_free(text)

@@ -16,7 +16,7 @@ from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.stage_settings import mapping, texts, whole_number
 from holdfast.sandbox.uploads import MarkItDown, convertible
 from holdfast.session.output import StageOutput
-from holdfast.text.file_formats import READ, read_text
+from holdfast.text.file_formats import READ, read_text, with_heads
 from holdfast.workflow.agent import RawAccess, StageRequest
 from holdfast.workflow.definition import Stage
 
@@ -176,7 +176,11 @@ def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, li
 def record_document(hit: Hit) -> SourceDocument:
     """A record that was found, as a document."""
     source = hit.record.source or ""
-    return SourceDocument(hit.record.id, f"{hit.text}\n", trust=hit.record.trust, name=source, extra={"source": source} if source else {})
+    extra = {"source": source} if source else {}
+    if hit.record.kind == "document":  # who wrote it is data about it, and the rows of its tables stand with their heads
+        text, author = with_heads("\n".join(one.text for one in hit.records)), hit.record.speaker or ""
+        return SourceDocument(hit.record.id, f"{text}\n", trust=hit.record.trust, name=source, extra=extra, author=author)
+    return SourceDocument(hit.record.id, f"{hit.text}\n", trust=hit.record.trust, name=source, extra=extra)
 
 
 def _memories(retrieved: Sequence[Mapping[str, Any]], library: Library) -> Iterator[SourceDocument]:

@@ -61,3 +61,9 @@ def test_titles_and_other_conversations_need_no_model(talk: ExtractiveConversati
     second = talk.other("two")
     assert "under the blue pot. [one #" in second.ask("Where is the key of the office?")
     assert {info.id for info in second.threads()} == {"one", "two"}
+
+
+def test_what_is_said_and_not_asked_is_kept_without_an_answer(talk: ExtractiveConversation) -> None:
+    """W18, M13: "my cat is called Pixel" is no question that went unanswered."""
+    said = talk.ask("My bicycle is called Thunder.")
+    assert said.startswith("That is kept") and "Nothing that is known" not in said

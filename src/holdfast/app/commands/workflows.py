@@ -373,6 +373,18 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+_NAMED = 10  # files that are named; the report names all
+
+
+def _not_read(session: Session) -> dict[str, str]:
+    """The sources that no stage could read, with the reason."""
+    found: dict[str, str] = {}
+    for output in session.stage_outputs.values():
+        named = output.data.get("not_read") if isinstance(output.data, Mapping) else None
+        found |= {str(name): str(why) for name, why in named.items()} if isinstance(named, Mapping) else {}
+    return found
+
+
 def _report(session: Session, file: Path | None, steps: list[str], *, as_json: bool) -> None:
     """Say how it ended, where everything is, and what to do next."""
     report = report_of(session, file.with_suffix("") / "files" if file else None)[1] if session.status == "completed" else None
@@ -388,6 +400,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         "traceback": str(trace) if trace else None,
         "asks": {stage: dict(call) for stage, call in control.asked_calls(session).items()},
         "result": {name: output_json(output) for name, output in result_of(session).items()},
+        "not_read": (unread := _not_read(session)),
         "next": steps,
     }
 
@@ -399,6 +412,9 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
                 prose(console, output.summary)
             if report is not None:
                 prose(console, f"Report: {report}")
+        if unread:
+            more = f"; and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+            prose(console, "Not read: " + "; ".join(f"{name} ({why})" for name, why in list(unread.items())[:_NAMED]) + more)
         if session.error is not None:
             prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
         if trace is not None:
