@@ -2,6 +2,8 @@
 
 The bytes are those of `json.dumps(..., indent=2)`, put together from parts that are kept: a stage's output is encoded once, however
 many commits follow it. Parts are told apart by identity, which is why nothing inside a session may be changed in place.
+
+Secrets never reach the file: settings are hidden by their names, texts by the forms that keys and passwords have (C3).
 """
 
 from __future__ import annotations
@@ -13,9 +15,8 @@ from operator import is_not
 from typing import Any
 
 from holdfast.durable import strict_json
-from holdfast.redaction import redact_text
+from holdfast.redaction import HIDDEN, is_secret_key, redact, redact_text
 from holdfast.session.output import output_json
-from holdfast.session.redacting import clean_configuration, clean_definition
 from holdfast.session.state import ERROR_FIELDS, RECORD_FIELDS, SCHEMA_VERSION, SESSION_FIELDS, Session, SessionError, StageRecord
 
 Document = dict[str, Any]
@@ -32,6 +33,26 @@ def render_session(session: Session) -> bytes:
     """The bytes of a session's file."""
     renderer = SessionRenderer()
     return renderer.encode(renderer.document(session))
+
+
+def clean_configuration(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they may be kept: everything under the name of a secret is hidden, and every text is cleaned."""
+    return {name: redact(member, name) for name, member in value.items()}
+
+
+def clean_definition(value: Any, key: object = "") -> Any:
+    """A workflow definition as it may be kept. Its prompts are words for a model, so texts lose only what has the form of a secret."""
+    if isinstance(value, Mapping):
+        return {name: clean_definition(member, name) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_definition(member) for member in value]
+    if isinstance(value, str):
+        if is_secret_key(key) and not value.startswith("$"):  # `$NAME` is the name of a variable, not its value
+            return HIDDEN
+        from holdfast.secret_forms import replace_secrets  # it reads a long list of forms
+
+        return replace_secrets(value)
+    return value
 
 
 class SessionRenderer:

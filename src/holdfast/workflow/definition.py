@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstrain
 from holdfast.config.problems import Misfit
 from holdfast.errors import ConfigError
 from holdfast.session.output import check_schema
-from holdfast.session.redacting import clean_definition
+from holdfast.session.renderer import clean_definition
 
 MAX_STAGES = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)

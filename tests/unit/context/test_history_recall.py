@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.context.archive import Archive, MemoryArchive
-from holdfast.context.history_index import SHAPE, document_of
-from holdfast.context.history_ranking import by_words
+from holdfast.context.history_index import SHAPE, by_words, document_of
 from holdfast.context.recall import search_history
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage

@@ -14,9 +14,8 @@ import pytest
 from holdfast.errors import InputError
 from holdfast.extract.answer_types import offers, understand
 from holdfast.extract.passages import SourceText, cut
-from holdfast.extract.selection import select
+from holdfast.extract.selection import centrality, positions, select, unit_terms
 from holdfast.extract.sentence_index import FLOOR, IndexedSentence, SentenceIndex
-from holdfast.extract.sentence_ranking import centrality, positions, unit_terms
 
 ROOT = Path(__file__).parents[3]
 NOTES = SourceText(
