@@ -1,6 +1,7 @@
 """What lists and first searches cost as what is kept grows: processor time of whole commands, in one run. Prints JSON.
 
-sessions: `holdfast sessions --last 5` and the whole list, with few sessions and with a hundred times as many (W1, O1).
+sessions: `holdfast sessions --last 5`, the whole list and the page of the server, with few sessions and a hundred times as many (W1, O1,
+O3). A page is asked for six times; the first is apart, because the server reads the list then.
 archive: the first `holdfast history THREAD search` of a conversation, which makes its index, with few messages and ten times as many (S9).
 
 `--quick` makes everything smaller; its figures are no results. State is made below `--folder` (by default in memory: nothing here is about
@@ -17,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +45,35 @@ def spent(home: Path, *words: str) -> float:
     return round(min(found), 2)
 
 
+def page(home: Path) -> tuple[float, float]:
+    """Seconds of processor time that a server takes for the page of sessions: the first time, and the least of five later ones."""
+    words = [sys.executable, "-m", "holdfast.app.main", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(words, env={**os.environ, "HOLDFAST_HOME": str(home)}, cwd=home, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        told = ""
+        while not told.endswith("}\n"):
+            told += process.stdout.readline()
+        said = json.loads(told)
+        times = []
+        for _ in range(6):
+            before = _processor(process.pid)
+            asked = urllib.request.Request(f"{said['address']}/sessions", headers={"Authorization": f"Bearer {said['token']}"})  # noqa: S310 - ours
+            with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310 - ours
+                assert b"weigh the harbour" in answer.read()
+            times.append(_processor(process.pid) - before)
+    finally:
+        process.terminate()
+        process.wait(60)
+    return round(times[0], 3), round(min(times[1:]), 3)
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def sessions(base: Path, counts: tuple[int, int]) -> dict[str, float]:
     found: dict[str, float] = {}
     for count in counts:
@@ -54,6 +85,7 @@ def sessions(base: Path, counts: tuple[int, int]) -> dict[str, float]:
         store.close()
         found[f"last_5_of_{count}_s"] = spent(home, "sessions", "--last", "5")
         found[f"all_{count}_s"] = spent(home, "sessions")
+        found[f"first_page_of_{count}_s"], found[f"page_of_{count}_s"] = page(home)
     few, many = counts
     found["last_5_ratio"] = round(found[f"last_5_of_{many}_s"] / found[f"last_5_of_{few}_s"], 2)
     return found

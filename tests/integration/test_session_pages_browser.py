@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,9 @@ import pytest
 from tests.conftest import need_program
 from tests.integration.browser import HOSTILE, Visitor, chromium_browser, visiting
 from tests.integration.server_bench import ROOT, Served, serving
+
+from holdfast.session.factory import file_sessions
+from holdfast.session.state import Session
 
 EXAMPLE = (ROOT / "src/holdfast/server/pages/example/workflow.yaml").read_text("utf-8")
 HARD = {
@@ -254,6 +259,44 @@ def test_nobody_sees_a_page_without_the_token_or_acts_from_another_origin(browse
         code = "id: x\ntask: t\nstages:\n  - name: a\n    agent_type: os:system\n"
         assert client.post("/sessions/new", data={"text": code}, headers={"Origin": served.address}).status_code == 400
         assert str(served.base) not in missing.text + wrong.text + client.get("/about").text
+
+
+def test_the_list_is_walked_by_pages_and_counted_only_while_it_is_short(tmp_path: Path) -> None:
+    """O3, W17: each session once, newest first; with many of them the page does not read them all to count them."""
+    store = file_sessions(tmp_path / "home" / "sessions")
+    for number in range(60):
+        store.create(Session(f"run-{number:03d}", "weigh the harbour"))
+    with serving(tmp_path, {}) as running, running.client() as client:
+
+        def walked(address: str) -> list[str]:
+            seen: list[str] = []
+            while address:
+                text = client.get(address).text
+                seen += re.findall(r'href="/sessions/(run-\d+)"', text)
+                onward = re.search(r'rel="next" href="([^"]+)"', text)
+                address = html.unescape(onward[1]) if onward else ""
+            return list(dict.fromkeys(seen))
+
+        def api() -> list[str]:
+            seen, cursor = [], None
+            while True:
+                told = client.get("/api/v1/sessions", params={"limit": 20} | ({"cursor": cursor} if cursor else {})).json()
+                seen += [one["workflow_id"] for one in told["items"]]
+                cursor = told["next"]
+                if cursor is None:
+                    return seen
+
+        names = [f"run-{number:03d}" for number in reversed(range(60))]
+        assert "ready (60)" in client.get("/sessions").text
+        assert walked("/sessions") == names == api()
+        for number in range(60, 110):
+            store.create(Session(f"run-{number:03d}", "weigh the harbour"))
+        names = [f"run-{number:03d}" for number in reversed(range(110))]
+        text = client.get("/sessions").text
+        assert "ready (" not in text and '<option value="ready"' in text
+        assert walked("/sessions") == names == api()
+        assert walked("/sessions?q=run-00&status=ready") == names[-10:]
+    store.close()
 
 
 def test_a_session_is_queued_for_workers_on_other_machines(postgres: str, tmp_path: Path) -> None:

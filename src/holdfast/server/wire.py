@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Path, Query
@@ -50,12 +51,11 @@ class Page(BaseModel):
     next: str | None = None
 
 
-def page_of(items: Sequence[T], limit: int, cursor: str | None, shown: Any) -> Page:
-    """The page of a list that begins at this cursor."""
+def page_of(items: Iterable[T], limit: int, cursor: str | None, shown: Any) -> Page:
+    """The page of a list that begins at this cursor. Nothing after it is read."""
     start = _read(cursor)
-    part = items[start : start + limit]
-    following = start + limit
-    return Page(items=[shown(item) for item in part], next=_written(following) if following < len(items) else None)
+    part = list(islice(items, start, start + limit + 1))
+    return Page(items=[shown(item) for item in part[:limit]], next=_written(start + limit) if len(part) > limit else None)
 
 
 def _written(number: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import chain, islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Path, Query, Request
@@ -28,6 +29,8 @@ router = APIRouter(include_in_schema=False, prefix="/sessions")
 Use = Annotated[Services, Depends(services_of)]
 Words = Annotated[str, Form(max_length=100_000)]
 _ROWS = 25
+_COUNTED = 100
+"""With more sessions than these the page does not count them: it costs the same however many there are."""
 _TAGGED = 500
 """So many of the newest are looked through for a topic: only the sessions themselves know theirs."""
 _CALM = 0.4
@@ -51,22 +54,27 @@ def sessions(
     start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> HTMLResponse:
     """The list, newest first, by state, by topic and by words of the task."""
-    every = use.harness.sessions.list()
+    newest = use.harness.sessions.newest()
+    near = list(islice(newest, _COUNTED + 1))
+    whole = len(near) <= _COUNTED
     words = q.lower().split()
-    found = [one for one in every if not status or one.status == status]
-    found = [one for one in found if all(word in f"{one.task} {one.workflow_id} {one.error or ''}".lower() for word in words)]
-    rows = [_row(use, one) for one in (found[:_TAGGED] if tag else found[start : start + _ROWS])]
+    found = (one for one in chain(near, newest) if not status or one.status == status)
+    found = (one for one in found if all(word in f"{one.task} {one.workflow_id} {one.error or ''}".lower() for word in words))
     if tag:
-        rows = [row for row in rows if row["topic"].lower() == tag.lower()]
-    counts = {name: sum(one.status == name for one in every) for name in STATUSES}
+        rows = [row for row in (_row(use, one) for one in islice(found, _TAGGED)) if row["topic"].lower() == tag.lower()]
+        rows = rows[start : start + _ROWS + 1]
+    else:
+        rows = [_row(use, one) for one in islice(found, start, start + _ROWS + 1)]
+    counts = {name: sum(one.status == name for one in near) for name in STATUSES}
     return page(
         request,
         "sessions.html",
         title="Sessions",
-        rows=rows[start : start + _ROWS] if tag else rows,
-        total=len(rows) if tag else len(found),
-        every=len(every),
-        counts={name: number for name, number in counts.items() if number},
+        rows=rows[:_ROWS],
+        more=len(rows) > _ROWS,
+        there=bool(near),
+        every=len(near) if whole else None,
+        counts={name: number if whole else None for name, number in counts.items() if number or not whole},
         asked={"q": q, "status": status, "tag": tag},
         start=start,
         rows_most=_ROWS,

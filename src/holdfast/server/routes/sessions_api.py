@@ -164,7 +164,7 @@ def workflows_check(use: Use, body: Definition) -> dict[str, Any]:
 @router.get("/sessions")
 def sessions_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
     """All sessions, newest first."""
-    return page_of(use.harness.sessions.list(), limit, cursor, lambda brief: _pathless(asdict(brief)))
+    return page_of(use.harness.sessions.newest(), limit, cursor, lambda brief: _pathless(asdict(brief)))
 
 
 def _pathless(value: dict[str, Any]) -> dict[str, Any]:
