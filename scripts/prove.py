@@ -27,6 +27,10 @@ ROOT = Path(__file__).parents[1]
 NOTES = ROOT / "build/prove"
 PAGE = ROOT / "docs/proof.md"
 SHARES = {
+    "tests/crash/test_agent_kill.py": 3,
+    "tests/crash/test_compaction_kill.py": 4,
+    "tests/crash/test_session_kill.py": 5,
+    "tests/crash/test_workflow_kill.py": 5,
     "tests/property/test_context.py": 20,
 }
 """Files whose long version takes more than some minutes on one core, and into how many parts each is split. They are run last."""

@@ -1,6 +1,6 @@
 """LangChain's and deepagents' `SummarizationMiddleware` beside ours, on the same conversations with the same scripted models.
 
-coverage: the share of what a compaction removes that the summarizer was shown. loss: 200 facts said once in 2,000 messages, after ten
+coverage: the share of what a compaction removes that the summarizer was shown. loss: 100 facts said once in 1,000 messages, after ten
 compactions. cost: the check before a model call in which nothing is to be done. overflow: requests over a window of 8,192 tokens as a
 stand-in server counts them, with a server that reports the truth and with four that do not. hostile: summarizers that do not do their work.
 The three sides have the same trigger and the same messages kept; a summarizer call is bounded as each of them does it by default.
@@ -132,23 +132,23 @@ def found_by_question(sides: Sides, length: int, count: int) -> float:
 def measure(folder: Path, quick: bool) -> Result:
     sides = Sides(folder)
     rows: list[Row] = []
-    for name, shares in coverage(sides, 200 if quick else 600).items():
+    for name, shares in coverage(sides, 200 if quick else 400).items():
         rows += [
             Row(f"coverage: read by the summarizer of what was removed, {name}", shares["ours"], shares[p], "more", "%", p) for p in PEERS
         ]
-    length, count = (300, 30) if quick else (2000, 200)
+    length, count = (300, 30) if quick else (1000, 100)
     facts_left = loss(sides, length, count)
     what = f"loss: {count} facts of {length:,} messages, readable word for word after ten compactions"
     rows += [Row(what, facts_left["ours"], facts_left[peer], "more", "%", peer) for peer in PEERS]
     asked = found_by_question(sides, length, count)
     what = "loss: found by a question with one or two of its words, five results or the window"
     rows += [Row(what, asked, facts_left[f"{peer}, sent"], "more", "%", peer) for peer in PEERS]
-    calls = 20 if quick else 200
+    calls = 20 if quick else 100
     check = check_cost([1000], calls=calls)["1000"]
     rows.append(Row("cost: the check of a call, 1,000 messages", check["ours_us"], check["langchain_us"], "less", "µs", "LangChain"))
     deep = check_of_deepagents(sides, 1000, calls // 5)
     rows.append(Row("cost: the check of a call, 1,000 messages", check["ours_us"], round(deep, 1), "less", "µs", "deepagents"))
-    turns = 12 if quick else 100
+    turns = 12 if quick else 60
     details: dict[str, Any] = {"overflow": {}, "hostile": {}}
     for kind in (HONEST, *DISHONEST):
         table = details["overflow"][kind] = {}
@@ -158,7 +158,7 @@ def measure(folder: Path, quick: bool) -> Result:
             table[side] = talk(kind, keeper, turns)
         what = f"overflow: requests over the window of {turns}, the server reports {kind}"
         rows += [Row(what, table["ours"]["over"], table[peer]["over"], "less", "", peer) for peer in PEERS]
-    turns = 30 if quick else 60
+    turns = 30 if quick else 50
     for kind in SUMMARIZERS:
         made: dict[str, dict[str, float]] = {}
         for side in ("ours", *PEERS):

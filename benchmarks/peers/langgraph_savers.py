@@ -123,7 +123,7 @@ def kills(way: str, folder: Path, count: int) -> dict[str, int]:
 
 def measure(folder: Path, quick: bool) -> Result:
     rows = []
-    for stages in (5, 10) if quick else (10, 100):
+    for stages in (5, 10) if quick else (10, 50):
         cost = costs(folder, stages, 1 if quick else 3)
         for key, what, unit in (
             ("ms", "time of a stage", "ms"),
@@ -131,7 +131,7 @@ def measure(folder: Path, quick: bool) -> Result:
             ("bytes", "kept of a stage", "bytes"),
         ):
             rows.append(Row(f"{what}, chain of {stages}", cost["ours"][key], cost["theirs"][key], "less", unit, peer="sync"))
-    count = 3 if quick else 12
+    count = 3 if quick else 6
     mine = kills("ours", folder, count)
     for way in ("sync", "async"):
         theirs = kills(way, folder, count)
