@@ -23,15 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast.search.ranking as ranking
-from holdfast.knowledge.evaluation import TestConversation, measure_sessions, measure_turns, read_conversations
+from holdfast.knowledge.evaluation import INGREDIENTS, TestConversation, measure_sessions, measure_turns, read_conversations
 from holdfast.knowledge.indexing import asked_of
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.search.corpus import Corpus
 from holdfast.search.questions import Asked, Weights
 from holdfast.search.ranking import rank
 
-INGREDIENTS = ("token", "sentence", "context", "keyword", "time", "speaker")
-NOTHING = Weights(0, 0, 0, 0, 0, 0)
+NOTHING = Weights(**dict.fromkeys(INGREDIENTS, 0.0))
 FULL = Weights()
 
 

@@ -56,7 +56,7 @@ def records(draw: Any) -> list[Record]:
         role = draw(st.sampled_from(["person", "assistant"])) if session == "chat" else None
         made.append(
             Record(
-                " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=50))),
+                draw(st.sampled_from(["", "", "Always "])) + " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=50))),
                 id=f"r{number}",
                 session=session,
                 position=number if session else None,

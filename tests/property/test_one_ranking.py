@@ -14,6 +14,7 @@ from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
 from holdfast.search.ranking import rank
 from holdfast.search.segments import build
+from holdfast.search.wishes import WISH
 
 WORDS = ["heron", "ledger", "quay", "lantern", "orchard", "saddle", "violin", "may", "1999", "14"]
 DAY = 86_400_000
@@ -23,7 +24,7 @@ DAY = 86_400_000
 def entries(draw: Any) -> list[Entry]:
     made = []
     for number in range(1, draw(st.integers(1, 14)) + 1):
-        words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60))
+        words = draw(st.lists(st.sampled_from([*WORDS, WISH]), min_size=1, max_size=60))
         made.append(
             Entry(
                 number,
@@ -44,7 +45,7 @@ PERIODS = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 400), st.int
 
 
 def shown(found: list[Ranked]) -> list[tuple[Any, ...]]:
-    return [(one.members, round(one.score, 4), one.words, one.time and round(one.time, 4), one.speaker) for one in found]
+    return [(one.members, round(one.score, 4), one.words, one.time and round(one.time, 4), one.speaker, one.wish) for one in found]
 
 
 @settings(deadline=None)

@@ -17,6 +17,7 @@ from holdfast.knowledge.records import Hit, Record, Why
 from holdfast.search.pieces import PROBE, cut_for_meaning
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, analysed
+from holdfast.search.wishes import WISH, form_of_wishes, states_a_wish
 from holdfast.text.language import guess_language
 from holdfast.text.words import terms
 
@@ -34,17 +35,23 @@ def numpy_installed() -> bool:
 
 def form_of_analysis() -> str:
     """A mark of how texts are analysed and cut: another one makes an index that was kept useless."""
-    return blake2b("\n".join([*terms(PROBE, "en"), *cut_for_meaning("word. " * 600)]).encode(), digest_size=8).hexdigest()
+    parts = [*terms(PROBE, "en"), *cut_for_meaning("word. " * 600), form_of_wishes()]
+    return blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
 
 def analyse(record: Record) -> tuple[Mapping[str, int], str]:
-    """The terms under which a record is found (those of its text, its title and its speaker), how often each comes, and their language."""
+    """The terms under which a record is found, how often each comes, and their language.
+
+    They are those of its text, its title and its speaker. What a person tells an assistant, or a note, may state a standing wish.
+    """
     language = guess_language(record.text[:4000])
     speaker = record.speaker if record.role is None else None  # "user" and "assistant" are no names to look for
     names = " ".join(name for name in (speaker, record.extra.get("title")) if isinstance(name, str))
     found = analysed(terms(record.text, language))
     if names:
         found += analysed(terms(names, language))
+    if (record.role == "person" or record.speaker is None) and record.role != "assistant" and states_a_wish(record.text):
+        found.append(WISH)
     return Counter(found), language
 
 
@@ -95,6 +102,7 @@ def _why(one: Ranked) -> Why:
         token=_rounded(one.token),
         time=_rounded(one.time),
         speaker=one.speaker,
+        notes=("a standing wish",) if one.wish else (),
     )
 
 

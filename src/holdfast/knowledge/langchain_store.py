@@ -44,6 +44,7 @@ from holdfast.search.questions import Asked, Ranked, weigh
 from holdfast.search.ranking import rank
 from holdfast.search.segments import Segment, build, with_vectors
 from holdfast.search.vectors import Compact, Meaning
+from holdfast.search.wishes import WISH
 from holdfast.text.needle import Needle
 from holdfast.tokens.counter import TokenCounter
 
@@ -294,7 +295,7 @@ class LangChainStore(BaseStore):
         kept = self._ledger.vectors(sorted(seen)) if asked.vector is not None else {}
         scope = None if fitting is None else corpus.rows_with(fitting)
         known = CorpusStatistics(corpus, scope) if len(corpus.numbers) else None
-        terms = weigh(asked.text, known).rarity if known is not None else {}
+        terms = [*weigh(asked.text, known).rarity, WISH] if known is not None else []
         segments = [part for segment in corpus.segments if len(part := segment.only(seen, terms, kept, size))]
         outside = {-place: record for place, record in enumerate(strangers, 1)}
         if outside:

@@ -21,6 +21,7 @@ from holdfast.knowledge.records import Record
 from holdfast.knowledge.store import Filter
 from holdfast.search.plain_ranking import WINDOW, Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Sought, average_size, common_languages, date_part, weigh
+from holdfast.search.wishes import WISH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -294,7 +295,7 @@ class CandidateSearch:
             if not sought.most and not asked.periods and asked.vector is None:
                 return []
             seeds = self._seeds(step, asked, sought, min(max(4 * limit, _FEWEST), _MOST))
-            found = self._around(step, seeds, list(sought.rarity))
+            found = self._around(step, seeds, [*sought.rarity, WISH])
             allowed = {one.entry.number for one in found if one.fits and one.away <= _NEAR}
             entries = [one.entry for one in found]
             if not numpy_installed():

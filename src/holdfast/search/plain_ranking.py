@@ -1,4 +1,4 @@
-"""The keyword, time and speaker part of the ranking in plain Python: what is searched where numpy is not installed (K2).
+"""The keyword, time, speaker and wish part of the ranking in plain Python: what is searched where numpy is not installed (K2).
 
 `Entry` (what any ranking knows of a record), the formula and its constants are defined here; `ranking` computes the same over arrays and
 adds the vectors. A property test holds the two together (tests/property/test_one_ranking.py).
@@ -28,6 +28,7 @@ from holdfast.search.questions import (
     weigh,
     weights_in_use,
 )
+from holdfast.search.wishes import WISH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,11 +157,13 @@ class PlainIndex:
             keyword = sum(gains[at].values()) / (sought.most * (K1 + 1)) if at in gains and sought.most else 0.0
             time = nearness(unit.day, asked.periods) if asked.periods else None
             speaker = float(bare_name(head.speaker) == name if head.speaker else False) if name is not None else None
+            wish = keyword > 0 and any(WISH in entry.counts for entry in unit.entries)
             score = weights.keyword * weights.filled * keyword + weights.time * (time or 0.0) + weights.speaker * (speaker or 0.0)
+            score += weights.wish * wish
             if score > 0:
                 shown = sorted(gains[at], key=lambda term: (-round(gains[at][term], EXACT), term))[:SHOWN] if at in gains else ()
                 numbers = tuple(entry.number for entry in unit.entries)
-                ranked = Ranked(at, numbers, score, tuple(shown), keyword, None, None, time, speaker)
+                ranked = Ranked(at, numbers, score, tuple(shown), keyword, None, None, time, speaker, wish)
                 found.append((-round(score, EXACT), -(_NEVER if head.moment is None else head.moment), -at, ranked))
         return [ranked for *_, ranked in nsmallest(limit, found)]
 

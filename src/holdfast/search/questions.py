@@ -49,6 +49,7 @@ class Weights:
     keyword: float = 0.45
     time: float = 0.1
     speaker: float = 0.04
+    wish: float = 0.05
 
     @property
     def filled(self) -> float:
@@ -101,6 +102,7 @@ class Ranked:
     token: float | None
     time: float | None
     speaker: float | None
+    wish: bool = False
 
 
 _CERTAINTY = (5.0, 20.0, 4.0, -10.0)

@@ -9,6 +9,7 @@ every adapter. Each ingredient has a scale of its own, and they are added up by 
     keyword   BM25 over the unit and its neighbours, as the share of the most that the question could score
     time      1 inside the period that the question names, falling outside
     speaker   1 if the question names who said it
+    wish      1 if it states a standing wish (`wishes`) and there is anything that joins it to the question
 
 No ingredient is scaled by what else was found, so a score does not depend on how many candidates were looked at. `plain_ranking` is the
 same without vectors and without numpy.
@@ -27,6 +28,7 @@ from holdfast.search.plain_ranking import COMMON, DATE, EXACT, K1, SHOWN, WINDOW
 from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh, weights_in_use
 from holdfast.search.segments import NOTHING, Segment
 from holdfast.search.vectors import WORD_SCALE
+from holdfast.search.wishes import WISH
 
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
@@ -65,8 +67,9 @@ def rank(
     score = weights.keyword * keywords.total
     by_word = asked.tokens is not None and len(asked.tokens) > 0 and tokens is not None
     time, speaker = _time(asked, corpus.day), _speaker(named_speaker(asked.text, known), corpus)
+    wish = _wishes(corpus, None if asked.vector is not None else keywords.total > 0)
     bonus = np.zeros(corpus.units, np.float32)
-    for part, values in ((weights.time, time), (weights.speaker, speaker)):
+    for part, values in ((weights.time, time), (weights.speaker, speaker), (weights.wish, wish)):
         if values is not None:
             bonus += part * values
     sentence = None
@@ -87,7 +90,7 @@ def rank(
     newest = np.maximum(corpus.moment[corpus.order[corpus.unit_starts[chosen]]], NOTHING + 1)  # so that its negative fits
     places = np.lexsort((-chosen, -newest, -np.round(total, EXACT)))
     shown = places[total[places] > 0][:limit].tolist()
-    parts = (sentence, time, speaker)
+    parts = (sentence, time, speaker, wish)
     return [_ranked(int(chosen[place]), float(total[place]), corpus, keywords, token, place, parts) for place in shown]
 
 
@@ -98,12 +101,13 @@ def _ranked(
     keywords: _Keywords,
     token: Floats | None,
     place: int,
-    parts: tuple[Floats | None, Floats | None, Floats | None],
+    parts: tuple[Floats | None, Floats | None, Floats | None, Floats | None],
 ) -> Ranked:
     members = corpus.numbers[corpus.order[corpus.unit_starts[unit] : corpus.unit_starts[unit + 1]]]
-    sentence, time, speaker = (None if part is None else float(part[unit]) for part in parts)
+    sentence, time, speaker, wish = (None if part is None else float(part[unit]) for part in parts)
     own = None if token is None else float(token[place])
-    return Ranked(unit, tuple(members.tolist()), score, keywords.words_of(unit), float(keywords.total[unit]), sentence, own, time, speaker)
+    words, keyword = keywords.words_of(unit), float(keywords.total[unit])
+    return Ranked(unit, tuple(members.tolist()), score, words, keyword, sentence, own, time, speaker, bool(wish))
 
 
 def _best(score: Floats, scope: Units | None, count: int) -> Units:
@@ -133,6 +137,16 @@ def _speaker(name: str | None, corpus: Corpus) -> Floats | None:
     said_by = np.zeros(len(corpus.speakers) + 1, np.float32)  # the last is for units without a speaker
     said_by[corpus.speaker_codes().get(name, [])] = 1.0
     return said_by[corpus.speaker]
+
+
+def _wishes(corpus: Corpus, joined: NDArray[np.bool_] | None) -> Floats | None:
+    """1 for what states a standing wish, among the units that are joined to the question; None if there is no wish."""
+    rows, _ = corpus.postings(WISH)
+    if not len(rows):
+        return None
+    stated = np.zeros(corpus.units, np.float32)
+    stated[corpus.unit_of[rows]] = 1.0
+    return stated if joined is None else stated * joined
 
 
 # Keywords
