@@ -23,7 +23,7 @@ Keeper = Callable[[ScriptedModel], tuple[Any, Callable[[], str]]]
 
 
 def _raises(request: Request) -> str:
-    raise ConnectionError("no route to the summarizer")
+    raise ValueError("the summarizer cannot")
 
 
 SUMMARIZERS: dict[str, Callable[[Request], str]] = {

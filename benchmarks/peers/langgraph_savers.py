@@ -139,9 +139,7 @@ def measure(folder: Path, quick: bool) -> Result:
         rows.append(
             Row(f"chains that could not be finished after a kill, of {count}", mine["unfinished"], theirs["unfinished"], "less", peer=way)
         )
-    return Result(
-        rows, ["A commit here writes the session and a recovery point, both durable before the next stage; `SqliteSaver` writes one row."]
-    )
+    return Result(rows, ["A commit here writes the session and a recovery point, both durable before the next stage."])
 
 
 if __name__ == "__main__":
