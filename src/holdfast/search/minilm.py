@@ -13,6 +13,7 @@ the library for it is large.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -190,6 +191,10 @@ _RESTS = frozenset(
 """What is left of a short form at its apostrophe."""
 
 
+_LONE = re.compile("[\ud800-\udfff]")
+"""Halves of characters that came alone, as cut JSON has them: no tokenizer takes them."""
+
+
 class MiniLM:
     """The default `Embedder`. The model is loaded when it is first needed, in 0.2 s, and shared by all threads."""
 
@@ -206,7 +211,8 @@ class MiniLM:
         """One embedding for each text; of a text longer than 256 word pieces only the beginning counts."""
         del question  # this model does not tell questions from texts
         self._load()
-        encodings = self._tokenizer.encode_batch(list(texts))
+        texts = [_LONE.sub("\ufffd", text) for text in texts]
+        encodings = self._tokenizer.encode_batch(texts)
         if len(encodings) < 4 or self._threads < 2:
             return [self._embedding(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
         return list(self._pool().map(self._embedding, encodings, texts))

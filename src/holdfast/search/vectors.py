@@ -90,7 +90,7 @@ class Compact:
 
     def hash_of(self, pieces: Sequence[str]) -> bytes:
         """The name under which the meaning of a text with these pieces is kept: computed once for equal texts."""
-        return blake2b("\0".join((self.name, *pieces)).encode(), digest_size=16).digest()
+        return blake2b("\0".join((self.name, *pieces)).encode(errors="surrogatepass"), digest_size=16).digest()
 
     def asked(self, question: Embedding) -> tuple[Floats, Floats | None]:
         """The vectors of a question in the same directions: its own, and those of its words, of length 1."""

@@ -56,6 +56,14 @@ def test_a_text_of_nothing_but_marks_has_no_words(model: MiniLM) -> None:
     assert np.isfinite(one.vector).all()
 
 
+def test_half_a_character_is_embedded_like_any_mark(model: MiniLM) -> None:
+    """K3: cut JSON has lone surrogates, which neither UTF-8 nor the tokenizer takes."""
+    cut = "The harbour \ud800 closes at six."
+    found, plain = model.embed([cut])[0], model.embed([cut.replace("\ud800", "\ufffd")])[0]
+    assert np.array_equal(found.vector, plain.vector)
+    assert Compact(model).hash_of([cut]) != Compact(model).hash_of([cut.replace("\ud800", "")])
+
+
 def test_a_model_file_that_is_not_the_known_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minilm, "_SUM", "0" * 64)
     with pytest.raises(ModelUnavailable, match="not the model"):
