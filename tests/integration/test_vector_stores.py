@@ -25,10 +25,11 @@ from typer.testing import CliRunner
 from holdfast.app.main import app
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.errors import ConfigError, InputError, StorageError, StoreUnavailable
-from holdfast.events import Bus
+from holdfast.events import Bus, Event
 from holdfast.forgetting import forget_text
 from holdfast.harness import Harness
 from holdfast.knowledge.adapters import of_vector_store, open_knowledge
+from holdfast.knowledge.base import VectorsUnused
 from holdfast.knowledge.langchain_store import LangChainStore, VectorsWait
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.sqlite import SqliteStore
@@ -297,10 +298,12 @@ def test_vectors_of_another_embedder_are_never_mixed_and_made_anew_on_request(tm
         store.add(NOTES)
         old = store._ledger.form
     other = Shorter("shorter")
-    with LangChainStore(tmp_path / "side.db", source, embedder=other) as store:
+    told: list[Event] = []
+    with LangChainStore(tmp_path / "side.db", source, embedder=other, bus=Bus(told.append)) as store:
         store.add([Record("A goat ate the fence.", id="goat")])
         assert store.search("my puppy was ill")[0].why.sentence is None
         (problem,) = store.stats().problems
+        assert [event.reason for event in told if isinstance(event, VectorsUnused)] == [problem]
         assert "letters" in problem
         assert "holdfast knowledge reembed" in problem
         assert other.texts == [], "nothing is embedded that nobody asked for"
@@ -337,10 +340,13 @@ def test_an_embedder_that_may_cost_money_re_embeds_on_request_in_every_store(
     with open_knowledge(place, embedder=LettersOfOthers("one"), **settings) as store:
         store.add(NOTES)
     second = LettersOfOthers("two")
-    with open_knowledge(place, embedder=second, **settings) as store:
+    told: list[Event] = []
+    with open_knowledge(place, embedder=second, bus=Bus(told.append), **settings) as store:
         store.add([Record("A goat ate the fence.", id="goat")])
         assert ids(store, "invoice", top_k=1) == ["invoice"]
         assert store.search("invoice")[0].why.sentence is None
+        (unused,) = [event for event in told if isinstance(event, VectorsUnused)]
+        assert "holdfast knowledge reembed" in unused.reason, "said once, by the first search"
         assert any("reembed" in problem for problem in store.stats().problems)
         assert second.asked <= 1, "its size is asked for, and no text is embedded"
         assert store.reembed() >= 4  # type: ignore[attr-defined]

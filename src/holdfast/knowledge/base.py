@@ -51,6 +51,16 @@ class RerankerMissing(Event):
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class VectorsUnused(Event):
+    """A store is searched by words alone, though it has vectors."""
+
+    component: ClassVar[str] = "Knowledge"
+    text: ClassVar[str] = "{reason}"
+    level: ClassVar[int] = WARNING
+    reason: str
+
+
 def of_another_embedder(where: str) -> str:
     """What a store says whose vectors were not made by the embedder that the settings name."""
     return f"the vectors of {where} were made by another embedder than the settings name: {REMEDY}"
@@ -82,6 +92,7 @@ class BaseStore(ABC):
         self._bus = bus or process_bus
         self._counter = counter
         self._reranker_problems: tuple[str, ...] = ()
+        self._told = ""
         self._reranker = self._chosen_reranker(rerank, rerank_model)
 
     @abstractmethod
@@ -99,6 +110,10 @@ class BaseStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
+
+    def _unused_vectors(self) -> str:
+        """Why the vectors that there are do not count in a search; empty where they do."""
+        return ""
 
     def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
         total = len(records) if isinstance(records, Collection) else None
@@ -134,6 +149,10 @@ class BaseStore(ABC):
             if self._reranker is not None and hits:
                 hits = _reranked(self._reranker, question, hits)
             traced.set({"holdfast.found": len(hits[:top_k])})
+        if (reason := self._unused_vectors()) != self._told:
+            self._told = reason
+            if reason:
+                self._bus.emit(VectorsUnused(reason=reason))
         return hits[:top_k] if budget is None else packed(hits[:top_k], budget, self._counter)
 
     def reembed(self, *, progress: Progress | None = None) -> int:

@@ -364,13 +364,18 @@ class LangChainStore(BaseStore):
             return replace(found, adapter="langchain", where=self.where, vectors=self._ledger.count("there"), problems=tuple(problems))
 
     def _problems(self) -> Iterator[str]:
-        old = self._ledger.form
-        if self._stale and old is not None:
-            yield f"the vectors were made by {old.embedder} for the collection {old.collection}, and the settings name another: {REMEDY}"
+        if stale := self._unused_vectors():
+            yield stale
         elif self._empty:
             yield f"the vector store holds none of the {self._ledger.count('there')} vectors of before: `holdfast knowledge reembed`"
         elif self._trouble:
             yield f"{self._trouble} {self._ledger.count('due')} pieces wait for their vectors"
+
+    def _unused_vectors(self) -> str:
+        old = self._ledger.form
+        if old is None or not self._stale:
+            return ""
+        return f"the vectors were made by {old.embedder} for the collection {old.collection}, and the settings name another: {REMEDY}"
 
     def close(self) -> None:
         with self._threads:

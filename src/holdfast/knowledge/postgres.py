@@ -344,8 +344,11 @@ class PostgresStore(BaseStore):
             newest=_utc(newest),
             tags=dict(database.rows(tags, [number])),
             kinds=dict(database.rows(kinds, [number])),
-            problems=((of_another_embedder(self.collection),) if self._stale is not None else ()) + self._reranker_problems,
+            problems=(*([stale] if (stale := self._unused_vectors()) else ()), *self._reranker_problems),
         )
+
+    def _unused_vectors(self) -> str:
+        return "" if self._stale is None else of_another_embedder(self.collection)
 
     def close(self) -> None:
         with self._opening:

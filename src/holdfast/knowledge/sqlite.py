@@ -216,8 +216,13 @@ class SqliteStore(BaseStore):
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
-            stale = (of_another_embedder(self.path),) if self._index is not None and self._index.stale else ()
-            return Stats("sqlite", self.path, problems=(*stale, *self._reranker_problems), **rows.summary(self.database))
+            stale = self._unused_vectors()
+            return Stats(
+                "sqlite", self.path, problems=(*([stale] if stale else ()), *self._reranker_problems), **rows.summary(self.database)
+            )
+
+    def _unused_vectors(self) -> str:
+        return of_another_embedder(self.path) if self._index is not None and self._index.stale else ""
 
     def close(self) -> None:
         with self._lock:

@@ -17,6 +17,9 @@ SourceKind = Literal["user", "assistant", "tool", "file", "web", "summary", "man
 SLOTS = ("workContext", "personalContext", "topOfMind", "recentMonths", "earlierContext", "longTermBackground")
 """The six summaries: the first three are the user's, the last three the history's."""
 
+CATEGORIES = ("preference", "knowledge", "identity", "behavior", "goal", "decision", "correction", "context")
+"""What facts are usually filed under; others are kept as they come."""
+
 CONCERNS = frozenset({"secret", "pasted", "permission", "check", "recipient", "money", "secrecy", "address"})
 """What an extractor may find about a fact that it proposes: the gate lets go of a secret, holds what was pasted, asks about the rest."""
 

@@ -18,7 +18,7 @@ from holdfast.durable.strict_json import decode
 from holdfast.errors import InputError, NotThere
 from holdfast.forgetting import Forgotten, forget_text
 from holdfast.memory.document import fact_to_json
-from holdfast.memory.facts import SLOTS
+from holdfast.memory.facts import CATEGORIES, SLOTS
 from holdfast.memory.history import held_to_json, to_record
 from holdfast.text.needle import Needle
 
@@ -33,7 +33,6 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correction")
 
 AgentOption = Annotated[str | None, typer.Option("--agent", "-a", metavar="NAME", help="The agent's own memory. Default: the global one.")]
 Words = Annotated[list[str], typer.Argument(help="The words; quotes are not needed.")]
@@ -97,7 +96,7 @@ def search(
 @app.command("add", epilog='Example: holdfast memory add "Prefers short answers" --category preference')
 def add(
     words: Words,
-    category: Annotated[str, typer.Option("--category", help="preference, knowledge, context, behavior, goal or correction.")] = "context",
+    category: Annotated[str, typer.Option("--category", help="preference, identity, goal, decision, ... or context.")] = "context",
     confidence: Annotated[float, typer.Option("--confidence", min=0.0, max=1.0, help="How sure it is.")] = 1.0,
     agent: AgentOption = None,
     config: ConfigOption = None,
@@ -139,7 +138,7 @@ def edit(
 
 def _check_category(category: str, memory: MemoryService, agent: str | None) -> None:
     """Refuse a category that is neither usual nor in use: most likely it is mistyped, and the fact would be found by nobody."""
-    known = {*_CATEGORIES, *(fact.category for fact in memory.document(agent).facts)}
+    known = {*CATEGORIES, *(fact.category for fact in memory.document(agent).facts)}
     if category not in known:
         near = nearest(category, sorted(known))
         hint = f"Did you mean {near}?" if near else f"There are {', '.join(sorted(known))}."

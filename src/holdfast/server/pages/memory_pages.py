@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request, Response
 
 from holdfast.errors import InputError
 from holdfast.forgetting import forget_text
-from holdfast.memory.facts import SLOTS, Fact
+from holdfast.memory.facts import CATEGORIES, SLOTS, Fact
 from holdfast.memory.history import Change, Difference
 from holdfast.memory.rendering import is_shown
 from holdfast.redaction import without_paths
@@ -49,7 +49,6 @@ NOTICES = {
     "accepted": "It is remembered from now on.",
     "rejected": "It is thrown away.",
 }
-CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correction")
 
 
 @dataclass(frozen=True)
