@@ -23,7 +23,7 @@ Keeper = Callable[[ScriptedModel], tuple[Any, Callable[[], str]]]
 
 
 def _raises(request: Request) -> str:
-    raise ValueError("the summarizer cannot")
+    raise ConnectionError("no route to the summarizer")
 
 
 SUMMARIZERS: dict[str, Callable[[Request], str]] = {

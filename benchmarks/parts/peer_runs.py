@@ -118,7 +118,9 @@ def table(found: dict[str, Any]) -> str:
         one = next(iter(rows.values()))
         theirs = [shown(rows[name]["theirs"], one["unit"]) if name in rows else "" for name in peers]
         ahead = [f"**{name or 'the peer'}**" for name, row in rows.items() if row["ahead"] == "peer"]
-        best = ", ".join(ahead) or ("Holdfast" if any(row["ahead"] == "Holdfast" for row in rows.values()) else one["ahead"])
+        equal = [name for name, row in rows.items() if row["ahead"] == "equal"]
+        holdfast = any(row["ahead"] == "Holdfast" for row in rows.values())
+        best = ", ".join(ahead) or (" and ".join(["Holdfast", *equal]) if holdfast else one["ahead"])
         lines.append(f"| {what} | {shown(one['ours'], one['unit'])} | {' | '.join(theirs)} | {best} |")
     low, high = sorted(found["load"])
     load = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"

@@ -54,6 +54,8 @@ def test_a_table_marks_the_peer_that_is_ahead() -> None:
         {"what": "time", "peer": "A", "ours": 2.0, "theirs": 1.0, "unit": "ms", "ahead": "peer"},
         {"what": "time", "peer": "B", "ours": 2.0, "theirs": 3.0, "unit": "ms", "ahead": "Holdfast"},
         {"what": "loss", "peer": "A", "ours": 0.0, "theirs": 0.5, "unit": "%", "ahead": "Holdfast"},
+        {"what": "kills", "peer": "A", "ours": 0, "theirs": 9, "unit": "", "ahead": "Holdfast"},
+        {"what": "kills", "peer": "B", "ours": 0, "theirs": 0, "unit": "", "ahead": "equal"},
     ]
     found = {
         "command": "python x.py",
@@ -68,6 +70,7 @@ def test_a_table_marks_the_peer_that_is_ahead() -> None:
     assert lines[0] == "| figure | Holdfast | A | B | ahead |"
     assert lines[2] == "| time | 2 ms | 1 ms | 3 ms | **A** |"
     assert lines[3] == "| loss | 0.0 % | 50.0 % |  | Holdfast |"
+    assert lines[4] == "| kills | 0 | 9 | 0 | Holdfast and B |"
     assert lines[-2:] == ["`python x.py`; a 1.0, Python 3.11, 2 cores, load 1 to 3.", "N."]
 
 
