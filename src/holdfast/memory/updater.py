@@ -45,6 +45,8 @@ class Learned:
     state: Literal["done", "failed", "lost"]
     change: Change | None = None
     error: str = ""
+    decisions: tuple[Decision, ...] = ()
+    """What the gate decided about each proposed fact."""
 
 
 class _Taken(Exception):
@@ -85,13 +87,14 @@ class Updater:
         """
         with within(thread=item.thread, agent=item.agent), span("update_memory", item.agent or "user", "CHAIN") as traced:
             learned = self._processed(item, leaving, aside)
-            traced.set({"holdfast.status": learned.state})
+            judged = [f"{decision.verdict}/{decision.rule}" for decision in learned.decisions]
+            traced.set({"holdfast.status": learned.state, "holdfast.gate": judged})
             return learned
 
     def _processed(self, item: Item, leaving: bool, aside: Aside) -> Learned:
         self._emit(UpdateStarted(thread=item.thread))
         try:
-            change = self._learn(item, aside)
+            change, decisions = self._learn(item, aside)
         except _Taken:
             return Learned(item.id, item.thread, "lost")
         except Exception as error:  # noqa: BLE001 - a provider, a model or an extractor of one's own may raise anything; the turns must stay
@@ -108,31 +111,32 @@ class Updater:
             self.queue.release(item)
             raise
         self.queue.complete(item)
-        return Learned(item.id, item.thread, "done", change)
+        return Learned(item.id, item.thread, "done", change, decisions=tuple(decisions))
 
-    def _learn(self, item: Item, aside: Aside) -> Change | None:
+    def _learn(self, item: Item, aside: Aside) -> tuple[Change | None, Sequence[Decision]]:
         if item.claims > 1:
             self.store.recover(item.agent)
             if self.store.has_item(item.id, item.agent):
-                return None  # a worker died between writing it down and taking it from the queue
+                return None, ()  # a worker died between writing it down and taking it from the queue
         for ask in range(1, _ASKS + 1):
             seen = self.store.own(item.agent) or Document()
             with aside():
                 proposal = self._extractor_for(seen).extract(item.turns, seen.facts)
             extracted: list[Fact] = []
+            decided: list[Decision] = []
             try:
-                change = self.store.change(item.agent, self._edit(item, proposal, seen, extracted, last=ask == _ASKS))
+                change = self.store.change(item.agent, self._edit(item, proposal, seen, extracted, decided, last=ask == _ASKS))
             except _Overtaken:
                 continue
             self._tell(item, change, extracted)
-            return change
-        return None  # not reached: the last ask is never overtaken
+            return change, decided
+        return None, ()  # not reached: the last ask is never overtaken
 
     def _extractor_for(self, document: Document) -> Extractor:
         return self.extractor(document) if callable(self.extractor) else self.extractor
 
     def _edit(
-        self, item: Item, proposal: Proposal, seen: Document, extracted: list[Fact], *, last: bool
+        self, item: Item, proposal: Proposal, seen: Document, extracted: list[Fact], decided: list[Decision], *, last: bool
     ) -> Callable[[Document], Edit | None]:
         """What the proposal makes of the document as it is when the lock is held."""
         from holdfast.memory import gate  # their tables of patterns are made when somebody first learns something
@@ -162,7 +166,7 @@ class Updater:
             removals, _ = gate.admit_removals(proposal, item.turns, document.facts)
             after, removed = apply_removals(outcome.document, removals, seen.facts)
             after, evicted = evict_from(apply_slots(after, slots, now), self._max_facts, now)
-            extracted[:] = outcome.added
+            extracted[:], decided[:] = outcome.added, decisions
             reasons = {**outcome.reasons, **{id: ("the user said that it is over or wrong", "removed") for id in removed}, **evicted}
             waiting = hold_slots(refused, item.turns, now=now, new_id=lambda: new_fact_id(self.store.ids), thread=item.thread)
             why = f"learned from {len(item.turns)} turns"

@@ -86,6 +86,7 @@ class ServerMetrics:
         self._turns = Counter("holdfast_turns", "Turns by why they ended.", ["agent", "reason"], **own)
         self._stages = Histogram("holdfast_stage_seconds", "How long tries of stages took.", ["agent_type", "outcome"], **slow)
         self._search = Histogram("holdfast_knowledge_search_seconds", "How long searches of knowledge took.", **own)
+        self._gate = Counter("holdfast_gate_decisions", "What became of facts that were proposed.", ["decision", "rule"], **own)
         self._subagents = Gauge("holdfast_subagents_running", "Sub-agents that run.", **own)
         self._events = {
             SummaryMade: Counter("holdfast_summaries", "Summaries that were made.", **own),
@@ -99,6 +100,7 @@ class ServerMetrics:
             "holdfast.compaction": self._shortened,
             "invoke_agent": self._worked,
             "retrieval": lambda done: self._search.observe(done.seconds),
+            "update_memory": self._learned,
         }
         Gauge("holdfast_build_info", "The version that runs.", ["version"], **own).labels(__version__).set(1)
         for name, read in gauges.items():
@@ -145,6 +147,10 @@ class ServerMetrics:
         how, why = (str(done.attributes.get(f"holdfast.compaction.{name}", "none")) for name in ("how", "pressure"))
         self._compactions.labels(how, why).inc()
         self._compaction_seconds.observe(done.seconds)
+
+    def _learned(self, done: Finished) -> None:
+        for judged in done.attributes.get("holdfast.gate", ()):
+            self._gate.labels(*str(judged).split("/", 1)).inc()
 
     def _worked(self, done: Finished) -> None:
         about = done.attributes
