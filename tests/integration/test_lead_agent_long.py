@@ -80,9 +80,8 @@ def converse(folder: Path, turns: int) -> Measured:
         for number in range(1, turns + 1):
             talk.ask(f"Question {number} of the test: {'what was it that we said about the move to Mill Lane? ' * 3}")
             model.script._requests.clear()  # the script remembers every request; a real model does not
-            if number % 5 == 0:
-                measured.state.append(len(talk.messages))
-                measured.rows.append(agent.parts.checkpoints.rows("t"))
+            measured.state.append(len(talk.messages))
+            measured.rows.append(agent.parts.checkpoints.rows("t"))
             if number % (turns // 10) == 0:
                 measured.resident.append(memory_of_this_process())
         measured.questions = [int(record.text.split()[1]) for record in talk.history() if record.role == "human"]

@@ -224,7 +224,7 @@ def test_records_are_kept_found_and_forgotten(visitor: Visitor) -> None:
     page.click("text=Forget for good")
     assert "forgotten" in page.inner_text("[role=status]")
     page.goto(f"{visitor.address}/knowledge/{id}")
-    assert "there is no record" in page.inner_text("main")
+    assert "There is no record" in page.inner_text("main")
     visitor.troubles = [one for one in visitor.troubles if "404" not in one]
 
 

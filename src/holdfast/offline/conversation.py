@@ -233,11 +233,10 @@ class ExtractiveConversation:
         if _SMALL_TALK.fullmatch(one_line(question).strip(" .!?,")):
             return _ABOUT
         found = self.findings(question)
-        if not found and not is_question(question):
-            return _KEPT
+        nothing = _NOTHING if is_question(question) else _KEPT
         notes = [note for note in (self._not_asked, _NOTE) if note]
         return "\n".join(
-            [*(f"- {one.fact} [{one.document.name or one.document.id}]" for one in found), *([] if found else [_NOTHING]), *notes]
+            [*(f"- {one.fact} [{one.document.name or one.document.id}]" for one in found), *([] if found else [nothing]), *notes]
         )
 
     def _said(self, question: str) -> Iterator[SourceDocument]:
