@@ -24,6 +24,7 @@ from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.memory.facts import turns_of
+from holdfast.memory.rendering import best_first
 from holdfast.memory.service import MemoryService
 from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.planner import is_question
@@ -53,9 +54,11 @@ _SMALL_TALK = re.compile(
     r"|there|again|you|and)[\s,.!?]*)+",
     re.IGNORECASE,
 )
+_OF_THE_USER = re.compile(r"\b(?:i|my|me|mine|ich|mein\w*|mir|mich|je|j['’]|mon|ma|mes|moi|yo|mi|mis|me|io|mio|mia)\b", re.IGNORECASE)
 _GIVEN = "what you gave"
 _MOST, _LOOKED_AT = 5, 8
-_ENOUGH = 0.3  # the score below which a sentence of some conversation or record is not worth showing
+_FACTS, _MEMORY = 200, "memory: "
+_ENOUGH = 0.3  # the score below which a sentence is not worth showing, unless the user asks about themselves and it is a fact about them
 _HINT = "`holdfast models list` says what there is."
 _OTHERS = 20  # further conversations that are looked through, the newest first
 
@@ -131,11 +134,13 @@ class ExtractiveConversation:
             found = Retrieval(Library([SourceDocument(_GIVEN, given)])).answers(asked, _MOST)
             if found:
                 return found
-        facts = [match.fact.content for match in self.memory.search(asked, self.agent_name, top_k=_LOOKED_AT)]
-        library = Library([SourceDocument("memory", "\n\n".join(facts))] if facts else [])
+        facts = best_first(self.memory.document(self.agent_name).facts)[:_FACTS]
+        library = Library([SourceDocument(f"{_MEMORY}{fact.id}", fact.content) for fact in facts])
         for document in (*self._said(asked), *self._records(asked)):
             library.add(document)
-        return [answer for answer in Retrieval(library).answers(asked, _MOST) if answer.score >= _ENOUGH]
+        own = _OF_THE_USER.search(asked) is not None
+        found = Retrieval(library).answers(asked, _MOST)
+        return [answer for answer in found if answer.score >= _ENOUGH or (own and answer.document.id.startswith(_MEMORY))]
 
     def history(self) -> list[MessageRecord]:
         """Everything that was said."""
@@ -235,9 +240,7 @@ class ExtractiveConversation:
         found = self.findings(question)
         nothing = _NOTHING if is_question(question) else _KEPT
         notes = [note for note in (self._not_asked, _NOTE) if note]
-        return "\n".join(
-            [*(f"- {one.fact} [{one.document.name or one.document.id}]" for one in found), *([] if found else [nothing]), *notes]
-        )
+        return "\n".join([*(f"- {one.fact} [{_cited(one.document)}]" for one in found), *([] if found else [nothing]), *notes])
 
     def _said(self, question: str) -> Iterator[SourceDocument]:
         """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
@@ -255,6 +258,11 @@ class ExtractiveConversation:
         except (HoldfastError, ImportError, sqlite3.Error) as error:  # no reason not to answer from the rest; the answer says so
             self._not_asked = f"(The knowledge store was not asked: {error})"
             return []
+
+
+def _cited(document: SourceDocument) -> str:
+    """What an answer says where a sentence is from; the ids of facts are for programs."""
+    return "memory" if document.id.startswith(_MEMORY) else document.name or document.id
 
 
 def _parted(message: str) -> tuple[str, str]:

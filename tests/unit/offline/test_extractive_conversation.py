@@ -67,3 +67,19 @@ def test_what_is_said_and_not_asked_is_kept_without_an_answer(talk: ExtractiveCo
     """W18, M13: "my cat is called Pixel" is no question that went unanswered."""
     said = talk.ask("My bicycle is called Thunder.")
     assert said.startswith("That is kept") and "Nothing that is known" not in said
+
+
+def test_a_question_about_the_user_finds_a_fact_that_shares_no_word_with_it(talk: ExtractiveConversation) -> None:
+    """W18, M13: a fact stands for itself, so one that answers brings no other along; a question about something else finds none."""
+    for fact in (
+        "User prefers green tea",
+        "User lives in Graz",
+        "User works as a nurse at the city hospital",
+        "User's birthday is on 3 May",
+    ):
+        talk.memory.add(fact)
+    assert [one.fact for one in talk.findings("What do I like to drink?")] == ["User prefers green tea"]
+    assert [one.fact for one in talk.findings("What tea do I prefer?")] == ["User prefers green tea"]
+    assert [one.fact for one in talk.findings("What is my job?")] == ["User works as a nurse at the city hospital"]
+    assert talk.findings("What is 3 plus 4?") == []
+    assert talk.findings("How does a heat pump work?") == []
