@@ -11,7 +11,7 @@ from holdfast.knowledge.sqlite import SqliteStore
 def main(path: str, owner: str, seed: str) -> None:
     with SqliteStore(path) as store:
         for number in range(100_000):
-            batch = [Record(f"{owner} wrote line {number} part {part} of book {seed}.", id=f"{owner}-{number}-{part}") for part in range(3)]
+            batch = [Record(f"{owner} wrote {owner}x{number}x{part} in book {seed}.", id=f"{owner}-{number}-{part}") for part in range(3)]
             for id in store.add(batch).ids:
                 sys.stdout.write(id + "\n")
             if number % 5 == 4:

@@ -35,8 +35,7 @@ def check(path: Path, said: list[str]) -> None:
         assert added - forgotten - unsure <= ids, "something acknowledged is lost"
         assert not forgotten & ids, "something forgotten is back"
         for id in sorted(added - forgotten - unsure)[:: max(len(added) // 5, 1)]:
-            owner, number, part = id.split("-")
-            hits = store.search(f"{owner} wrote line {number} part {part}", top_k=10)
+            hits = store.search(id.replace("-", "x"), top_k=3)
             assert any(hit.record.id == id for hit in hits), f"{id} is not found"
     with sqlite3.connect(path) as database:
         (indexed,) = database.execute("SELECT sum(records) FROM segments").fetchone()
