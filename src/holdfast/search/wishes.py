@@ -12,7 +12,7 @@ WISH = "wish:"
 """The term of records that state a standing wish. A word of a text has no colon."""
 
 _WISHED = re.compile(
-    r"""(?:^|[.!?:\n]["'\s]*)(?:please,?\s+|bitte\s+|por\s+favor,?\s+)?
+    r"""(?:^|[.!?:]["'\s]*)(?:please,?\s+|bitte\s+|por\s+favor,?\s+)?
         (?:(?:always|never)\b                                              # an order begins with it
          |[^\W\d_]+\s+(?:mir\s+|mich\s+)?(?:immer|niemals)\b               # or with its verb
          |[^\W\d_]+(?:-moi)?\s+toujours\b | ne\s+[^\W\d_]+\s+jamais\b
@@ -28,7 +28,7 @@ def states_a_wish(text: str) -> bool:
     >>> states_a_wish("Thanks. Please always give the units."), states_a_wish("I always take the bus.")
     (True, False)
     """
-    return _WISHED.search(text) is not None
+    return any(_WISHED.search(line.strip(" \t\"'")) is not None for line in text.splitlines())  # line by line: linear in a text of many
 
 
 def form_of_wishes() -> str:

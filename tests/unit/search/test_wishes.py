@@ -36,6 +36,19 @@ def test_what_is_told_is_none(text: str) -> None:
     assert not states_a_wish(text)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ["\n" * 200_000, " \n" * 100_000, "." * 100_000 + " " * 100_000, '."' * 100_000, "from " * 40_000])
+def test_a_text_of_any_shape_is_looked_at_in_one_pass(text: str) -> None:
+    """K2: text from outside costs what its length costs."""
+    assert not states_a_wish(text)
+
+
+@pytest.mark.parametrize("text", ["Hello.\n\n  Always give the units.", '"Never use tables"', "Two things:\n\talways cite"])
+def test_a_wish_may_begin_a_line(text: str) -> None:
+    """K2"""
+    assert states_a_wish(text)
+
+
 def test_only_what_a_person_tells_an_assistant_and_notes_count() -> None:
     """K2: people cheer each other with "Never give up!", and an assistant gives advice."""
     text = "Never give up!"
