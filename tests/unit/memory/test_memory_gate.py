@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
 from holdfast.memory.gate import ASKED, LONGEST, admit_removals, admit_slots, judge
+from holdfast.memory.pasted import own_words
 
 NOW = "2026-03-01T10:00:00Z"
 
@@ -459,3 +460,10 @@ def test_summaries_keep_only_sentences_that_the_user_or_the_old_memory_supports(
         Proposal(slots=(SlotUpdate("workContext", "User builds bridges."),)), [], injected="<memory>\nWork: User builds bridges.\n</memory>"
     )
     assert kept
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ["a" + " " * 40_000 + "b", "Bob" + " " * 40_000 + "x\nAda" + " " * 40_000 + "y"])
+def test_a_message_of_any_shape_is_looked_at_in_one_pass(text: str) -> None:
+    """M10: text from outside costs what its length costs; a long run of blanks took a minute."""
+    assert own_words(text).strip()
