@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from tests.integration.server_bench import ROOT, Served
 
 SHOTS = ROOT / "build" / "pages"
@@ -57,6 +57,11 @@ class Visitor:
     def go(self, path: str) -> Page:
         self.page.goto(self.address + path)
         return self.page
+
+    def follow(self, what: str | Locator) -> None:
+        """Click on what leads to another page, and wait until that page is there whole: a click alone returns while it still arrives."""
+        with self.page.expect_navigation():
+            (self.page.locator(what).first if isinstance(what, str) else what).click()
 
     def shot(self, name: str) -> None:
         """Pictures of the page as it is now, wide and narrow; it must not be wider than the narrow one."""

@@ -63,7 +63,7 @@ def test_a_workflow_is_started_watched_fixed_approved_and_its_evidence_opens(vis
     assert "line 3" in page.inner_text("#checked")
     page.fill("#text", EXAMPLE)
     page.wait_for_selector("#checked .good")
-    page.click("section[aria-labelledby=h-text] button.main")
+    visitor.follow("section[aria-labelledby=h-text] button.main")
     page.wait_for_selector("button:has-text('Approve')")  # arrives by the stream: the page was not loaded again
     assert page.inner_text("#head .pill") == "waits for you"
     loaded = page.evaluate("performance.getEntriesByType('navigation').length")
@@ -72,13 +72,13 @@ def test_a_workflow_is_started_watched_fixed_approved_and_its_evidence_opens(vis
     visitor.check("session-waiting")
     id = page.url.rpartition("/")[2]
 
-    page.click("a:has-text('Edit the output')")
+    visitor.follow("a:has-text('Edit the output')")
     page.wait_for_selector("#fix textarea")
     page.wait_for_function("window.htmx !== undefined")
     page.fill("#fix textarea", '{"summary": 4}')
     page.wait_for_selector("#checked .problem")
     visitor.check("stage")
-    page.click("#fix button:has-text('Save'):not(.main)")
+    visitor.follow("#fix button:has-text('Save'):not(.main)")
     page.wait_for_selector(".problem[role=alert]")
     assert '{"summary": 4}' in page.input_value("#fix textarea")
     visitor.troubles = [one for one in visitor.troubles if "422" not in one]
@@ -87,14 +87,14 @@ def test_a_workflow_is_started_watched_fixed_approved_and_its_evidence_opens(vis
     fixed = {**before["stage_outputs"]["synthesize"], "summary": "Pier four is 210 metres long, says a person."}
     page.fill("#fix textarea", json.dumps(fixed))
     page.wait_for_selector("#checked .good")
-    page.click("#fix button.main")
+    visitor.follow("#fix button.main")
     page.wait_for_selector("#head .pill.completed")
     assert "says a person" in page.inner_text("#stages")
 
     page.click("#f-2 summary")
     source = page.locator("#f-2 .findings a").first
     fact = page.locator("#f-2 .findings .said").first.inner_text()
-    source.click()
+    visitor.follow(source)
     page.wait_for_selector("mark")
     assert "".join(page.inner_text("mark").split()).rstrip(".") in "".join(fact.split())
     visitor.check("evidence")
@@ -130,11 +130,11 @@ def test_eight_tabs_follow_a_session_that_others_change(visitor: Visitor, served
     for one in (page, *others):
         one.wait_for_selector("#head .pill.completed")
     page.click("#again-2 summary")
-    page.click("#again-2 button")
+    visitor.follow("#again-2 button")
     page.wait_for_selector("button:has-text('Approve')")  # of what was run again
     assert "before-restore-001" in page.inner_text("#side")
     page.click("#again-2 summary")
-    page.click("#again-2 button")
+    visitor.follow("#again-2 button")
     page.wait_for_selector("button:has-text('Approve')")  # of what was run again
     assert "before-restore-001" in page.inner_text("#side")
 
@@ -146,11 +146,11 @@ def test_rejecting_needs_a_reason_and_the_stage_is_told(visitor: Visitor, served
     page.wait_for_selector("button:has-text('Approve')")
     page.click("summary:has-text('Reject')")
     page.fill("textarea[name=why]", "the treasurer says another figure")
-    page.click("button:has-text('Reject and stop')")
+    visitor.follow("button:has-text('Reject and stop')")
     page.wait_for_selector("#trouble")
     assert "the treasurer says another figure" in page.inner_text("#trouble")
     visitor.check("session-stopped")
-    page.click("button:has-text('Resume')")
+    visitor.follow("button:has-text('Resume')")
     page.wait_for_selector("button:has-text('Approve')")
 
 
@@ -183,21 +183,21 @@ def test_without_a_script_everything_is_there_and_can_be_done(browser: Any, serv
     """O3: plain forms, answered with a redirect."""
     with visiting(browser, served, script=False) as tab:
         page = tab.go("/sessions/new")
-        page.click("button[aria-label='Start harbour']")
+        tab.follow("button[aria-label='Start harbour']")
         for _ in range(200):
             if page.locator("button:has-text('Approve')").count():
                 break
             page.wait_for_timeout(100)
             page.reload()
-        page.click("button:has-text('Approve')")
+        tab.follow("button:has-text('Approve')")
         for _ in range(200):
             if page.locator("#head .pill.completed").count():
                 break
             page.wait_for_timeout(100)
             page.reload()
-        page.click("#stages a.name >> nth=2")
+        tab.follow("#stages a.name >> nth=2")
         assert "What it was given" in page.inner_text("main")
-        page.click("#fix button:has-text('Save'):not(.main)")
+        tab.follow("#fix button:has-text('Save'):not(.main)")
         assert "fixed by hand" in page.inner_text("#stages")
 
 
@@ -226,7 +226,7 @@ def test_hostile_texts_are_shown_as_text(visitor: Visitor, served: Served) -> No
         assert "<script>" in page.inner_text("main") or place != where
     page.goto(f"{served.address}{where}")
     page.wait_for_selector("button:has-text('Approve')")
-    page.click("button:has-text('Approve')")
+    visitor.follow("button:has-text('Approve')")
     page.wait_for_selector("#head .pill.completed")
     visitor.check("hostile")
 
@@ -234,15 +234,16 @@ def test_hostile_texts_are_shown_as_text(visitor: Visitor, served: Served) -> No
 def test_nobody_sees_a_page_without_the_token_or_acts_from_another_origin(browser: Any, served: Served) -> None:
     """O3: a page that says how to be let in; a form of another page is refused."""
     context = browser.new_context()
-    page = context.new_page()
+    visitor = Visitor(context.new_page(), served.address)
+    page = visitor.page
     assert page.goto(f"{served.address}/sessions").status == 401
     assert "--show-token" in page.inner_text("main") and page.locator(".rows").count() == 0
     page.fill("#token", "wrong-token-of-somebody")
-    page.click("button:has-text('Let me in')")
+    visitor.follow("button:has-text('Let me in')")
     assert "not the one of this server" in page.inner_text("main")
     page.goto(f"{served.address}/sessions")
     page.fill("#token", served.token)
-    page.click("button:has-text('Let me in')")
+    visitor.follow("button:has-text('Let me in')")
     page.wait_for_url("**/sessions")
     cookie = "; ".join(f"{one['name']}={one['value']}" for one in context.cookies())
     context.close()

@@ -97,7 +97,7 @@ def test_a_conversation_is_held_on_the_page(visitor: Visitor, model: ModelServer
     page = visitor.go("/threads")
     page.fill("#content", "Which store survives?")
     model.pause = 0.5
-    page.click("text=Send")
+    visitor.follow("text=Send")
     page.wait_for_selector("#live .entry.ai:has-text('Harrow')")  # half said, by the stream
     model.pause = 0.0
     page.wait_for_selector(".running-turn", state="detached")
@@ -107,9 +107,9 @@ def test_a_conversation_is_held_on_the_page(visitor: Visitor, model: ModelServer
 
     model.pause = 0.5
     page.fill("#content", f"Tell it {SLOW}")
-    page.click("button.send")
+    visitor.follow("button.send")
     page.wait_for_selector("#live .entry.ai")
-    page.click("text=Stop")
+    visitor.follow("text=Stop")
     page.wait_for_selector("text=stopped here")
     model.pause = 0.0
 
@@ -117,27 +117,28 @@ def test_a_conversation_is_held_on_the_page(visitor: Visitor, model: ModelServer
     notes.write_text("Harrow: 41,000 writes a second")
     page.set_input_files("#files", notes)
     page.fill("#content", "See the file")
-    page.press("#content", "Control+Enter")
+    with page.expect_navigation():
+        page.press("#content", "Control+Enter")
     page.wait_for_selector("text=notes.txt")
     page.wait_for_selector(".running-turn", state="detached")
     assert "uploaded_files" not in " ".join(page.locator(".entry.human").all_inner_texts())
 
     page.fill("#content", "Please write it down")
-    page.click("button.send")
+    visitor.follow("button.send")
     page.wait_for_selector("text=waits for you")
-    page.click("text=Approve >> nth=0")
+    visitor.follow("text=Approve >> nth=0")
     page.wait_for_selector("text=The tool said")
     page.wait_for_selector(".running-turn", state="detached")
     assert "report.md" in page.inner_text("#about"), "what was made can be opened"
 
     page.fill("aside input[name=title]", "Stores and power")
-    page.click("text=Rename")
+    visitor.follow("text=Rename")
     assert page.inner_text("h1") == "Stores and power"
     before = page.url
-    page.click("[aria-label^='Branch here, after message 2']")
+    visitor.follow("[aria-label^='Branch here, after message 2']")
     page.wait_for_selector("text=This is a new conversation")
     assert page.url.partition("?")[0] != before.partition("?")[0] and page.locator(".entry").count() == 2
-    page.click("text=Shorten it now")
+    visitor.follow("text=Shorten it now")
     page.wait_for_selector("[role=status]:has-text('window')")
 
 
@@ -159,15 +160,15 @@ def test_the_windows_of_a_conversation_are_stepped_through(visitor: Visitor) -> 
     assert page.evaluate("document.activeElement.dataset.part") == "1" and page.url.endswith(f"/{newest}"), "within the bar"
     assert page.locator(".origin:visible").count() == 1
 
-    page.click(".chart .marked >> nth=0")
+    visitor.follow(".chart .marked >> nth=0")
     page.wait_for_selector(".pill:has-text('left the window')")
     assert "went:" in page.inner_text(".steps-list")
-    page.click("text=What left, beside what it became")
+    visitor.follow("text=What left, beside what it became")
     first = page.locator(".compaction").last
     assert "Question 0" in first.inner_text() or "Question 1" in first.inner_text()
     first.locator("details >> nth=0").locator("summary").click()
     assert LONG[:80] in first.inner_text(), "the original, word for word"
-    first.locator("a:has-text('In the conversation') >> nth=0").click()
+    visitor.follow(first.locator("a:has-text('In the conversation') >> nth=0"))
     page.wait_for_selector(".entry.asked")
     assert page.locator(".entry.in-left").count() and page.locator(".became").count() == 1
 
@@ -177,25 +178,25 @@ def test_memory_is_changed_undone_reviewed_and_forgotten(visitor: Visitor) -> No
     page = visitor.go("/memory?q=Bern")
     page.click("summary:has-text('Change') >> nth=0")
     page.fill("textarea[name=content] >> nth=0", "User lives in Basel")
-    page.click("text=Save >> nth=0")
-    page.click("a:has-text('History')")
+    visitor.follow("text=Save >> nth=0")
+    visitor.follow("a:has-text('History')")
     assert page.inner_text("del >> nth=0") == "Bern" and page.inner_text("ins >> nth=0") == "Basel"
-    page.click("button:has-text('Undo') >> nth=0")
+    visitor.follow("button:has-text('Undo') >> nth=0")
     assert "User lives in Bern" in visitor.go("/memory").inner_text(".facts-list")
 
     visitor.go("/memory/review")
     cards = page.locator(".held")
     assert cards.count() == 3 and all("Held because" in text for text in cards.all_inner_texts())
-    cards.filter(has_text="Heron").locator("button:has-text('Accept')").click()
-    page.locator(".held").filter(has_text="any tool").locator("button:has-text('Reject')").click()
+    visitor.follow(cards.filter(has_text="Heron").locator("button:has-text('Accept')"))
+    visitor.follow(cards.filter(has_text="any tool").locator("button:has-text('Reject')"))
     assert page.locator(".held").count() == 1
     assert "Heron" in visitor.go("/memory").inner_text("pre")
 
     page.fill("#new", "User keeps bees in Elm Street 5")
-    page.click("button:has-text('Add')")
+    visitor.follow("button:has-text('Add')")
     page.fill("#forget", "Elm Street 5")
     page.click("summary:has-text('Forget')")
-    page.click("text=Forget it everywhere")
+    visitor.follow("text=Forget it everywhere")
     assert "facts" in page.inner_text("main table")
     assert "Elm Street" not in visitor.go("/memory").content()
     visitor.go("/memory?agent=coder")
@@ -207,21 +208,21 @@ def test_records_are_kept_found_and_forgotten(visitor: Visitor) -> None:
     page = visitor.go("/knowledge")
     page.fill("#text", "The staging server is called heron")
     page.fill("#new-tags", "infra, hosts")
-    page.click("button:has-text('Keep')")
+    visitor.follow("button:has-text('Keep')")
     id = page.url.rpartition("/")[2].partition("?")[0]
     visitor.go("/knowledge?q=staging+server&tag=infra")
     assert page.locator(".found mark").count() and "Found because" in page.inner_text(".found")
     visitor.go("/search?q=power+cut")
     groups = page.locator("section h2").all_inner_texts()
     assert [name.split(" ")[0] for name in groups] == ["Memory", "Knowledge", "Conversations", "Sessions"]
-    page.click("section:has(h2:has-text('Knowledge')) a.title >> nth=0")
+    visitor.follow("section:has(h2:has-text('Knowledge')) a.title >> nth=0")
     assert page.locator(".beside").count() >= 1, "its neighbours"
     visitor.go("/search?q=power+cut")
-    page.click("section:has(h2:has-text('Conversations')) a.title >> nth=0")
+    visitor.follow("section:has(h2:has-text('Conversations')) a.title >> nth=0")
     page.wait_for_selector(".entry.asked")
     visitor.go(f"/knowledge/{id}")
     page.click("summary:has-text('Forget it')")
-    page.click("text=Forget for good")
+    visitor.follow("text=Forget for good")
     assert "forgotten" in page.inner_text("[role=status]")
     page.goto(f"{visitor.address}/knowledge/{id}")
     assert "There is no record" in page.inner_text("main")
@@ -265,16 +266,16 @@ def test_without_a_script_everything_is_shown_and_done(browser: Any, served: Ser
     with visiting(browser, served, script=False) as tab:
         page = tab.go("/threads")
         page.fill("#content", "Which store survives?")
-        page.click("text=Send")
+        tab.follow("text=Send")
         page.wait_for_selector(".running-turn", state="detached")  # the page asks again by itself
         assert "Harrow" in page.inner_text("#conversation")
         assert "holdfast compact asks" in tab.go("/threads/asks/compactions").inner_text("main")
         tab.go("/memory?agent=nobody")
         page.fill("#new", "User sails")
-        page.click("button:has-text('Add')")
+        tab.follow("button:has-text('Add')")
         assert "User sails" in page.inner_text(".facts-list")
         page.fill("#new", "User sails")
-        page.click("button:has-text('Add')")
+        tab.follow("button:has-text('Add')")
         assert "known already" in page.inner_text("main") and "Edit that one" in page.inner_text("main")
         tab.troubles.clear()
         assert "No fact" in tab.go("/memory?q=zzzz").inner_text("main")
