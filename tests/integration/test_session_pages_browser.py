@@ -236,7 +236,8 @@ def test_nobody_sees_a_page_without_the_token_or_acts_from_another_origin(browse
     context = browser.new_context()
     visitor = Visitor(context.new_page(), served.address)
     page = visitor.page
-    assert page.goto(f"{served.address}/sessions").status == 401
+    refused = page.goto(f"{served.address}/sessions")
+    assert refused is not None and refused.status == 401
     assert "--show-token" in page.inner_text("main") and page.locator(".rows").count() == 0
     page.fill("#token", "wrong-token-of-somebody")
     visitor.follow("button:has-text('Let me in')")
