@@ -237,10 +237,11 @@ class Harness:
         count = self.archive.stats(info.id).messages if archived else 0
         if not info.archived_only:
             count += len(self.threads.only_in_window(info.id))
-        said = " ".join(self._first_words(info, archived).split()) if not info.title else ""
+        given = self.archive.title(info.id) if archived and info.title_by != "user" else ""
+        said = " ".join(self._first_words(info, archived).split()) if not (given or info.title) else ""
         most = self.config.title.max_chars
         short = said if len(said) <= most else f"{said[:most].rpartition(' ')[0] or said[:most]} …"
-        return replace(info, messages=count, title=info.title or short)
+        return replace(info, messages=count, title=given or info.title or short)
 
     @cached_property
     def skills(self) -> SkillLibrary:

@@ -24,13 +24,15 @@ from holdfast.context.history_index import SPOKEN, kind_of
 from holdfast.context.records import MessageRecord, Record, SummaryRecord
 from holdfast.context.thread_log import Doomed, RecordIndex, ThreadLog, log_key
 from holdfast.durable.disk import REAL, Disk, RealDisk
-from holdfast.errors import InputError, OutsideRoot
+from holdfast.durable.strict_json import decode, encode
+from holdfast.errors import Damaged, InputError, OutsideRoot
 from holdfast.ids import THREAD_NOTE, check_thread, thread_folder, thread_in, thread_note
 from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
-from holdfast.storage.backend import Backend, Put
+from holdfast.storage.backend import Backend, Delete, Put
 from holdfast.storage.files import FileBackend
 from holdfast.storage.memory import MemoryBackend
+from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
 
 _PHRASE = re.compile(r"[\"“„«]([^\"“”„«»]{2,200})[\"“”»]")
@@ -312,6 +314,23 @@ class StoredArchive:
         found = (thread_in(folder, self._note(folder)) for folder in self.backend.children("threads"))
         return sorted(thread for thread in found if thread is not None and self.backend.mark(log_key(thread)) is not None)
 
+    def title(self, thread: str) -> str:
+        """What a person called a conversation that is held without a model, or nothing."""
+        stored = self.backend.get(_title_key(thread))
+        if stored is None:
+            return ""
+        try:
+            return str(decode(stored.data)["title"])
+        except (Damaged, KeyError, TypeError):
+            return ""  # damaged: its first words are its title again
+
+    def set_title(self, thread: str, title: str) -> None:
+        """Call it so. InputError for a title without a word."""
+        clean = " ".join(title.split())[:200]
+        if not clean:
+            raise InputError("a title needs at least one word.")
+        self.backend.write(Put(_title_key(thread), encode({"title": clean})))
+
     def stats(self, thread: str) -> Stats:
         log = self._thread(thread)
         return Stats(thread) if log.is_empty() else _stats_of(thread, log.known(), log.size(), tuple(log.damage()))
@@ -320,6 +339,8 @@ class StoredArchive:
         doomed = Doomed(text=text, ids=ids)
         result = Forgotten()
         for name in self.threads() if thread is None else [check_thread(thread)]:
+            if text is not None and Needle(text).in_text(self.title(name)):
+                self.backend.write(Delete(_title_key(name)))
             gone, damaged = self._thread(name).forget(doomed)
             result = _forgotten_of(result, name, gone, damaged)
         return result
@@ -396,6 +417,10 @@ class MemoryArchive(StoredArchive):
 
 def _note_key(folder: str) -> str:
     return f"threads/{folder}/{THREAD_NOTE}"
+
+
+def _title_key(thread: str) -> str:
+    return f"threads/{thread_folder(check_thread(thread))}/title.json"
 
 
 def kinds_for(role: str | None) -> frozenset[str]:

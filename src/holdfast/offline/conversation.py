@@ -84,7 +84,7 @@ class ExtractiveConversation:
         self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
         self.agent_name, self.verbatim = agent, True
         self._config, self._opened = config, ExitStack()
-        self._not_asked = self._title = ""
+        self._not_asked = ""
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
         self.memory = memory or self._opened.enter_context(
             closing(MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus))
@@ -148,16 +148,16 @@ class ExtractiveConversation:
 
     @property
     def title(self) -> str:
-        """What the user called it, for as long as it is open; else the first words of the conversation."""
-        if self._title:
-            return self._title
+        """What the user called it; else the first words of the conversation."""
+        if given := self.archive.title(self.thread):
+            return given
         first = next((record.text for record in self.history() if record.role == "human"), "")
         words = first.split()
         return " ".join(words[: self._config.title.max_words])[: self._config.title.max_chars]
 
     @title.setter
     def title(self, title: str) -> None:
-        self._title = title
+        self.archive.set_title(self.thread, title)
 
     def wait_for_title(self, timeout: float | None = None) -> str:
         """The title, at once."""

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.loading import config_from_values
+from holdfast.errors import InputError
 from holdfast.events import Bus
+from holdfast.forgetting import forget_text
+from holdfast.harness import build
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.records import Record
 from holdfast.offline.conversation import ExtractiveConversation
@@ -61,6 +64,23 @@ def test_titles_and_other_conversations_need_no_model(talk: ExtractiveConversati
     second = talk.other("two")
     assert "under the blue pot. [one #" in second.ask("Where is the key of the office?")
     assert {info.id for info in second.threads()} == {"one", "two"}
+
+
+def test_a_title_stays_until_it_is_forgotten(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """A14, M14: it is there when the conversation is opened again, in the list, and gone when its words are forgotten."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    talk.ask("The key of the office is under the blue pot.")
+    talk.title = "My  trip to Graz"
+    talk.close()
+    with build(config) as harness:
+        assert harness.conversation("one").title == "My trip to Graz"
+        assert [info.title for info in harness.conversations()] == ["My trip to Graz"]
+        with pytest.raises(InputError, match="at least one word"):
+            harness.conversation("one").title = "  "
+        forget_text(harness, "Graz")
+    with build(config) as harness:
+        assert [info.title for info in harness.conversations()] == ["The key of the office is under the blue pot."]
+    assert not any(b"Graz" in file.read_bytes() for file in (tmp_path / "home").rglob("*") if file.is_file())
 
 
 def test_what_is_said_and_not_asked_is_kept_without_an_answer(talk: ExtractiveConversation) -> None:
