@@ -170,6 +170,16 @@ def test_no_more_than_asked_for_and_best_first(store: KnowledgeStore) -> None:
     assert len({hit.record.id for hit in hits}) == 5
 
 
+def test_what_many_sessions_found_is_one_answer(store: KnowledgeStore) -> None:
+    """K2: the same words from the same source take one place of those that are asked for, and the answer says how often they were found."""
+    again = [Record("The mast is 14 metres high.", kind="finding", source="survey.md", session=f"run-{n}") for n in range(9)]
+    store.add([*again, Record("The mast was painted in May.", kind="finding", source="survey.md", session="run-1"), *NOTES])
+    hits = store.search("How high is the mast?", top_k=2)
+    assert [hit.record.text for hit in hits] == ["The mast is 14 metres high.", "The mast was painted in May."]
+    assert "found 8 more times in the same words" in hits[0].why.notes
+    assert found(store, "How high is the mast?", top_k=1, session="run-7") == ["The mast is 14 metres high."]
+
+
 def test_a_budget_bounds_the_tokens_of_all_results(store: KnowledgeStore) -> None:
     store.add(
         [Record(f"Report {number} on the lighthouse: " + "the lamp was cleaned and the log was kept. " * number) for number in range(1, 16)]

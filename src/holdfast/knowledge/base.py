@@ -7,6 +7,7 @@ configured, cut to `top_k` and packed to the budget here, the same for all of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tracing import asked_about, span
 
 _RERANKED = 50
+_DEEPEST = 64  # times as many answers as are wanted: so far is looked for different ones
 _LEAST = 4  # tokens below which nothing fits that says anything
 
 
@@ -145,7 +147,7 @@ class BaseStore(ABC):
         chosen = Filter.of(tags, after, before, session)
         depth = top_k if self._reranker is None else max(top_k, _RERANKED)
         with span("retrieval", type(self).__name__, "RETRIEVER", asked_about(question)) as traced:
-            hits = self._find(question, chosen, now or self._clock.now(), depth)
+            hits = self._each_once(question, chosen, now or self._clock.now(), depth)
             if self._reranker is not None and hits:
                 hits = _reranked(self._reranker, question, hits)
             traced.set({"holdfast.found": len(hits[:top_k])})
@@ -154,6 +156,16 @@ class BaseStore(ABC):
             if reason:
                 self._bus.emit(VectorsUnused(reason=reason))
         return hits[:top_k] if budget is None else packed(hits[:top_k], budget, self._counter)
+
+    def _each_once(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+        """The best `limit` answers. What several sessions found with the same words in the same source is one of them."""
+        asked = limit
+        while True:
+            found = self._find(question, chosen, now, asked)
+            hits = _joined(found)
+            if len(hits) >= limit or len(found) < asked or asked >= limit * _DEEPEST:
+                return hits[:limit]
+            asked *= 4
 
     def reembed(self, *, progress: Progress | None = None) -> int:
         """Make the vectors of all records anew, by the embedder of now; says how many texts were embedded. StorageError if it has none."""
@@ -180,6 +192,26 @@ class BaseStore(ABC):
             self._reranker_problems = (f"the reranker is not used: {reason}",)
             self._bus.emit(RerankerMissing(model=model or "(none named)", reason=reason))
         return reranker
+
+
+def _joined(hits: Sequence[Hit]) -> list[Hit]:
+    """Each thing once, at its best place: what stands in no conversation and has the same words from the same named source."""
+    kept: dict[object, Hit] = {}
+    others: Counter[object] = Counter()
+    for hit in hits:
+        record = hit.record
+        alone = hit.unit or record.speaker is not None or record.role is not None or record.source is None
+        same = record.id if alone else (record.text, record.kind, record.source)
+        others[same] += same in kept
+        kept.setdefault(same, hit)
+    return [
+        replace(hit, why=replace(hit.why, notes=(*hit.why.notes, _again(others[same])))) if others[same] else hit
+        for same, hit in kept.items()
+    ]
+
+
+def _again(others: int) -> str:
+    return "found once more in the same words" if others == 1 else f"found {others} more times in the same words"
 
 
 def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit]) -> list[Hit]:
