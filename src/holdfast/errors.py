@@ -147,7 +147,7 @@ class MissingVariable(ConfigError):
             file=file,
             line=line,
             key=key,
-            hint=f"Set it, for example with `export {variable}=...`.",
+            hint="Set it with `export` in the shell from which you start this.",
         )
         self.variable = variable
 

@@ -178,6 +178,25 @@ def test_an_edit_by_hand_is_never_overwritten(case: Case) -> None:
     assert store.commit(replace(found, status="running"), expect=found.revision).revision == 3
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (b'"completed_stages"', b'"compleeted_stages"', "compleeted_stages is not known, and completed_stages is gone"),
+        (b'"attempts"', b'"atempts"', "stages.plan.atempts is not known, and attempts is gone"),
+    ],
+)
+def test_a_key_misspelt_by_hand_is_refused_and_nothing_runs_again(case: Case, was: bytes, now: bytes, told: str) -> None:
+    """W4: it would count no more, and what was done would be done again over the person's own words."""
+    store = case.open()
+    store.create(after_plan(session()))
+    case.edit(ID, lambda data: with_summary(data, "My own words.").replace(was, now))
+    with pytest.raises(Damaged, match=rf"line \d+: {told}") as refused:
+        case.open().load(ID)
+    assert "Did you mean" in (refused.value.hint or "")
+    case.edit(ID, lambda data: data.replace(now, was))
+    assert case.open().load(ID).stage_outputs["plan"].summary == "My own words."
+
+
 def test_an_edit_of_the_same_length_is_noticed(case: Case) -> None:
     store = case.open()
     done = store.commit(after_plan(store.create(session())), expect=1)

@@ -14,7 +14,7 @@ from holdfast.context.archive import FileArchive
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
 from holdfast.durable.append import AppendLog
-from holdfast.errors import Damaged, InputError
+from holdfast.errors import Damaged, InputError, NotThere
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Held
 from holdfast.memory.queue import Retry
@@ -139,6 +139,13 @@ def test_forgetting_a_text_says_what_it_touched_also_in_the_archive(filled: Path
     assert "Flour" in run("show")
     assert "global: facts: 1" in run("forget", "fact_99ffee00", "--yes")
     assert "Nothing is known" not in run("show"), "the summaries stay"
+
+
+def test_forgetting_what_is_not_there_asks_nothing_and_says_how_words_are_forgotten(filled: Path) -> None:
+    """M14, O1"""
+    with pytest.raises(NotThere, match="there is no fact 'Flour'") as refused:
+        run("forget", "Flour")
+    assert "--text 'Flour'" in (refused.value.hint or "")
 
 
 def test_memory_that_is_switched_off_is_shown_and_so_is_the_state(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

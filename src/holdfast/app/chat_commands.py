@@ -51,6 +51,8 @@ class _Command:
     run: Callable[[Slash, list[str]], Talk | None]
     usage: str
     help: str
+    asks_model: bool = False
+    """Whether there is nothing for it to do in a conversation without a model."""
 
 
 def run_command(line: str, slash: Slash) -> Talk:
@@ -74,10 +76,13 @@ def run_command(line: str, slash: Slash) -> Talk:
 
 
 def _help(slash: Slash, words: list[str]) -> None:
-    commands = dict.fromkeys(COMMANDS.values())  # /exit is /quit
+    commands = [one for one in dict.fromkeys(COMMANDS.values()) if not (slash.talk.verbatim and one.asks_model)]  # /exit is /quit
     width = max(len(command.usage) for command in commands)
     for command in commands:
         slash.screen.line(command.help, mark=f"{command.usage:<{width}}  ")
+    if slash.talk.verbatim:
+        others = ", ".join(f"/{name}" for name, one in COMMANDS.items() if one.asks_model)
+        slash.screen.line(f"With a model there are also {others}: `holdfast models list` says how to give me one.")
     slash.screen.line("Ctrl-C stops the turn and keeps the conversation. A block between two lines of three quotes is one message.")
 
 
@@ -178,8 +183,10 @@ def _title(slash: Slash, words: list[str]) -> None:
 
 
 def _agents(slash: Slash, words: list[str]) -> None:
-    slash.screen.line("Agents with settings of their own (`holdfast chat --agent NAME`):")
-    for name in agent_names(slash.config):
+    names = agent_names(slash.config)
+    none = "There are no agents with settings of their own."
+    slash.screen.line("Agents with settings of their own (`holdfast chat --agent NAME`):" if names else none)
+    for name in names:
         slash.screen.line(load_agent(slash.config, name).description or "", mark=f"  {name}  ")
     kinds = slash.talk.subagents()
     if kinds:
@@ -212,9 +219,11 @@ def _number(word: str, what: str) -> int:
 
 
 COMMANDS: dict[str, _Command] = {
-    "compact": _Command(_compact, "/compact [N]", "shorten the conversation now, keeping the newest N messages word for word"),
+    "compact": _Command(
+        _compact, "/compact [N]", "shorten the conversation now, keeping the newest N messages word for word", asks_model=True
+    ),
     "memory": _Command(_memory, "/memory [WORDS | undo]", "what is known about you; search it; take the newest change back"),
-    "budget": _Command(_budget, "/budget", "what the window held in the last request"),
+    "budget": _Command(_budget, "/budget", "what the window held in the last request", asks_model=True),
     "history": _Command(_history, "/history [N | WORDS]", "what was said, also what is no longer in the window"),
     "undo": _Command(_undo, "/undo", "go back before your last message; nothing is lost"),
     "branch": _Command(_branch, "/branch [MESSAGE]", "go on in a copy of this conversation, from a message on"),
@@ -222,8 +231,8 @@ COMMANDS: dict[str, _Command] = {
     "open": _Command(_open, "/open THREAD", "go on in another conversation"),
     "title": _Command(_title, "/title [WORDS]", "show or set the title"),
     "agents": _Command(_agents, "/agents", "agents and the sub-agents that they can start"),
-    "upload": _Command(_upload, "/upload PATH...", "give files of yours to the agent"),
-    "files": _Command(_files, "/files", "the files of this conversation"),
+    "upload": _Command(_upload, "/upload PATH...", "give files of yours to the agent", asks_model=True),
+    "files": _Command(_files, "/files", "the files of this conversation", asks_model=True),
     "help": _Command(_help, "/help", "these lines"),
     "quit": _Command(_quit, "/quit", "end; the conversation can be resumed"),
 }

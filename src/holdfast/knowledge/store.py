@@ -188,7 +188,7 @@ def holds(needle: Needle, record: Record) -> bool:
 def check_question(query: str, top_k: int, budget: int | None) -> str:
     """The question as it is searched for. InputError if it, or how much is wanted, makes no sense."""
     if not isinstance(query, str) or not query.strip():
-        raise InputError("the question is empty.", hint="Say what to look for; `records` lists everything.")
+        raise InputError("the question is empty.", hint="Say what to look for.")
     if top_k < 1:
         raise InputError(f"top_k is {top_k}: at least one result must be wanted.")
     if budget is not None and budget < 0:

@@ -18,7 +18,7 @@ from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import MessageRecord, records_of
 from holdfast.context.view import PlainMessage
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_thread
@@ -51,9 +51,19 @@ _ABOUT = (
 _SMALL_TALK = re.compile(
     r"(?:(?:hello|hi|hey|hallo|good (?:morning|day|evening)|guten (?:tag|morgen|abend)|bonjour|salut|hola|ciao|thanks?(?: you)?|danke|merci"
     r"|who are you|what (?:are you|can you do|do you do)|how are you|what is this|help|wer bist du|was kannst du|qui es[- ]tu"
+    r"|thank you(?: very much)?|many thanks|vielen dank|gracias|bye|goodbye|good night|tsch[üu]ss|au revoir|adi[óo]s"
     r"|there|again|you|and)[\s,.!?]*)+",
     re.IGNORECASE,
 )
+_PARTING = re.compile(r"thank|danke?\b|merci|gracias|bye|good night|tsch|revoir|adi", re.IGNORECASE)
+_WELCOME = "You are welcome. What was said is kept; /quit ends."
+_ABOUT_THE_USER = re.compile(
+    r"\b(?:know|remember|learn(?:ed|t)?|stored?|got) (?:\w+ )?(?:about|of|on) me\b|\bwho am i\b|\bwer bin ich\b"
+    r"|\bwei(?:ß|ss)t du (?:\w+ )?über mich|\b(?:sais|savez|connais)\b.*\b(?:de|sur) moi\b|\bqui suis[- ]je\b|\bsab(?:e|es)\b.*\bde m[íi]\b"
+    r"|\bqui[ée]n soy\b|关于我|知道我|我是谁|私について|私は誰",
+    re.IGNORECASE,
+)
+_TOLD = 20  # facts that are shown to who asks what is known of them
 _OF_THE_USER = re.compile(r"\b(?:i|my|me|mine|ich|mein\w*|mir|mich|je|j['’]|mon|ma|mes|moi|yo|mi|mis|me|io|mio|mia)\b", re.IGNORECASE)
 _GIVEN = "what you gave"
 _MOST, _LOOKED_AT = 5, 8
@@ -186,8 +196,14 @@ class ExtractiveConversation:
         raise _needs_model()
 
     def branch(self, at: str | None = None, *, thread: str | None = None) -> Talk:
-        """Needs a model."""
-        raise _needs_model()
+        """A conversation that begins as this one did, up to the message `at`, or to its end."""
+        said = self.history()
+        last = next((number for number, record in enumerate(said, 1) if record.id == at), None) if at is not None else len(said)
+        if last is None:
+            raise NotThere(f"there is no message {at!r} in this conversation.", hint="/history shows what was said.")
+        new = self.other(thread)
+        self.archive.add(new.thread, said[:last])
+        return new
 
     def other(self, thread: str | None = None) -> Talk:
         """Another conversation over the same memory and records. It lives as long as this one."""
@@ -214,7 +230,8 @@ class ExtractiveConversation:
 
     def upload(self, paths: Sequence[Path]) -> list[Upload]:
         """Needs a model."""
-        raise InputError("files need a model to read them, and none is configured.", hint=_HINT)
+        hint = "Pipe a text in (`holdfast chat -p QUESTION < FILE`), or take files in with `holdfast knowledge import`."
+        raise InputError("files of a conversation need a model, and none is configured.", hint=hint)
 
     def files(self) -> str:
         """Needs a model."""
@@ -236,11 +253,27 @@ class ExtractiveConversation:
 
     def _composed(self, question: str) -> str:
         if _SMALL_TALK.fullmatch(one_line(question).strip(" .!?,")):
-            return _ABOUT
+            return _WELCOME if _PARTING.search(question) else _ABOUT
+        if _ABOUT_THE_USER.search(question):
+            return self._known_of_the_user()
+        if not is_question(question) and _OF_THE_USER.match(question.lstrip(" ,")) and len(question.split()) > 3:
+            return "\n".join((_KEPT, _NOTE))
         found = self.findings(question)
         nothing = _NOTHING if is_question(question) else _KEPT
         notes = [note for note in (self._not_asked, _NOTE) if note]
         return "\n".join([*(f"- {one.fact} [{_cited(one.document)}]" for one in found), *([] if found else [nothing]), *notes])
+
+    def _known_of_the_user(self) -> str:
+        facts = best_first(self.memory.document(self.agent_name).facts)[:_TOLD]
+        if not facts:
+            return "\n".join(("Nothing is known about you yet: tell me, and /memory shows what was remembered.", _NOTE))
+        return "\n".join(
+            [
+                *(f"- {one_line(fact.content)} [{_MEMORY.strip(': ')}]" for fact in facts),
+                "/memory shows all of it, with where it was said.",
+                _NOTE,
+            ]
+        )
 
     def _said(self, question: str) -> Iterator[SourceDocument]:
         """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
@@ -254,7 +287,8 @@ class ExtractiveConversation:
     def _records(self, question: str) -> list[SourceDocument]:
         self._not_asked = ""
         try:
-            return [record_document(hit) for hit in self._knowledge().search(question, top_k=_LOOKED_AT)]
+            found = self._knowledge().search(question, top_k=_LOOKED_AT)
+            return [record_document(hit) for hit in found if hit.record.kind != "summary"]
         except (HoldfastError, ImportError, sqlite3.Error) as error:  # no reason not to answer from the rest; the answer says so
             self._not_asked = f"(The knowledge store was not asked: {error})"
             return []

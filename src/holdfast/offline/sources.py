@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
 from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.stage_settings import mapping, texts, whole_number
+from holdfast.offline.stage_settings import check_spelling, mapping, texts, whole_number
 from holdfast.sandbox.uploads import MarkItDown, convertible
 from holdfast.session.output import StageOutput
 from holdfast.text.file_formats import READ, read_text, with_heads
@@ -28,6 +28,7 @@ _KINDS = ", ".join(READ)
 
 def check_sources(stage: Stage, home: Path | None) -> None:
     """ConfigError for `sources` that cannot be read: found before any stage runs. `home` is the folder of the workflow file."""
+    check_spelling(stage, ("sources", "max_findings", "max_questions", "max_tokens"))
     named = mapping(stage, "sources", _KEYS) or {}
     _globs(stage, named)
     if named.get("raw") not in (None, True, False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config.known_keys import nearest
+from holdfast.config.known_keys import near_miss, nearest
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Stage
 
@@ -44,6 +44,13 @@ def mapping(stage: Stage, key: str, known: tuple[str, ...]) -> Mapping[str, Any]
                 hint=f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}.",
             )
     return value
+
+
+def check_spelling(stage: Stage, known: tuple[str, ...]) -> None:
+    """ConfigError for a setting that is nearly one of the known ones: it would be left unread."""
+    for name in stage.settings:
+        if name not in known and (near := near_miss(str(name), known)) is not None:
+            raise _error(stage, str(name), "is not known.", near=near, hint=f"Did you mean `{near}`?")
 
 
 def _error(stage: Stage, key: str, message: str, *, near: str | None = None, hint: str | None = None) -> ConfigError:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import Damaged, HoldfastError, InputError, OutputInvalid, RevisionConflict
-from holdfast.session.edits import check_outputs, fixed
+from holdfast.session.edits import check_outputs, check_spelling, fixed
 from holdfast.session.parser import decode_session
 from holdfast.session.renderer import session_json
 from holdfast.session.state import Session
@@ -101,6 +101,8 @@ def _original(store: SessionStore, id: str) -> tuple[Session | None, bytes]:
 
 def _commit(store: SessionStore, id: str, session: Session | None, original: bytes, edited: bytes) -> Session:
     wanted = decode_session(edited, "what you saved")
+    if session is not None:
+        check_spelling(edited, session, "what you saved")
     problems = check_outputs(wanted)
     if wanted.workflow_id != id:
         problems.append(f"workflow_id: must stay {id!r}; `holdfast session fork` makes a session of another id")

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal
 
+from holdfast.config.known_keys import near_miss
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, NotThere, OutputInvalid, RevisionConflict
 from holdfast.session.output import StageOutput, addressed, output_json, parse_output
@@ -67,9 +68,28 @@ def compare(data: bytes, current: Session, history: Callable[[], Iterable[Docume
             expected=current.revision,
             found=found.revision,
         )
+    check_spelling(data, current, path)
     _check_edited_outputs(found, data)
     mark = blake2b(data, digest_size=16).hexdigest()
     return Edit(replace(found, revision=current.revision, updated_at=current.updated_at, mark=mark))
+
+
+def check_spelling(data: bytes, current: Session, path: str) -> None:
+    """Damaged if a key that stood in the file is gone and one that is nearly the same stands there instead: it would count no more."""
+    written, edited = session_json(current), strict_json.decode(data, path=path)
+    places: list[tuple[list[str | int], Mapping[str, Any], Mapping[str, Any]]] = [([], written, edited)]
+    before, after = written.get("stages") or {}, edited.get("stages") or {}
+    places += [(["stages", name], before[name], after[name]) for name in before if isinstance(after.get(name), Mapping)]
+    for place, known, given in places:
+        for key in given.keys() - known.keys():
+            if (meant := near_miss(key, known.keys() - given.keys())) is not None:
+                line = json_line(data.decode("utf-8-sig"), [*place, key])
+                where = ".".join(map(str, [*place, key]))
+                raise Damaged(
+                    f"{path}, line {line}: {where} is not known, and {meant} is gone.",
+                    path=path,
+                    hint=f"Did you mean `{meant}`? Nothing was changed.",
+                )
 
 
 def is_torn(data: bytes, whole: bytes) -> bool:

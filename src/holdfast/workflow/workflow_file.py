@@ -20,6 +20,7 @@ from holdfast.config.loading import errors_of, is_explained
 from holdfast.config.problems import all_errors, described, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.errors import ConfigError, OutputInvalid
+from holdfast.validation import kind_of
 from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
 
 SECTIONS = ("session", "memory", "knowledge", "limits")
@@ -40,6 +41,8 @@ _WORKFLOW = TypeAdapter(Workflow)
 
 def load_workflow(path: str | PathLike[str]) -> Workflow:
     """The workflow of a YAML file. Raises ConfigError with file, line, key and what would fit; `all_errors` of it gives all of them."""
+    if not isinstance(path, str | PathLike):
+        raise ConfigError(f"a workflow is a file or a mapping, not {kind_of(path)}.", hint="Give the path of a YAML file, or its values.")
     file = Path(path).expanduser()
     try:
         source = file.read_bytes()

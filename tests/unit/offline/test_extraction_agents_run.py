@@ -21,7 +21,8 @@ from holdfast.offline.researcher import Researcher
 from holdfast.offline.synthesizer import Synthesizer
 from holdfast.offline.writer import FILE, Writer
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.agent import StageRequest, check_sources, find_agents
+from holdfast.workflow.workflow_file import parse_workflow
 
 TASK = "Compare the Calder 9 and the Norvik H2 on noise, seasonal efficiency, price and delivery time."
 SOURCES = {"sources": {"folder": str(PUMPS)}}
@@ -86,6 +87,15 @@ def test_confidence_follows_coverage(tmp_path: Path) -> None:
     assert (
         researched(tmp_path / "b", "Compare the Calder 9 and the Norvik H2 on colour, weight, delivery and origin.")[1].confidence == "low"
     )
+
+
+@pytest.mark.parametrize(("misspelt", "meant"), [("source", "sources"), ("max_finding", "max_findings")])
+def test_a_misspelt_setting_is_found_before_anything_runs(misspelt: str, meant: str) -> None:
+    """W1, W18: otherwise it would be left unread, and the whole store be searched instead."""
+    workflow = parse_workflow({"id": "w", "stages": [{"name": "r", "agent_type": "researcher", misspelt: {"folder": str(PUMPS)}}]})
+    with pytest.raises(ConfigError, match=f"is not known. Did you mean `{meant}`") as caught:
+        check_sources(workflow, find_agents(workflow))
+    assert caught.value.key == f"stages.r.{misspelt}"
 
 
 def test_without_sources_or_with_a_missing_folder_the_error_names_the_key(tmp_path: Path) -> None:

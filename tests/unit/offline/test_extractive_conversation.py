@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.loading import config_from_values
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.events import Bus
 from holdfast.forgetting import forget_text
 from holdfast.harness import build
@@ -103,3 +103,47 @@ def test_a_question_about_the_user_finds_a_fact_that_shares_no_word_with_it(talk
     assert [one.fact for one in talk.findings("What is my job?")] == ["User works as a nurse at the city hospital"]
     assert talk.findings("What is 3 plus 4?") == []
     assert talk.findings("How does a heat pump work?") == []
+
+
+@pytest.mark.parametrize(
+    "asked", ["What do you know about me?", "what have you learned about me so far", "Was weißt du über mich?", "Que sais-tu de moi ?"]
+)
+def test_who_asks_what_is_known_of_them_is_told_all_of_it(talk: ExtractiveConversation, asked: str) -> None:
+    """M14, W18: the first thing that everybody asks."""
+    assert "Nothing is known about you yet" in talk.ask(asked)
+    talk.memory.add("User prefers green tea")
+    talk.memory.add("User lives in Graz")
+    told = talk.ask(asked)
+    assert "- User prefers green tea [memory]" in told and "- User lives in Graz [memory]" in told and "dB(A)" not in told
+
+
+def test_what_the_user_tells_of_himself_is_not_looked_up(talk: ExtractiveConversation) -> None:
+    """W18: a statement is kept; a question in the same words is answered."""
+    talk.memory.add("User's name is Maren")
+    assert talk.ask("My name is Maria, by the way.").startswith("That is kept")
+    assert "Maren" in talk.ask("What is my name?")
+
+
+def test_thanks_and_goodbye_get_a_short_word(talk: ExtractiveConversation) -> None:
+    """W18"""
+    for said in ("Thank you!", "bye", "Danke", "Merci"):
+        assert talk.ask(said) == "You are welcome. What was said is kept; /quit ends."
+
+
+def test_what_a_run_said_of_itself_is_no_answer(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """W18: "it has sentences for 6 of 7 questions" is the summary of a run, and nothing that anybody asks for."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with open_knowledge(config, bus=Bus()) as store:
+        store.add([Record("The premium has sentences for 6 of 7 questions.", kind="summary", source="costs/report")])
+    assert "6 of 7" not in talk.ask("How many questions has the premium sentences for?")
+
+
+def test_a_conversation_without_a_model_branches(talk: ExtractiveConversation) -> None:
+    """A14: the copy has what was said up to the message, and the first one keeps all."""
+    talk.ask("The key of the office is under the blue pot.")
+    talk.ask("The printer is on the second floor.")
+    second = talk.branch(talk.history()[1].id)
+    assert [one.text for one in second.history()] == [one.text for one in talk.history()[:2]] and len(talk.history()) == 4
+    assert [one.text for one in talk.branch().history()] == [one.text for one in talk.history()]
+    with pytest.raises(NotThere, match="no message 'nowhere'"):
+        talk.branch("nowhere")
