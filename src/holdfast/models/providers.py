@@ -13,6 +13,7 @@ import importlib.util
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -297,6 +298,11 @@ def _is_given(cls: type[Any], argument: str, arguments: Mapping[str, Any]) -> bo
     return argument in arguments or any(name in arguments for name, field in cls.model_fields.items() if field.alias == argument)
 
 
+_DEFAULTS: dict[str, Any] = {"timeout": TIMEOUT, "max_retries": RETRIES}
+if sys.version_info < (3, 12):  # where `asyncio.wait_for` swallows a cancellation that comes together with a piece: nobody could stop it
+    _DEFAULTS["stream_chunk_timeout"] = None
+
+
 def with_defaults(cls: type[Any], given: Mapping[str, Any], *, retries: bool) -> dict[str, Any]:
     """The arguments, with a time-out and retries where the class takes them, and what a server with its own address needs."""
     arguments = dict(given)
@@ -307,7 +313,7 @@ def with_defaults(cls: type[Any], given: Mapping[str, Any], *, retries: bool) ->
     if "api_key" in arguments and not _takes(cls, "api_key"):
         own = next((name for name in cls.model_fields if name.endswith("_api_key")), "api_key")
         arguments[own] = arguments.pop("api_key")
-    for name, value in (("timeout", TIMEOUT), ("max_retries", RETRIES)):
+    for name, value in _DEFAULTS.items():
         if _takes(cls, name) and not _is_given(cls, name, arguments):
             arguments[name] = value
     if not retries and _takes(cls, "max_retries"):

@@ -75,6 +75,13 @@ def test_a_time_out_is_always_there() -> None:
     assert made(timeout=7).request_timeout == 7
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="`asyncio.wait_for` is mended there")
+def test_nothing_swallows_a_cancellation() -> None:
+    """A14: the library waits for each piece by `asyncio.wait_for`, which loses a cancellation that comes together with a piece."""
+    assert made().stream_chunk_timeout is None
+    assert made(stream_chunk_timeout=9).stream_chunk_timeout == 9
+
+
 def test_the_window_of_the_file_goes_into_the_profile_and_the_rest_of_it_stays() -> None:
     """T3"""
     model = made(max_input_tokens=5000, supports_vision=True)
