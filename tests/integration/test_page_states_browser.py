@@ -16,6 +16,8 @@ from typer.main import get_command
 
 from holdfast.app.main import app
 
+pytestmark = pytest.mark.prove  # all rules of axe in both schemes
+
 ODD = f"{HOSTILE[1]}.md"
 NOTES = f"# Piers {HOSTILE[0]}\n\nPier nine was built in 2001 {HOSTILE[1]} by Ann.\n\n{HOSTILE[6]} {HOSTILE[3]} {HOSTILE[4]}\n"
 WORKFLOW = {

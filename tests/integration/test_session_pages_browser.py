@@ -19,6 +19,8 @@ from tests.integration.server_bench import ROOT, Served, serving
 from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 
+pytestmark = pytest.mark.prove  # all rules of axe in both schemes
+
 EXAMPLE = (ROOT / "src/holdfast/server/pages/example/workflow.yaml").read_text("utf-8")
 HARD = {
     "id": "hostile",

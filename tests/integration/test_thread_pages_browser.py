@@ -15,6 +15,8 @@ from tests.integration.server_bench import ModelServer, Served, model_server, mo
 
 from holdfast.memory.service import MemoryService
 
+pytestmark = pytest.mark.prove  # all rules of axe in both schemes
+
 LONG = "The test rig cuts the power while a batch is being written, and counts what was acknowledged and is gone afterwards. " * 28
 SLOW = "slowly"
 HARD = " ".join(HOSTILE[:7])
