@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 import subprocess
@@ -16,10 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from tests.conftest import Effort
-from tests.integration.server_bench import ModelServer, Served, model_server, models, serving, start
+from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start
 
+from holdfast.server import problem_details
 from holdfast.server.asgi_app import PAGES, TimeLimit
 from holdfast.server.asgi_guard import OPEN
 from holdfast.server.event_stream import EventStream
@@ -152,6 +155,21 @@ async def test_a_request_that_takes_too_long_is_answered_and_a_stream_goes_on() 
         assert told[0]["status"] == status and words in told[1]["body"]
 
 
+async def test_an_error_that_nobody_foresaw_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    """O2, O3: the framework raises again what our answer told of, and its server would log it a second time."""
+    app = FastAPI()
+    app.add_exception_handler(Exception, problem_details.of_others)
+
+    @app.get("/")
+    def broken() -> None:
+        raise ZeroDivisionError("nobody foresaw it")
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(TimeLimit(app, 60)), base_url="http://here") as client:
+        answer = await client.get("/")
+    assert answer.status_code == 500 and answer.json()["reference"] in caplog.text
+    assert [one.exc_info[0] for one in caplog.records if one.exc_info] == [ZeroDivisionError]
+
+
 def test_a_browser_that_showed_the_token_is_let_in_by_a_cookie_without_it(served: Served) -> None:
     """O3"""
     with httpx.Client(base_url=served.address, trust_env=False) as browser:
@@ -179,7 +197,7 @@ def test_errors_are_problems_without_paths_or_secrets(served: Served, api: httpx
         (api.post("/api/v1/memory/facts", content=b"{", headers={"content-type": "application/json"}), 422),
         (api.post("/api/v1/sessions", json={"workflow": {"id": "x", "stages": [{"name": "a", "agent_type": f"os:{SECRET}"}]}}), 400),
         (api.post("/api/v1/sessions", json={"name": "../../etc/passwd"}), 404),
-        (api.get("/api/v1/threads", params={"cursor": "zzzz"}), 400),
+        (api.get("/api/v1/threads", params={"cursor": "zzzz"}), 422),
         (api.post("/api/v1/memory/import", json={"memory": {"facts": f"/etc/passwd {SECRET}"}}), 400),
     ):
         assert answer.status_code == status, answer.text
@@ -323,7 +341,58 @@ def test_figures_count_what_was_done_and_name_nobody(tmp_path: Path) -> None:
     assert figures['holdfast_stage_seconds_count{agent_type="planner",outcome="ok"}'] >= 1
     assert sum(value for name, value in figures.items() if name.startswith("holdfast_sessions{")) == 1
     assert figures['holdfast_memory_facts{scope="global"}'] == 1 and figures["holdfast_knowledge_search_seconds_count"] >= 1
+    assert figures['holdfast_takeovers_total{by="server"}'] == figures["holdfast_events_dropped_total"] == 0
     assert "secret" not in text and "Hello" not in text
+
+
+def test_a_session_whose_server_was_killed_is_taken_over_and_that_is_counted_and_told(tmp_path: Path) -> None:
+    """W6, O2, O4: a session that was made and begun is started, one that was left is resumed, and a page says which."""
+    task = {**WORKFLOW, "stages": [{"name": "plan", "agent_type": "planner", "use_model": True}]}
+    with model_server() as model:
+        settings = {**models(model), "knowledge": {"embedder": "none"}}
+        model.pause = 600.0
+        with serving(tmp_path, settings) as killed, killed.client() as api:
+            api.post("/api/v1/sessions", json={"workflow": task, "id": "left"}).raise_for_status()
+            told = ""
+            with api.stream("GET", "/api/v1/sessions/left/events") as stream:
+                for piece in stream.iter_text():
+                    told += piece
+                    if "event: stage_started" in told:
+                        break
+            kinds = [kind for _, kind, _ in frames(told)]
+            assert kinds[0] == "session_started" and "session_resumed" not in kinds
+            killed.kill()
+        model.pause = 0.0
+        with serving(tmp_path, settings) as served, served.client() as api:
+            api.post("/api/v1/sessions/left/resume", json={"as_started": True}).raise_for_status()
+            ends = (api.get("/api/v1/sessions/left").json()["status"] for _ in iter(lambda: time.sleep(0.1), 0))
+            assert next(status for status in ends if status in ("completed", "halted"))
+            page = api.get("/sessions/left", headers={"Accept": "text/html"}).text
+            assert 'holdfast_takeovers_total{by="server"} 1.0' in api.get("/api/v1/metrics").text
+    assert "resumed: 0 of 1 stages are done; whoever ran it before ended without a word" in page
+
+
+async def test_a_listener_that_comes_too_late_is_told_and_what_it_missed_is_counted() -> None:
+    """O3, O2"""
+    missed: list[int] = []
+    stream = EventStream(asyncio.get_running_loop(), keep=5, dropped=missed.append)
+    for number in range(20):
+        stream.publish("tick", {"n": number}, last=number == 19)
+    await asyncio.sleep(0)
+    late = [one async for data in stream.follow(f"{stream.epoch}-10") for one in frames(data.decode())]
+    assert [kind for _, kind, _ in late] == ["reset", *["tick"] * 5] and missed == [5]
+    slow = EventStream(asyncio.get_running_loop(), keep=5, dropped=missed.append)
+    following = slow.follow()
+    slow.publish("tick", {"n": 0})
+    await asyncio.sleep(0)
+    await anext(following)
+    for number in range(1, 10):
+        slow.publish("tick", {"n": number}, last=number == 9)
+    await asyncio.sleep(0)
+    rest = [one async for data in following for one in frames(data.decode())]
+    assert [kind for _, kind, _ in rest] == ["reset", *["tick"] * 5] and missed == [5, 4]
+    gone = [one async for data in slow.follow("another-3") for one in frames(data.decode())]
+    assert gone[0][1] == "reset" and missed == [5, 4], "of another server nobody knows how many there were"
 
 
 def test_a_cancelled_run_keeps_what_was_said(api: httpx.Client, model: ModelServer) -> None:
@@ -357,6 +426,7 @@ def test_files_of_a_conversation(api: httpx.Client) -> None:
     assert got.content.startswith(b"<script>") and got.headers["content-disposition"].startswith("attachment")
     assert got.headers["content-type"] == "application/octet-stream" and got.headers["x-content-type-options"] == "nosniff"
     assert api.get(f"/api/v1/threads/{thread}/files/uploads/..%2F..%2F..%2Fconfig.yaml").status_code in (400, 404)
+    assert api.get(f"/api/v1/threads/{thread}/files/uploads/%0A").status_code == 404, "a line break is part of a path too"
     assert api.delete(f"/api/v1/threads/{thread}/files/uploads/evil.html").status_code == 204
 
 
@@ -391,6 +461,7 @@ def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_t
             rest = frames(api.get(f"/api/v1/sessions/{id}/events", headers={"Last-Event-ID": first[-1][0]}).text)
             assert rest[-1][1] == "end"
             whole = frames(api.get(f"/api/v1/sessions/{id}/events").text)
+            assert whole[0][1] == "session_started" and rest[0][1] == "stage_approved"
             assert [*first, *rest] == whole
             assert [int(number) for number, _, _ in whole[:-1]] == list(range(1, len(whole)))
             assert api.get(f"/api/v1/sessions/{id}").json()["status"] == "completed"
@@ -403,7 +474,11 @@ def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_t
             )
             assert api.put("/api/v1/sessions/harbour-2/stages/write/output", json=output).json()["status"] == "ready"
             assert api.post("/api/v1/sessions/harbour-2/resume", json={"as_started": True}).status_code == 202
-            api.get("/api/v1/sessions/harbour-2/events")
+            told = frames(api.get("/api/v1/sessions/harbour-2/events").text)
+            assert [kind for _, kind, _ in told][:3] == ["stage_rejected", "output_fixed", "session_resumed"]
+            assert told[0][2]["data"]["why"] == "too short"
+            page = api.get("/sessions/harbour-2", headers={"Accept": "text/html"}).text
+            assert "Stage write was rejected: too short" in page and "a person corrected the output" in page
             assert api.get("/api/v1/sessions/harbour-2").json()["status"] == "completed"
             assert api.delete("/api/v1/sessions/harbour-2").status_code == 204
             assert api.post(f"/api/v1/sessions/{id}/cancel").status_code == 400
@@ -535,3 +610,16 @@ def test_the_token_is_shown_and_a_busy_port_is_said(tmp_path: Path, served: Serv
         [*command, "--port", served.address.rsplit(":", 1)[1]], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert busy.returncode == 2 and "nothing can listen" in busy.stderr
+
+
+def test_the_first_page_of_a_fresh_clone_shows_the_session_of_make_run_and_what_to_try(tmp_path: Path) -> None:
+    """O4: the part of `make run` that leaves something, then the server on the same base directory."""
+    tour = "import sys; sys.path.insert(0, 'examples'); import tour; tour.show_workflow()"
+    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "HOLDFAST_CONFIG": ""}
+    subprocess.run([sys.executable, "-c", tour], cwd=ROOT, env=environment, check=True, capture_output=True, timeout=300)
+    with serving(tmp_path, {"knowledge": {"embedder": "none"}}) as served, served.client() as api:
+        (made,) = api.get("/api/v1/sessions").json()["items"]
+        page = api.get("/", headers={"Accept": "text/html"}).text
+    assert made["status"] == "completed" and f'href="/sessions/{made["workflow_id"]}"' in page
+    tries = page.partition('<ol class="tries">')[2].partition("</ol>")[0]
+    assert tries.count("<li>") == 3

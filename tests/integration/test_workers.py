@@ -23,6 +23,7 @@ from holdfast.errors import ConfigError, ExtraMissing, InputError
 from holdfast.harness import Harness, build
 from holdfast.memory.facts import Turn
 from holdfast.models.call_limits import CallLimit
+from holdfast.server.services import standing
 from holdfast.session.state import Session
 from holdfast.workers.engine import prepare
 from holdfast.workers.model_limits import SharedLimiter
@@ -216,7 +217,7 @@ def test_what_cannot_be_advanced_is_tried_again_and_then_given_up_with_its_reaso
 
 
 def test_a_session_at_which_workers_die_is_given_up(harness: Harness, queue: SessionQueue) -> None:
-    """W17: one session that kills its process does not kill them all."""
+    """W17, O2: one session that kills its process does not kill them all. How often one was taken over is counted for good."""
     agent = Agent()
     put(harness, queue, agent, linear("a"), "s1")
     for _ in range(5):
@@ -225,6 +226,8 @@ def test_a_session_at_which_workers_die_is_given_up(harness: Harness, queue: Ses
     wish = queue.wish("s1")
     assert wish is not None
     assert (wish.outcome, agent.ran) == ("given up", [])
+    queue.put("s1")
+    assert [one.values for one in standing(harness, 2) if one.name == "takeovers"] == [{"server": 2.0, "workers": 5.0}]
 
 
 def test_a_session_whose_writer_was_killed_before_the_job_is_advanced_all_the_same(harness: Harness, queue: SessionQueue) -> None:

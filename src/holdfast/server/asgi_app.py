@@ -118,8 +118,10 @@ class TimeLimit:
         try:
             async with limit:
                 await self._app(scope, receive, sending)
-        except TimeoutError:
-            if not limit.expired():
+        except Exception as error:  # the framework raises again what it answered, and uvicorn would log it once more
+            if not isinstance(error, TimeoutError) or not limit.expired():
+                if problem_details.TOLD in scope:
+                    return
                 raise
             hint = "`server.request_seconds` says how long a request may take."
             await problem_details.problem(504, "too-slow", "It took too long.", hint=hint)(scope, receive, send)

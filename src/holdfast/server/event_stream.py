@@ -11,7 +11,7 @@ import itertools
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 KEEP_ALIVE = 15.0
@@ -30,8 +30,9 @@ def frame(id: str, kind: str, data: Mapping[str, Any]) -> bytes:
 class EventStream:
     """The events of one thing (a run, everything), kept for those who listen. `publish` may be called from any thread and never waits."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int = _RING) -> None:
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int = _RING, dropped: Callable[[int], object] = lambda _: None) -> None:
+        """`dropped` is told of how many events somebody who listens will not get, because the ring went round meanwhile."""
+        self._loop, self._dropped = loop, dropped
         self.epoch = secrets.token_hex(4)
         self._ring: deque[tuple[int, bytes]] = deque(maxlen=keep)
         self._number = 0
@@ -72,6 +73,7 @@ class EventStream:
                 if self._ring and self._ring[-1][0] > at:
                     new = list(itertools.islice(self._ring, max(0, at + 1 - self._ring[0][0]), None))
                     if new[0][0] > at + 1:  # this listener was so slow that the ring went round
+                        self._dropped(new[0][0] - at - 1)
                         yield self._reset(new[0][0] - 1)
                     at = new[-1][0]
                     yield b"".join(data for _, data in new)
@@ -93,6 +95,8 @@ class EventStream:
         at = int(number) if number.isdecimal() and len(number) < 18 else -1
         if epoch == self.epoch and oldest - 1 <= at <= self._number:
             return at, None
+        if epoch == self.epoch and 0 <= at < oldest:
+            self._dropped(oldest - 1 - at)
         return oldest - 1, self._reset(oldest - 1)
 
     def _reset(self, at: int) -> bytes:

@@ -19,6 +19,8 @@ from holdfast.redaction import redact_text, without_paths
 from holdfast.server.api_schema import allowed_methods
 
 MEDIA_TYPE = "application/problem+json"
+TOLD = "holdfast.told"
+"""In the scope of a request whose error is answered, and in the log."""
 _log = logging.getLogger("holdfast.server")
 
 
@@ -123,6 +125,7 @@ async def of_http(request: Request, error: Exception) -> JSONResponse:
 
 async def of_others(request: Request, error: Exception) -> JSONResponse:
     """The answer to what nobody foresaw: the log has it, the answer only says where to look."""
+    request.scope[TOLD] = True
     return _server_error(500, "server-error", "Something went wrong here.", error)
 
 

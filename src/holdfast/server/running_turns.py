@@ -89,8 +89,8 @@ class Run:
 class RunningTurns:
     """The runs of this server. Used on its loop alone."""
 
-    def __init__(self, ids: IdSource, clock: Clock) -> None:
-        self._ids, self._clock = ids, clock
+    def __init__(self, ids: IdSource, clock: Clock, dropped: Callable[[int], object] = lambda _: None) -> None:
+        self._ids, self._clock, self._dropped = ids, clock, dropped
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
     def begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], *, said: str = "", held: int = 0) -> Run:
@@ -101,7 +101,8 @@ class RunningTurns:
         busy = next((run for run in self._runs.values() if run.thread == talk.thread and run.status == "running"), None)
         if busy is not None:
             raise Locked(f"a turn of this thread is under way: {busy.id}.", owner=busy.id, hint="Wait for it, or cancel it.")
-        run = Run(self._ids.new("run"), talk.thread, talk.agent_name, stamp(self._clock.now()), EventStream(asyncio.get_running_loop()))
+        stream = EventStream(asyncio.get_running_loop(), dropped=self._dropped)
+        run = Run(self._ids.new("run"), talk.thread, talk.agent_name, stamp(self._clock.now()), stream)
         run.progress = Progress(said, held)
         self._runs[run.id] = run
         run.task = asyncio.create_task(self._drive(run, talk, turn))

@@ -6,18 +6,19 @@ for. No name of a thread, session or person is in a label.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from holdfast import __version__
 from holdfast.events import Event, FactsExtracted, SummaryMade, TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskTimedOut
 from holdfast.tokens.usage import Price, Usage
 from holdfast.tracing import Finished
-from holdfast.workflow.events import SessionEnded, StageCompleted
+from holdfast.workflow.events import SessionEnded, SessionResumed, StageCompleted
 
 _ENDS = (TaskCompleted, TaskFailed, TaskTimedOut, TaskCancelled)
 _LEFT = frozenset({"CancelledError", "GeneratorExit"})
@@ -32,6 +33,8 @@ class Standing(NamedTuple):
     words: str
     label: str
     values: Mapping[str, float]
+    only_grows: bool = False
+    """A counter that others keep: `holdfast_{name}_total`."""
 
 
 class KnownModel(NamedTuple):
@@ -54,7 +57,8 @@ class _Now(Collector):
     def collect(self) -> Iterable[Any]:
         """All of it."""
         for one in self._read():
-            family = GaugeMetricFamily(f"holdfast_{one.name}", one.words, labels=[one.label] if one.label else [])
+            form = CounterMetricFamily if one.only_grows else GaugeMetricFamily
+            family = form(f"holdfast_{one.name}", one.words, labels=[one.label] if one.label else [])
             for value, amount in one.values.items():
                 family.add_metric([value] if one.label else [], amount)
             yield family
@@ -70,6 +74,9 @@ class ServerMetrics:
         models: Mapping[str, KnownModel] | None = None,
     ) -> None:
         self._registry = CollectorRegistry()
+        self._guard = threading.Lock()
+        self.taken_over = 0
+        """Sessions that this process went on with after whoever ran them had died."""
         self._models = dict(models or {})
         own: dict[str, Any] = {"registry": self._registry}
         slow: dict[str, Any] = {"buckets": _SLOW, **own}
@@ -87,6 +94,7 @@ class ServerMetrics:
         self._stages = Histogram("holdfast_stage_seconds", "How long tries of stages took.", ["agent_type", "outcome"], **slow)
         self._search = Histogram("holdfast_knowledge_search_seconds", "How long searches of knowledge took.", **own)
         self._gate = Counter("holdfast_gate_decisions", "What became of facts that were proposed.", ["decision", "rule"], **own)
+        self.dropped = Counter("holdfast_events_dropped", "Events that a listener came too late for.", **own).inc
         self._subagents = Gauge("holdfast_subagents_running", "Sub-agents that run.", **own)
         self._events = {
             SummaryMade: Counter("holdfast_summaries", "Summaries that were made.", **own),
@@ -109,14 +117,17 @@ class ServerMetrics:
 
     def wants(self, kind: type[Event]) -> bool:
         """It counts what happens and works nothing out."""
-        return kind in self._events or kind in _ENDS
+        return kind in self._events or kind in _ENDS or kind is SessionResumed
 
     def __call__(self, event: Event) -> None:
         """Count it."""
         counter = self._events.get(type(event))
         if counter is not None:
             counter.inc()
-        if isinstance(event, TaskStarted):
+        if isinstance(event, SessionResumed):
+            with self._guard:
+                self.taken_over += event.taken_over
+        elif isinstance(event, TaskStarted):
             self._subagents.inc()
         elif isinstance(event, _ENDS):
             self._subagents.dec()

@@ -27,7 +27,7 @@ from holdfast.server.server_metrics import KnownModel, ServerMetrics, Standing
 from holdfast.server.session_runs import SessionRuns
 from holdfast.tokens.usage import Price
 from holdfast.tracing import watch_spans
-from holdfast.workers.queue_overview import queue_overview
+from holdfast.workers.session_queue import SessionQueue
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -51,8 +51,11 @@ def known_models(harness: Harness) -> dict[str, KnownModel]:
     }
 
 
-def standing(harness: Harness) -> list[Standing]:
-    """What is there now, for the figures. A store that cannot be read is left out: the doctor tells of it."""
+def standing(harness: Harness, taken_over: int = 0) -> list[Standing]:
+    """What is there now, for the figures. A store that cannot be read is left out: the doctor tells of it.
+
+    `taken_over` is how many sessions this server took over; how many workers did is in the queue's tables.
+    """
     found: list[Standing] = []
     with suppress(HoldfastError):
         memory = harness.memory.status()
@@ -66,10 +69,15 @@ def standing(harness: Harness) -> list[Standing]:
         states = Counter(one.status or "damaged" for one in harness.sessions.list())
         found.append(Standing("sessions", "Sessions.", "status", {name: float(count) for name, count in states.items()}))
     with suppress(HoldfastError):
-        jobs = queue_overview(harness)
-        if jobs is not None:
+        takeovers = {"server": float(taken_over)}
+        queue_there = SessionQueue.find(harness.sessions)
+        if queue_there is not None:
+            jobs = queue_there.overview()
             counts = {state: float(jobs[state]) for state in ("waiting", "running")}
             found.append(Standing("jobs", "Sessions in the queue for workers.", "state", counts))
+            takeovers["workers"] = float(queue_there.takeovers())
+        words = "Sessions that were taken over from who had died."
+        found.append(Standing("takeovers", words, "by", takeovers, only_grows=True))
     return found
 
 
@@ -78,7 +86,6 @@ class Services:
 
     def __init__(self, harness: Harness, keys: Keys) -> None:
         self.harness, self.keys = harness, keys
-        self.turns = RunningTurns(harness.ids, harness.clock)
         self.sessions = SessionRuns(harness)
         self.metrics = ServerMetrics(
             {
@@ -86,9 +93,10 @@ class Services:
                 "sessions_running": lambda: len(self.sessions.running),
                 "streams_open": lambda: self.streams,
             },
-            lambda: standing(harness),
+            lambda: standing(harness, self.metrics.taken_over),
             known_models(harness),
         )
+        self.turns = RunningTurns(harness.ids, harness.clock, self.metrics.dropped)
         self.streams = 0
         self.stopping = False
         self._everything: EventStream | None = None
@@ -102,7 +110,7 @@ class Services:
 
     def open(self) -> None:
         """The server's loop runs from here on."""
-        self._everything = EventStream(asyncio.get_running_loop())
+        self._everything = EventStream(asyncio.get_running_loop(), dropped=self.metrics.dropped)
         self._unsubscribe.append(self.harness.bus.subscribe(_Sink(self._everything)))
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any, TypeVar
@@ -12,8 +10,6 @@ from fastapi import Depends, Header, Path, Query
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
 
-from holdfast.errors import InputError
-
 T = TypeVar("T")
 _NO_CONTROL = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$"
 
@@ -21,12 +17,14 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 Short = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Flag = Annotated[bool, Strict()]
-Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+Id = Annotated[str, Path(pattern=NAME)]
+PointName = Annotated[str, StringConstraints(pattern=NAME)]
 ThreadId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 StageName = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f\x7f]+$")]
 Agent = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The agent whose memory it is; none is the global one.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
-Cursor = Annotated[str | None, Query(max_length=200, description="Where the page before ended: its `next`.")]
+Cursor = Annotated[str | None, Query(pattern=r"^n[0-9]{1,9}$", description="Where the page before ended: its `next`.")]
 Words = Annotated[str, Query(min_length=1, max_length=2_000, description="What to look for.")]
 Follow = Annotated[bool, Query(description="Wait for what comes; else send what is there and end.")]
 LastEventId = Annotated[str | None, Header(max_length=100)]
@@ -53,23 +51,6 @@ class Page(BaseModel):
 
 def page_of(items: Iterable[T], limit: int, cursor: str | None, shown: Any) -> Page:
     """The page of a list that begins at this cursor. Nothing after it is read."""
-    start = _read(cursor)
+    start = int(cursor[1:]) if cursor else 0
     part = list(islice(items, start, start + limit + 1))
-    return Page(items=[shown(item) for item in part[:limit]], next=_written(start + limit) if len(part) > limit else None)
-
-
-def _written(number: int) -> str:
-    return base64.urlsafe_b64encode(f"n{number}".encode()).decode().rstrip("=")
-
-
-def _read(cursor: str | None) -> int:
-    if not cursor:
-        return 0
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
-        number = int(text[1:]) if text.startswith("n") and text[1:].isdecimal() and len(text) < 12 else -1
-    except (binascii.Error, ValueError):
-        number = -1
-    if number < 0:
-        raise InputError("that cursor is none of ours.", hint="Give the `next` of the page before, or none.")
-    return number
+    return Page(items=[shown(item) for item in part[:limit]], next=f"n{start + limit}" if len(part) > limit else None)

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,13 +28,20 @@ from holdfast.session.state import Session
 from holdfast.session.store import SessionStore, locked_by
 
 
-def fix_output(store: SessionStore, id: str, stage: str, text: str, *, clock: Clock | None = None) -> Session:
-    """Put a corrected output, as JSON text, in place of what a stage wrote, and commit. InputError says what is wrong with it."""
+def fix_output(
+    store: SessionStore, id: str, stage: str, text: str, *, clock: Clock | None = None, done: Callable[[], None] = lambda: None
+) -> Session:
+    """Put a corrected output, as JSON text, in place of what a stage wrote, and commit. InputError says what is wrong with it.
+
+    `done` is called when it is committed and the session is still held.
+    """
     store.load(id)  # says that there is none before anything is made for it
     with store.hold(id, owner="fix"):
         session = store.load(id)
         changed = fixed(session, stage, text, at=stamp((clock or SystemClock()).now()))
-        return store.commit(changed, expect=session.revision)
+        committed = store.commit(changed, expect=session.revision)
+        done()
+        return committed
 
 
 def draft_of(session: Session, stage: str) -> str:
@@ -52,19 +59,19 @@ def draft_of(session: Session, stage: str) -> str:
     return json.dumps(raw, ensure_ascii=False, indent=2) + "\n"
 
 
-def fix_in_editor(store: SessionStore, id: str, stage: str) -> Session:
+def fix_in_editor(store: SessionStore, id: str, stage: str, *, done: Callable[[], None] = lambda: None) -> Session:
     """Put in what the person made of a stage's output in their editor. On any error their text stays in the file that the message names."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-fix-"))
     copy = folder / f"{id}-{stage}.json"
     copy.write_text(draft_of(store.load(id), stage), "utf-8")
     try:
         _run_editor(copy)
-        done = fix_output(store, id, stage, copy.read_text("utf-8"))
+        fixed_one = fix_output(store, id, stage, copy.read_text("utf-8"), done=done)
     except HoldfastError as error:
         error.hint = f"{error.hint or ''} Your text is kept in {copy}.".strip()
         raise
     shutil.rmtree(folder, ignore_errors=True)
-    return done
+    return fixed_one
 
 
 def edit_session(store: SessionStore, id: str) -> Session | None:

@@ -192,6 +192,13 @@ class SessionQueue:
 
     # Looking
 
+    def takeovers(self) -> int:
+        """How many sessions workers took over from others that had died, since the queue is there."""
+        if self.database.one(self.sql["counts_takeovers"]) != (True,):  # its tables are of an older version, and nobody worked since
+            return 0
+        row = self.database.one(self.sql["takeovers"])
+        return int(row[0]) if row else 0
+
     def places(self, sessions: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Of those that are the queue's: whether each waits or runs, where, and what keeps it."""
         found = {}

@@ -1,6 +1,7 @@
-"""What a person does to a session from outside: approve, reject and cancel (W14, W19); and the result of a session (W2).
+"""What a person does to a session from outside: approve, reject, fix and cancel (W4, W14, W19); and the result of a session (W2).
 
-`approve` and `reject` decide about a stage that waits; `cancel` asks whoever runs the session, and where nobody does marks it.
+`approve` and `reject` decide about a stage that waits; `fix` puts an output in place of what a stage wrote; `cancel` asks whoever runs the
+session, and where nobody does marks it. Whatever is done is told on the bus, and in the session's journal.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from typing import Any
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import InputError
+from holdfast.events import Bus
+from holdfast.events import bus as process_bus
+from holdfast.session.editor import fix_in_editor, fix_output
 from holdfast.session.output import StageOutput, output_json
 from holdfast.session.state import ASKS, Session, SessionError
 from holdfast.session.store import SessionStore
-from holdfast.workflow import transitions
+from holdfast.workflow import events, transitions
+from holdfast.workflow.journal import SessionJournal as Journal
 from holdfast.workflow.resume_checks import stored_workflow, with_added_stages
 from holdfast.workflow.stage_approvals import decide
 from holdfast.workflow.stage_request import SessionJournal
@@ -39,7 +44,13 @@ def _answered(store: SessionStore, session: Session, stage: str, call: Mapping[s
     return store.commit(replace(changed, status="paused" if waiting_stages(changed) else "ready"), expect=session.revision)
 
 
-def approve(store: SessionStore, session_id: str, stage: str | None = None) -> Session:
+def _tell(store: SessionStore, bus: Bus, event: events.WorkflowEvent) -> None:
+    """Say what was done. For who holds the session: its journal has one writer at a time."""
+    with Journal(store, event.session).kept(bus):
+        bus.emit(event)
+
+
+def approve(store: SessionStore, session_id: str, stage: str | None = None, *, bus: Bus = process_bus) -> Session:
     """Agree with the output of a stage, or with the call that it wants to make. It is on disk; `resume` goes on from there.
 
     Without a name it is about the only one that waits.
@@ -49,14 +60,19 @@ def approve(store: SessionStore, session_id: str, stage: str | None = None) -> S
         session = store.load(session_id)
         name = _waiting(session, stage)
         if (call := asked_calls(session).get(name)) is not None:
-            return _answered(store, session, name, call, approved=True)
-        workflow = with_added_stages(stored_workflow(session), session)
-        agreed = transitions.approved(session, workflow, name)
-        rest = waiting_stages(agreed)
-        return store.commit(replace(agreed, status="paused" if rest else "ready"), expect=session.revision)
+            done = _answered(store, session, name, call, approved=True)
+        else:
+            workflow = with_added_stages(stored_workflow(session), session)
+            agreed = transitions.approved(session, workflow, name)
+            rest = waiting_stages(agreed)
+            done = store.commit(replace(agreed, status="paused" if rest else "ready"), expect=session.revision)
+        _tell(store, bus, events.StageApproved(session=session_id, stage=name))
+        return done
 
 
-def reject(store: SessionStore, session_id: str, stage: str | None = None, *, why: str, clock: Clock | None = None) -> Session:
+def reject(
+    store: SessionStore, session_id: str, stage: str | None = None, *, why: str, clock: Clock | None = None, bus: Bus = process_bus
+) -> Session:
     """Refuse the output of a stage, or the call that it wants to make; `resume` runs the stage again, and its agent is told why.
 
     Where an output is refused the session halts; a stage that may not make a call can go on without it.
@@ -68,21 +84,37 @@ def reject(store: SessionStore, session_id: str, stage: str | None = None, *, wh
         session = store.load(session_id)
         name = _waiting(session, stage)
         if (call := asked_calls(session).get(name)) is not None:
-            return _answered(store, session, name, call, approved=False, why=why)
-        at = stamp((clock or SystemClock()).now())
-        outputs = {key: output for key, output in session.stage_outputs.items() if key != name}
-        snapshots = tuple(shot for shot in session.memory_snapshots if shot.get("stage") != name)
-        refused = transitions.noted(transitions.with_record(session, name, status="rejected"), name, kind="rejected", message=why, at=at)
-        error = SessionError(
-            name,
-            "rejected",
-            f"a person did not accept the output of stage {name!r}: {why}",
-            raw_output=output_json(session.stage_outputs[name]) if name in session.stage_outputs else None,
-            at=at,
-            hint="`holdfast resume` runs the stage again with the reason; `holdfast session fix` puts an output in.",
-        )
-        changed = replace(refused, status="halted", error=error, stage_outputs=outputs, memory_snapshots=snapshots)
-        return store.commit(changed, expect=session.revision)
+            done = _answered(store, session, name, call, approved=False, why=why)
+        else:
+            done = _refused(store, session, name, why, stamp((clock or SystemClock()).now()))
+        _tell(store, bus, events.StageRejected(session=session_id, stage=name, why=why))
+        return done
+
+
+def _refused(store: SessionStore, session: Session, name: str, why: str, at: str) -> Session:
+    """The session without the output that a person did not accept."""
+    outputs = {key: output for key, output in session.stage_outputs.items() if key != name}
+    snapshots = tuple(shot for shot in session.memory_snapshots if shot.get("stage") != name)
+    refused = transitions.noted(transitions.with_record(session, name, status="rejected"), name, kind="rejected", message=why, at=at)
+    error = SessionError(
+        name,
+        "rejected",
+        f"a person did not accept the output of stage {name!r}: {why}",
+        raw_output=output_json(session.stage_outputs[name]) if name in session.stage_outputs else None,
+        at=at,
+        hint="`holdfast resume` runs the stage again with the reason; `holdfast session fix` puts an output in.",
+    )
+    changed = replace(refused, status="halted", error=error, stage_outputs=outputs, memory_snapshots=snapshots)
+    return store.commit(changed, expect=session.revision)
+
+
+def fix(store: SessionStore, session_id: str, stage: str, text: str | None, *, bus: Bus = process_bus) -> Session:
+    """Put a corrected output, as JSON text, in place of what a stage wrote; without one, what the person makes of it in their editor."""
+
+    def tell() -> None:
+        _tell(store, bus, events.OutputFixed(session=session_id, stage=stage))
+
+    return fix_in_editor(store, session_id, stage, done=tell) if text is None else fix_output(store, session_id, stage, text, done=tell)
 
 
 def _waiting(session: Session, stage: str | None) -> str:
@@ -101,7 +133,7 @@ def _waiting(session: Session, stage: str | None) -> str:
 _LOOK = 0.05
 
 
-def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: Clock | None = None) -> Session:
+def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: Clock | None = None, bus: Bus = process_bus) -> Session:
     """Stop a session, and return it as it is then. One that is completed or cancelled already is an InputError.
 
     A process that runs it notices within a tenth of a second; after `wait` seconds the answer is the session as it still is.
@@ -113,7 +145,9 @@ def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: C
             raise InputError(f"the session {session_id} is {session.status}: there is nothing to stop.")
         with store.hold(session_id, owner="cancel"):
             session = store.load(session_id)
-            return store.commit(replace(session, status="cancelled"), expect=session.revision)
+            done = store.commit(replace(session, status="cancelled"), expect=session.revision)
+            _tell(store, bus, events.SessionCancelled(session=session_id))
+            return done
     store.request_cancel(session_id)
     until = clock.monotonic() + wait
     while store.owner(session_id) is not None and clock.monotonic() < until:

@@ -34,11 +34,12 @@ class SessionStarted(WorkflowEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionResumed(WorkflowEvent):
-    """A session goes on."""
+    """A session goes on. `taken_over`: whoever ran it before died in the middle of it."""
 
     text: ClassVar[str] = "Session {session} resumed: {completed} of {stages} stages are done"
     completed: int
     stages: int
+    taken_over: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +154,35 @@ class StageWaiting(StageEvent):
     """A stage's output waits for a person."""
 
     text: ClassVar[str] = "Stage {stage} waits for approval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageApproved(StageEvent):
+    """A person agreed with what a stage wrote, or with a call that it wants to make."""
+
+    text: ClassVar[str] = "Stage {stage} was approved"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRejected(StageEvent):
+    """A person refused what a stage wrote, or a call that it wants to make."""
+
+    text: ClassVar[str] = "Stage {stage} was rejected: {why}"
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFixed(StageEvent):
+    """A person put an output in place of what a stage wrote."""
+
+    text: ClassVar[str] = "Stage {stage}: a person corrected the output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionCancelled(WorkflowEvent):
+    """A person cancelled a session that nobody ran."""
+
+    text: ClassVar[str] = "Session {session} was cancelled"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,13 +234,18 @@ class Launcher:
                 agents = find_agents(whole, self.agents)
                 if session.status == "completed" and next_step(whole, session) == Finish():
                     return session
+                is_new, left_running = session.revision == 1 and session.lineage is None, session.status == "running"
                 session = reopened(session, whole, accept_changes=accept_changes)
                 settings = self._settings(definition, configs, session.configuration)
                 values = _mapping(session.configuration.get(_PARAMETERS))
                 session = _adopted(session, definition, _configuration(settings, values))
                 store.clear_cancel(session_id)
-                done = len(session.completed_stages)
-                self.bus.emit(events.SessionResumed(session=session_id, completed=done, stages=len(whole.stages)))
+                stages, done = len(whole.stages), len(session.completed_stages)
+                self.bus.emit(
+                    events.SessionStarted(session=session_id, stages=stages)  # it was created and never run
+                    if is_new
+                    else events.SessionResumed(session=session_id, completed=done, stages=stages, taken_over=left_running)
+                )
                 ended = self._run(whole, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
 

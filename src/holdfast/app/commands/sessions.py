@@ -35,11 +35,12 @@ from holdfast.app.output import (
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
-from holdfast.session.editor import Difference, differences, edit_session, fix_in_editor, fix_output
+from holdfast.session.editor import Difference, differences, edit_session
 from holdfast.session.output import output_json
 from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import spare_name
 from holdfast.session.story import Story, story_markdown, tell
+from holdfast.workflow import control
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -215,7 +216,7 @@ def fix(
     """Put a corrected output in place of what a stage wrote. It is checked first; `holdfast resume` goes on from there."""
     text = _read(file) if file is not None else None
     with opened_sessions(config, session_config) as store:
-        done = fix_output(store, id, stage, text) if text is not None else fix_in_editor(store, id, stage)
+        done = control.fix(store, id, stage, text)
         queued = hand_over(store, id) if done.status == "ready" else None
     if file is not None and re.fullmatch(rf".*/{DRAFTS}/{re.escape(f'{id}-{stage}')}-\d+\.json", file):
         Path(file).unlink(missing_ok=True)  # the draft that the halt left; the output is in the session now

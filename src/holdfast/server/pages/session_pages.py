@@ -199,7 +199,7 @@ def reject(request: Request, use: Use, id: Id, why: Words = "", stage: Named = "
     """Refuse it, and say why; with `again` the stage runs again at once, and is told."""
 
     def act() -> None:
-        done = control.reject(use.harness.sessions, id, stage or None, why=why)
+        done = control.reject(use.harness.sessions, id, stage or None, why=why, bus=use.harness.bus)
         if again and done.status in ("ready", "halted"):
             use.sessions.start(id, as_started=True)
 

@@ -186,6 +186,9 @@ _MOOD = {
     "output_rejected": "waiting",
     "stage_retried": "waiting",
     "stage_started": "running",
+    "stage_approved": "completed",
+    "stage_rejected": "failed",
+    "output_fixed": "completed",
 }
 
 
@@ -214,6 +217,8 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         known = _KINDS.get(kind)
         text = known.text.format_map(_Data(event.get("data") or {})) if known is not None else kind.replace("_", " ")
+        if kind == "session_resumed" and (event.get("data") or {}).get("taken_over"):
+            text += "; whoever ran it before ended without a word"
         ended = str((event.get("data") or {}).get("status", "")) if kind == "session_ended" else ""
         lines.append({"at": event.get("at"), "text": text, "mood": _ENDED.get(ended, _MOOD.get(kind, ""))})
     return lines[: -_TIMELINE - 1 : -1]

@@ -14,9 +14,10 @@ from holdfast.server.pages.session_values import address_of, given_parts, marked
 from holdfast.server.routes.sessions_api import shown, stage_texts
 from holdfast.server.services import Services, services_of
 from holdfast.server.wire import Id, StageName
-from holdfast.session.editor import draft_of, fix_output
+from holdfast.session.editor import draft_of
 from holdfast.session.edits import fixed
 from holdfast.session.state import StageRecord
+from holdfast.workflow import control
 from holdfast.workflow.journal import SessionJournal
 
 router = APIRouter(include_in_schema=False, prefix="/sessions")
@@ -92,7 +93,7 @@ def fix(
     try:
         if revision and revision != store.load(id).revision:
             raise RevisionConflict("the session has changed since this page was opened; look at it, then send it again.")
-        done = fix_output(store, id, stage, text)
+        done = control.fix(store, id, stage, text, bus=use.harness.bus)
         if done.status == "ready":
             use.sessions.start(id, as_started=True) if go_on else use.sessions.leave_to_workers(id)
     except HoldfastError as error:

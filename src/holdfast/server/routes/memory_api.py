@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import StringConstraints
 
 from holdfast.errors import Damaged, InputError, NotThere
 from holdfast.forgetting import forget_text
@@ -39,7 +40,7 @@ class FactChange(Body):
 class Words(Body):
     """A text."""
 
-    text: Annotated[str, Text]
+    text: Annotated[Text, StringConstraints(pattern=r"[^\s\x1c-\x1f]")]
 
 
 class SlotText(Body):

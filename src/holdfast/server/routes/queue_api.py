@@ -26,7 +26,7 @@ class QueuedSession(NewSession):
     priority: Priority = 0
 
 
-class Place(Body):
+class InQueue(Body):
     """Where a session is put."""
 
     priority: Priority | None = None
@@ -64,7 +64,7 @@ def queue_place(use: Use, id: Id) -> dict[str, Any]:
 
 
 @router.put("/queue/{id}")
-def queue_put(use: Use, id: Id, body: Place) -> dict[str, Any]:
+def queue_put(use: Use, id: Id, body: InQueue) -> dict[str, Any]:
     """Let workers go on with a session that is there."""
     use.harness.sessions.load(id)
     SessionQueue.open(use.harness.sessions).put(id, priority=body.priority)

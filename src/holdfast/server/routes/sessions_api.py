@@ -15,8 +15,25 @@ from holdfast.errors import ConfigError, HoldfastError, InputError, NotThere, Re
 from holdfast.redaction import redact, redact_text, without_paths
 from holdfast.server.event_stream import MEDIA_TYPE
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import STREAM, TOKEN, Body, Cursor, Flag, Follow, Id, LastEventId, Limit, Page, Short, StageName, Text, page_of
-from holdfast.session.editor import differences, fix_output
+from holdfast.server.wire import (
+    NAME,
+    STREAM,
+    TOKEN,
+    Body,
+    Cursor,
+    Flag,
+    Follow,
+    Id,
+    LastEventId,
+    Limit,
+    Page,
+    PointName,
+    Short,
+    StageName,
+    Text,
+    page_of,
+)
+from holdfast.session.editor import differences
 from holdfast.session.renderer import session_json
 from holdfast.session.state import Session, spare_name, stage_folder
 from holdfast.workers.session_queue import SessionQueue
@@ -69,14 +86,14 @@ class Reason(Body):
 class ForkAt(Body):
     """Where the new session begins."""
 
-    checkpoint: Short | None = None
+    checkpoint: PointName | None = None
     id: Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
 
 
 class Point(Body):
     """A recovery point."""
 
-    checkpoint: Short
+    checkpoint: PointName
 
 
 def shown(session: Session) -> dict[str, Any]:
@@ -231,7 +248,7 @@ def stages_fix(
     """Put a corrected output in place of what a stage wrote. It is checked first."""
     if if_match is not None and if_match.strip('"') != str(use.harness.sessions.load(id).revision):
         raise RevisionConflict("the session has changed since.")
-    done = fix_output(use.harness.sessions, id, stage, json.dumps(body))
+    done = control.fix(use.harness.sessions, id, stage, json.dumps(body), bus=use.harness.bus)
     if done.status == "ready":
         use.sessions.leave_to_workers(id)
     return {"id": id, "status": done.status, "revision": done.revision}
@@ -259,14 +276,14 @@ def sessions_cancel(use: Use, id: Id) -> dict[str, Any]:
     use.harness.sessions.load(id)
     if (queue := SessionQueue.find(use.harness.sessions)) is not None:
         queue.withdraw(id)
-    done = control.cancel(use.harness.sessions, id)
+    done = control.cancel(use.harness.sessions, id, bus=use.harness.bus)
     return {"id": id, "status": done.status}
 
 
 @router.post("/sessions/{id}/approve")
 def sessions_approve(use: Use, id: Id, body: Stage) -> dict[str, Any]:
     """Agree with what a stage wrote; the session goes on."""
-    done = control.approve(use.harness.sessions, id, body.stage)
+    done = control.approve(use.harness.sessions, id, body.stage, bus=use.harness.bus)
     if body.resume and done.status == "ready":
         use.sessions.start(id, as_started=True)
         return {"id": id, "status": "running"}
@@ -276,7 +293,7 @@ def sessions_approve(use: Use, id: Id, body: Stage) -> dict[str, Any]:
 @router.post("/sessions/{id}/reject")
 def sessions_reject(use: Use, id: Id, body: Reason) -> dict[str, Any]:
     """Refuse what a stage wrote, and say why. It is told when it runs again."""
-    done = control.reject(use.harness.sessions, id, body.stage, why=body.why)
+    done = control.reject(use.harness.sessions, id, body.stage, why=body.why, bus=use.harness.bus)
     return {"id": id, "status": done.status}
 
 
@@ -307,7 +324,7 @@ def checkpoints_list(use: Use, id: Id) -> Page:
 
 
 @router.get("/sessions/{id}/diff")
-def sessions_diff(use: Use, id: Id, before: Annotated[str, Query(min_length=1, max_length=128)]) -> Page:
+def sessions_diff(use: Use, id: Id, before: Annotated[str, Query(pattern=NAME)]) -> Page:
     """What is different now from a recovery point."""
     store = use.harness.sessions
     found = differences(store.load_checkpoint(id, before), store.load(id))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from holdfast.context.archive import Archive
 from holdfast.context.call_log import Call, digest
@@ -369,8 +370,17 @@ def files_remove(use: Use, id: ThreadId, name: Annotated[str, Path(min_length=1,
     return Response(status_code=204)
 
 
+class _AnyPath(PathConvertor):
+    """The rest of a path, also where there is a line break in it: Starlette's own does not match one."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anypath", _AnyPath())
+
+
 @router.get(
-    "/threads/{id}/files/{area}/{path:path}",
+    "/threads/{id}/files/{area}/{path:anypath}",
     response_class=StreamingResponse,
     responses={
         200: {"description": "The file", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}

@@ -40,8 +40,17 @@ UPDATE queued_sessions SET wanted = false, ended_at = clock_timestamp(), outcome
 UPDATE queued_sessions SET failures = failures + 1, problem = %s WHERE session = %s AND ticket = %s RETURNING failures
 
 -- name: died
-UPDATE queued_sessions SET deaths = deaths + 1 WHERE session = %s
-    AND pg_postmaster_start_time() <= clock_timestamp() - make_interval(secs => %s)
+WITH dead AS (
+    UPDATE queued_sessions SET deaths = deaths + 1 WHERE session = %s
+        AND pg_postmaster_start_time() <= clock_timestamp() - make_interval(secs => %s) RETURNING 1
+)
+UPDATE queue_totals SET takeovers = takeovers + (SELECT count(*) FROM dead)
+
+-- name: counts_takeovers
+SELECT to_regclass('queue_totals') IS NOT NULL
+
+-- name: takeovers
+SELECT takeovers FROM queue_totals
 
 -- name: without_job
 SELECT q.session, q.priority, extract(epoch FROM clock_timestamp() - q.queued_at) FROM queued_sessions q
