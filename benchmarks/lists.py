@@ -1,7 +1,8 @@
 """What lists and first searches cost as what is kept grows: processor time of whole commands, in one run. Prints JSON.
 
-sessions: `holdfast sessions --last 5`, the whole list and the page of the server, with few sessions and a hundred times as many (W1, O1,
-O3). A page is asked for six times; the first is apart, because the server reads the list then.
+sessions: `holdfast sessions --last 5`, the whole list and pages of the server, with few sessions and a hundred times as many (W1, O1,
+O3): the sessions, those of one state, the start page, the search of everything, and the figures for Prometheus. Each is asked for six
+times; the first is apart, because the server reads the sessions then.
 archive: the first `holdfast history THREAD search` of a conversation, which makes its index, with few messages and ten times as many (S9).
 
 `--quick` makes everything smaller; its figures are no results. State is made below `--folder` (by default in memory: nothing here is about
@@ -45,8 +46,17 @@ def spent(home: Path, *words: str) -> float:
     return round(min(found), 2)
 
 
-def page(home: Path) -> tuple[float, float]:
-    """Seconds of processor time that a server takes for the page of sessions: the first time, and the least of five later ones."""
+PAGES = {
+    "sessions": "/sessions",
+    "waiting": "/sessions?status=paused",
+    "start": "/",
+    "search": "/search?q=harbour",
+    "metrics": "/api/v1/metrics",
+}
+
+
+def pages(home: Path, count: int) -> dict[str, float]:
+    """Seconds of processor time that a server takes for each page: the first time, and the least of five later ones."""
     words = [sys.executable, "-m", "holdfast.app.main", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(words, env={**os.environ, "HOLDFAST_HOME": str(home)}, cwd=home, stdout=subprocess.PIPE, text=True)
     try:
@@ -55,17 +65,21 @@ def page(home: Path) -> tuple[float, float]:
         while not told.endswith("}\n"):
             told += process.stdout.readline()
         said = json.loads(told)
-        times = []
-        for _ in range(6):
-            before = _processor(process.pid)
-            asked = urllib.request.Request(f"{said['address']}/sessions", headers={"Authorization": f"Bearer {said['token']}"})  # noqa: S310 - ours
-            with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310 - ours
-                assert b"weigh the harbour" in answer.read()
-            times.append(_processor(process.pid) - before)
+        found = {}
+        for name, path in PAGES.items():
+            times = []
+            for _ in range(6):
+                before = _processor(process.pid)
+                asked = urllib.request.Request(f"{said['address']}{path}", headers={"Authorization": f"Bearer {said['token']}"})  # noqa: S310 - ours
+                with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310 - ours
+                    text = answer.read()
+                assert name == "metrics" or b"weigh the" in text, text
+                times.append(_processor(process.pid) - before)
+            found[f"first_{name}_of_{count}_s"], found[f"{name}_of_{count}_s"] = round(times[0], 3), round(min(times[1:]), 3)
     finally:
         process.terminate()
         process.wait(60)
-    return round(times[0], 3), round(min(times[1:]), 3)
+    return found
 
 
 def _processor(pid: int) -> float:
@@ -81,11 +95,11 @@ def sessions(base: Path, counts: tuple[int, int]) -> dict[str, float]:
         store = file_sessions(home / "sessions")
         for number in range(count):
             made = store.create(Session(f"run-{number:05d}", "weigh the harbour"))
-            store.commit(replace(made, status="completed"), expect=1)
+            store.commit(replace(made, status="completed" if number else "paused"), expect=1)
         store.close()
         found[f"last_5_of_{count}_s"] = spent(home, "sessions", "--last", "5")
         found[f"all_{count}_s"] = spent(home, "sessions")
-        found[f"first_page_of_{count}_s"], found[f"page_of_{count}_s"] = page(home)
+        found |= pages(home, count)
     few, many = counts
     found["last_5_ratio"] = round(found[f"last_5_of_{many}_s"] / found[f"last_5_of_{few}_s"], 2)
     return found

@@ -43,21 +43,27 @@ class Check:
     detail: Any = None
 
 
-def examine(harness: Harness | ConfigError) -> list[Check]:
-    """Versions, packages, configuration, model, base directory, stores, sandbox and disk. Without a configuration, what can be seen."""
+def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check]:
+    """Versions, packages, configuration, model, base directory, stores, sandbox and disk. Without a configuration, what can be seen.
+
+    Not `whole`, nothing is looked at of which there may be very many: each session, each database, each file.
+    """
     found = [_versions(), *_packages()]
     if isinstance(harness, ConfigError):
         return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _sandbox()]
     config = harness.config
+    many: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
+        ("threads", lambda: _threads(config)),
+        ("sessions", lambda: _sessions(harness)),
+        ("databases", lambda: _databases(config.base)),
+        ("damaged files", lambda: _set_aside(config.base)),
+    )
     parts: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("configuration", lambda: [_configuration(config)]),
         ("model", lambda: [_model(config)]),
         ("base directory", lambda: [_base(config)]),
         ("memory", lambda: _memory(harness)),
-        ("threads", lambda: _threads(config)),
-        ("sessions", lambda: _sessions(harness)),
-        ("databases", lambda: _databases(config.base)),
-        ("damaged files", lambda: _set_aside(config.base)),
+        *(many if whole else ()),
         ("mcp", lambda: _mcp(harness)),
         ("sandbox", lambda: [_sandbox()]),
         ("disk", lambda: _disk(config.base)),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import builtins
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -73,6 +74,7 @@ class SessionStore:
         self._guard = threading.RLock()
         self._known: OrderedDict[str, StoredSession] = OrderedDict()
         self._leases: dict[str, Lease] = {}
+        self._briefs: dict[str, tuple[float, str | None, SessionBrief]] = {}
 
     def close(self) -> None:
         """Give back connections and threads. Harmless when called twice."""
@@ -144,8 +146,11 @@ class SessionStore:
         raise self._never_at_rest(session.workflow_id, expect)
 
     def list(self) -> builtins.list[SessionBrief]:
-        """All sessions, newest first. A damaged one is listed with its problem."""
-        found = [brief for workflow_id in self.ids() if (brief := self._brief(workflow_id)) is not None]
+        """All sessions, newest first. A damaged one is listed with its problem. Who asks again reads only those that were written since."""
+        names = dict(self._names())
+        with self._guard:
+            self._briefs = {name: kept for name, kept in self._briefs.items() if name in names}
+        found = [brief for name, written in names.items() if (brief := self._listed(name, written)) is not None]
         return sorted(found, key=lambda brief: (brief.updated_at, brief.workflow_id), reverse=True)
 
     def newest(self) -> Iterator[SessionBrief]:
@@ -154,12 +159,11 @@ class SessionStore:
         A session was not changed later than its log was last written; so the order holds where the clock of its writers did.
         """
         waiting: builtins.list[tuple[str, str, SessionBrief]] = []
-        names = self.backend.recent(self.prefix, "/log.jsonl", ".json")
-        for workflow_id, written in names:
+        for workflow_id, written in self._names():
             latest = stamp(datetime.fromtimestamp(written + _SLACK, UTC))
             while waiting and waiting[-1][0] >= latest:
                 yield waiting.pop()[2]
-            brief = self._brief(workflow_id) if is_session_id(workflow_id) else None
+            brief = self._listed(workflow_id, written)
             if brief is not None:
                 bisect.insort(waiting, (brief.updated_at, workflow_id, brief), key=lambda one: one[:2])
         yield from (one[2] for one in reversed(waiting))
@@ -374,6 +378,7 @@ class SessionStore:
             self.remove_rest(workflow_id)
         with self._guard:
             self._known.pop(workflow_id, None)
+            self._briefs.pop(workflow_id, None)
 
     def remove_rest(self, workflow_id: str) -> None:
         """Remove what belongs to a session that is no more."""
@@ -445,6 +450,25 @@ class SessionStore:
         if there != session.mark:
             raise RevisionConflict(f"{place} was edited since revision {expect} was read.", path=place, expected=expect, found=found)
         return edit
+
+    def _names(self) -> Iterator[tuple[str, float]]:
+        """The sessions that are there, and when each was last written, the newest first."""
+        names = self.backend.recent(self.prefix, "/log.jsonl", ".json")
+        return ((name, written) for name, written in names if is_session_id(name))
+
+    def _listed(self, workflow_id: str, written: float) -> SessionBrief | None:
+        """The line of a list. One of a session that was not written since is remembered; a moment must have passed, because files that
+        are written twice within a tick of the clock look as if they were written once."""
+        elsewhere = self.views is not None and self.views.backend is not self.backend
+        file = self.views.backend.glance(self.views.key(workflow_id)) if self.views is not None and elsewhere else None
+        kept = self._briefs.get(workflow_id)
+        if kept is not None and kept[:2] == (written, file):
+            return kept[2]
+        brief = self._brief(workflow_id)
+        if brief is not None and brief.problem is None and time.time() - written > _SLACK:
+            with self._guard:
+                self._briefs[workflow_id] = written, file, brief
+        return brief
 
     def _brief(self, workflow_id: str) -> SessionBrief | None:
         known = self._stored(workflow_id)

@@ -125,7 +125,7 @@ class Places:
         for key in self._moved_keys(prefix):
             name = next((key[len(prefix) :].removesuffix(ending) for ending in flat if key.endswith(ending)), "")
             if name and "/" not in name:
-                found.setdefault(name, self._modified(self.path(key)) or 0.0)
+                found[name] = max(self._modified(self.path(key)) or 0.0, found.get(name, 0.0))
         return sorted(found.items(), key=lambda item: (item[1], item[0]), reverse=True)
 
     def _modified(self, path: str) -> float | None:

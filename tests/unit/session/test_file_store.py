@@ -584,3 +584,36 @@ def test_restoring_over_a_file_that_cannot_be_read_has_no_moment_without_a_sessi
             assert [one.workflow_id for one in again.list()] == ["w-1"], (moment, way)
             assert again.restore("w-1", "p1").completed_stages == ("s1",), (moment, way)
             assert again.load("w-1").completed_stages == ("s1",)
+
+
+def test_a_list_that_is_asked_for_again_reads_only_what_was_written_since(tmp_path: Path) -> None:
+    """W1, O4: and sees whatever was: commits of another process, a person's edit of a file, a session that is gone."""
+
+    class Watched(RealDisk):
+        opened: list[str]
+
+        def open(self, path: str) -> int:
+            self.opened.append(path)
+            return super().open(path)
+
+    disk = Watched()
+    disk.opened = []
+    store, other = file_sessions(tmp_path / "sessions", disk=disk), file_sessions(tmp_path / "sessions")
+    for number in range(20):
+        other.create(session(f"w-{number}"))
+    for path in (tmp_path / "sessions").rglob("*"):
+        os.utime(path, (time.time() - 60 - len(path.name),) * 2)  # what was written this very moment may be written again unnoticed
+    first = store.list()
+    disk.opened.clear()
+    assert store.list() == first and len(first) == len([*store.newest()]) == 20
+    assert not disk.opened
+
+    other.commit(replace(other.load("w-3"), status="paused"), expect=1)
+    file = tmp_path / "sessions" / "w-5.json"
+    file.write_text(file.read_text().replace('"ready"', '"halted"', 1))
+    other.remove("w-7")
+    found = {one.workflow_id: one.status for one in store.list()}
+    assert (found["w-3"], found["w-5"], found["w-8"], "w-7" in found) == ("paused", "halted", "ready", False)
+    assert {one.workflow_id for one in store.newest()} == set(found)
+    touched = {path.removeprefix(f"{tmp_path}/sessions/").split("/")[0].removesuffix(".json") for path in disk.opened}
+    assert touched == {"w-3", "w-5"}

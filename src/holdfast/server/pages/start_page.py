@@ -35,7 +35,7 @@ def start(request: Request, use: Use) -> HTMLResponse:
     running = [one for one in sessions if one.status == "running"]
     ended = [one for one in sessions if not _waits(one) and one.status != "running"]
     threads = use.harness.conversations(last=5)
-    checks = doctor(use)
+    checks = doctor(use, whole=False)
     return page(
         request,
         "start.html",
@@ -76,9 +76,9 @@ def _held(use: Services) -> list[dict[str, Any]]:
     return [one for one in found if one["count"]]
 
 
-def doctor(use: Services) -> list[dict[str, Any]]:
-    """What `holdfast doctor` finds, without paths."""
-    return [{"about": one.about, "state": one.state, "text": _placed(use, one.text)} for one in examine(use.harness)]
+def doctor(use: Services, *, whole: bool = True) -> list[dict[str, Any]]:
+    """What `holdfast doctor` finds, without paths; not `whole`, what it finds without looking at each session and each file."""
+    return [{"about": one.about, "state": one.state, "text": _placed(use, one.text)} for one in examine(use.harness, whole=whole)]
 
 
 def _placed(use: Services, text: str) -> str:
