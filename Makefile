@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 STAMP := $(VENV)/.installed
+# one process more than a small machine has cores: tests also wait for disks and for each other's programs
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test lint bench prove docs lock debian clean config-upgrade
@@ -23,7 +25,7 @@ run: $(STAMP)  ## set up if needed, then show what Holdfast does, on something r
 
 test: $(STAMP) debian  ## set up if needed, then run all tests
 	@echo "==> running the tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)  ## style, types and import layers
 	@echo "==> ruff, mypy, import-linter"

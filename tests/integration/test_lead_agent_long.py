@@ -78,7 +78,7 @@ def converse(folder: Path, turns: int) -> Measured:
     with lead(folder, model, SETTINGS, [look]) as agent:
         talk = agent.conversation("t")
         for number in range(1, turns + 1):
-            talk.ask(f"Question {number} of the test: {'what was it that we said about the move to Mill Lane? ' * 3}")
+            talk.ask(f"Question {number} of the test: {'what was it that we said about the move to Mill Lane? ' * 9}")
             model.script._requests.clear()  # the script remembers every request; a real model does not
             measured.state.append(len(talk.messages))
             measured.rows.append(agent.parts.checkpoints.rows("t"))
@@ -93,7 +93,7 @@ def converse(folder: Path, turns: int) -> Measured:
 @pytest.mark.prove
 @pytest.mark.timeout(3600)
 def test_a_long_conversation_stays_within_its_window_and_costs_the_same_all_the_way(effort: Effort, tmp_path: Path) -> None:
-    turns = effort(150, 5_000)
+    turns = effort(60, 5_000)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:  # memory of a process that does nothing else
         seen = alone.submit(converse, tmp_path, turns).result()
     half = len(seen.state) // 2

@@ -24,7 +24,7 @@ TALK = [PlainMessage("human" if n % 2 == 0 else "ai", f"message {n} about subjec
 
 @pytest.mark.prove
 def test_a_cut_at_any_moment_loses_nothing_that_was_acknowledged_and_doubles_nothing(effort: Effort) -> None:
-    for run in range(effort(60, 2000)):
+    for run in range(effort(25, 2000)):
         rng = random.Random(effort.seed * 100_003 + run)
         disk = SimulatedDisk(seed=run, cut_at=rng.randrange(1, 120))
         acknowledged: list[str] = []
@@ -54,7 +54,7 @@ def test_a_cut_at_any_moment_loses_nothing_that_was_acknowledged_and_doubles_not
 
 @pytest.mark.prove
 def test_a_cut_while_forgetting_leaves_all_or_nothing(effort: Effort) -> None:
-    for run in range(effort(60, 2000)):
+    for run in range(effort(25, 2000)):
         rng = random.Random(effort.seed * 7919 + run)
         disk = SimulatedDisk(seed=run)
         archive = FileArchive("/base", disk=disk)

@@ -292,7 +292,7 @@ def run_example(
 @pytest.mark.prove
 def test_nothing_is_lost_and_nothing_overflows(effort: Effort) -> None:
     @seed(effort.seed)
-    @settings(max_examples=effort(500, 100_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=effort(200, 100_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(
         seed=st.integers(0, 2**32),
         trigger=triggers,
