@@ -109,7 +109,7 @@ def served(folder: Path) -> Iterator[tuple[str, Path]]:
         yield f"http://127.0.0.1:{port}/mcp", pointer
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(240)
 
 
 def free_port() -> int:
@@ -121,10 +121,11 @@ def free_port() -> int:
 
 def wait_for(port: int) -> None:
     """Until somebody listens."""
-    for _ in range(600):
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 60):
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
     pytest.fail(f"nobody listens at port {port}")
 
 

@@ -427,7 +427,7 @@ def test_two_processes_that_add_at_once_lose_nothing(bench: Bench) -> None:
         writer.stdin.write(b"go\n")
         writer.stdin.flush()
     for writer in writers:
-        _, said = writer.communicate(timeout=120)
+        _, said = writer.communicate(timeout=240)
         assert writer.returncode == 0, said.decode()
     store = bench.open()
     expected = [f"Writer {name} wrote line {number}." for name in ("ann", "bob") for number in range(12)]

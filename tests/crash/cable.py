@@ -69,7 +69,7 @@ class Cable:
                     if self._answered:
                         self._silent = True
                         server.sendall(data)
-                        self._heard.wait(5)
+                        self._heard.wait(240)
                     for end in (client, server):
                         with suppress(OSError):
                             end.shutdown(socket.SHUT_RDWR)

@@ -14,6 +14,8 @@ from typing import Any
 
 __all__ = ["Server", "own_server"]
 
+_PATIENCE = 120.0
+
 
 class Server:
     """The server and its address."""
@@ -26,8 +28,9 @@ class Server:
         """Kill it as a power cut of the machine would: no checkpoint, no farewell to anybody."""
         pid = self._inner.get_pid()
         os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + _PATIENCE
         with suppress(ChildProcessError, ProcessLookupError):
-            for _ in range(200):
+            while time.monotonic() < end:
                 os.kill(pid, 0)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
@@ -35,11 +38,12 @@ class Server:
 
     def start(self) -> None:
         """Start it again. The processes that served connections need a moment to notice that their parent is gone."""
-        for last in [False] * 50 + [True]:
+        end = time.monotonic() + _PATIENCE
+        while True:
             try:
                 self._inner.ensure_postgres_running()
             except SubprocessError:
-                if last:
+                if time.monotonic() > end:
                     raise
                 time.sleep(0.1)
             else:

@@ -79,7 +79,7 @@ def killed(base: Path, first: int, sign: str, count: int, moment: float) -> dict
         finally:
             os._exit(1)
     os.close(writer)
-    said, end = b"", time.monotonic() + 60
+    said, end = b"", time.monotonic() + 240
     while sum(line.startswith(sign.encode()) for line in said.split(b"\n")[:-1]) < count and time.monotonic() < end:
         ready, _, _ = select.select([reader], [], [], 1.0)
         data = os.read(reader, 65536) if ready else b""

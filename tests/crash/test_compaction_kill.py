@@ -130,7 +130,7 @@ def talk_for_ever(base: Path, first: int, pipe: int) -> None:
 def killed(base: Path, first: int, sign: str, count: int, moment: float) -> dict[str, str]:
     """Let a child talk, kill it `moment` seconds after the `count`-th line of this sign, and give what it had acknowledged."""
     child, reader = forked(lambda pipe: talk_for_ever(base, first, pipe))
-    said, seen, end = b"", 0, time.monotonic() + 60
+    said, seen, end = b"", 0, time.monotonic() + 240
     while seen < count and time.monotonic() < end:
         ready, _, _ = select.select([reader], [], [], 1.0)
         data = os.read(reader, 65536) if ready else b""

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FRESH_EVERY = 20  # runs after which a new folder is begun, so that reading all of it stays quick
 
 
-def killed(base: Path, first: int, seed: int, moment: float) -> list[tuple[str, str, int]]:
-    """Run `work` in a child, kill it after `moment` seconds of writing, and give what it said."""
+def killed(base: Path, first: int, seed: int, steps: int, moment: float) -> list[tuple[str, str, int]]:
+    """Run `work` in a child, kill it `moment` seconds after so many steps are done, and give what it said."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -32,11 +32,11 @@ def killed(base: Path, first: int, seed: int, moment: float) -> list[tuple[str, 
         os._exit(1)
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as said:
-        begun = said.readline()
+        begun = [said.readline() for _ in range(1 + 2 * steps)]  # of each step that it is begun, and that it is done
         time.sleep(moment)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        lines = [begun, *said]
+        lines = [*begun, *said]
     assert os.WTERMSIG(status) == signal.SIGKILL, "the writer ended by itself"
     return parse(lines)
 
@@ -50,7 +50,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(effort: Effort, 
             shutil.rmtree(base, ignore_errors=True)
             base, ledger = tmp_path / str(run), Ledger()
         first = max((number for numbers in ledger.begun.values() for number in numbers), default=0)
-        ledger.hear(killed(base, first, effort.seed + run, choose.uniform(0, 0.04)))
+        ledger.hear(killed(base, first, effort.seed + run, choose.randrange(4), choose.uniform(0, 0.02)))
         for fault in ledger.faults(base):
             effort.fail(f"run {run}: {fault}")
         done += sum(map(len, ledger.done.values()))

@@ -52,7 +52,7 @@ def program(base: Path, ways: str, kind: str, debounce: str, *said: str) -> Iter
 def ended(base: Path, way: str, kind: str, debounce: str, *said: str) -> int:
     """Run the program in an interpreter of its own until it ends by itself; gives its exit code."""
     command = [sys.executable, "-m", "tests.crash.learning_program", str(base), f"{way}:end", kind, debounce, *said]
-    return subprocess.run(command, check=False, timeout=120, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
+    return subprocess.run(command, check=False, timeout=240, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
 
 
 def heard(says: TextIO, line: str) -> None:
@@ -70,7 +70,7 @@ def learned(base: Path) -> list[str]:
 
 def learns(base: Path, *facts: str) -> None:
     """Wait until the file holds these facts, each once."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while sorted(learned(base)) != sorted(facts):
         assert time.monotonic() < until, f"learned {learned(base)}"
         time.sleep(0.05)
@@ -187,7 +187,7 @@ def test_children_made_by_fork_have_a_worker_of_their_own_and_hang_on_no_lock_of
     names = ("Mia", "Ravi", "Ines", "Otto", "Lena", "Tom", "Anna", "Zoe")
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path), *names]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command, capture_output=True, text=True, check=False, timeout=240, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert "learned by all children" in done.stdout, done.stderr
     assert sorted(learned(tmp_path)) == sorted(f"I {how} somebody called {name}." for how in ("know", "taught") for name in names)

@@ -86,7 +86,7 @@ def test_nothing_is_lost_or_learned_twice_when_the_process_is_killed(
             done += sum(map(len, ledger.done.values()))
             base, ledger = tmp_path / str(run), Ledger()
         first = max((number for numbers in ledger.begun.values() for number in numbers), default=0)
-        ledger.hear(killed(base, first, effort.seed + run, choose.uniform(0, 0.4)))
+        ledger.hear(killed(base, first, effort.seed + run, choose.randrange(6), choose.uniform(0, 0.1)))
         for fault in ledger.faults(base):
             effort.fail(f"run {run}: {fault}")
     assert done > effort.runs, "the workers came to something"
@@ -104,6 +104,13 @@ class Writers:
         self._threads = [threading.Thread(target=self._write, args=(me,)) for me in range(count)]
         for thread in self._threads:
             thread.start()
+
+    def go_on(self, count: int) -> None:
+        """Wait until so many more changes were acknowledged."""
+        wanted, end = len(self.acknowledged) + count, time.monotonic() + 240
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < end, "nothing is written any more"
+            time.sleep(0.01)
 
     def stop(self) -> None:
         self._over.set()
@@ -138,18 +145,13 @@ def test_a_server_that_is_killed_and_started_again_costs_an_error_and_nothing_el
         writers = Writers(storage, 3)
         choose = random.Random(effort.seed)
         for _ in range(effort(3, 30)):
-            time.sleep(choose.uniform(0.1, 0.5))
+            writers.go_on(choose.randint(1, 12))
             server.kill()
             time.sleep(choose.uniform(0, 0.2))
             server.start()
-        before = len(writers.acknowledged)
-        for _ in range(600):
-            if len(writers.acknowledged) > before:
-                break
-            time.sleep(0.05)
+        writers.go_on(1)  # it works after the last restart
         writers.stop()
-        assert len(writers.acknowledged) > before, "it works after the last restart"
-        assert writers.refused, "the writers noticed"
+        assert writers.refused or writers.unknown, "the writers noticed"
         document = storage.document()
         found = {fact.id for fact in document.facts}
         history = storage.changes()

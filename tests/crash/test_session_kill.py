@@ -33,7 +33,7 @@ def said(out: Path) -> list[tuple[str, int]]:
 
 
 def wait_for(out: Path, count: int, writer: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len(said(out)) < count:
         assert writer.poll() is None, "the writer ended by itself"
         assert time.monotonic() < deadline, "the writer says nothing"

@@ -66,7 +66,7 @@ class Forge:
     def close(self) -> None:
         assert self.process.stdout is not None
         self._stdin.close()
-        self.process.wait(30)
+        self.process.wait(240)
         self.process.stdout.close()
 
 

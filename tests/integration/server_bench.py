@@ -42,6 +42,12 @@ def echo(request: dict[str, Any]) -> Any:
     return f"You said: {words_of(last)[-200:]}"
 
 
+def _set() -> threading.Event:
+    made = threading.Event()
+    made.set()
+    return made
+
+
 @dataclass
 class ModelServer:
     """Speaks OpenAI's chat protocol on loopback."""
@@ -50,10 +56,24 @@ class ModelServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     pause: float = 0.0
     port: int = 0
+    ends: threading.Event = field(default_factory=_set)
+    """A streamed answer goes on and on until this is set; see `endless`."""
+    left: threading.Event = field(default_factory=threading.Event)
+    """Set when somebody stopped listening in the middle of an answer."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
+
+    @contextmanager
+    def endless(self) -> Iterator[None]:
+        """In this block a streamed answer has no end: whatever is done meanwhile is done while it is being said."""
+        self.ends.clear()
+        self.left.clear()
+        try:
+            yield
+        finally:
+            self.ends.set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,6 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json(200, _completion(request, said, len(self.played.requests)))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+            self.played.left.set()
 
     def _json(self, status: int, body: object) -> None:
         data = json.dumps(body).encode()
@@ -97,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(text), 20):
             self._chunk({"role": "assistant", "content": text[start : start + 20]})
             time.sleep(self.played.pause)
+        while text and not self.played.ends.wait(0.05):
+            self._chunk({"role": "assistant", "content": " and so on"})
         for index, call in enumerate(message.get("tool_calls") or ()):
             arguments, name = call["function"]["arguments"], call["function"]["name"]
             first = {"index": index, "id": call["id"], "type": "function", "function": {"name": name, "arguments": ""}}
@@ -175,7 +198,7 @@ class Served:
         return self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(240)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

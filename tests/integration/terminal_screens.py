@@ -259,8 +259,12 @@ The **Norvik Aero 8** is, at *36 dB(A)* at the neighbour's window [1]. The maker
 
 def screen(words: list[str], width: int, folder: Path, typed: str = "") -> str:
     """What stands on a terminal of this width after a command, without colours. `typed` is what a person types into it."""
-    child, terminal = pty.fork()
+    terminal, inside = pty.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))  # before there is anybody who could look
+    child = os.fork()
     if child == 0:
+        os.close(terminal)
+        os.login_tty(inside)
         os.chdir(folder)
         sys.stdin = os.fdopen(0, "r")
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
@@ -275,7 +279,7 @@ def screen(words: list[str], width: int, folder: Path, typed: str = "") -> str:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    os.close(inside)
     os.write(terminal, typed.encode())
     seen = b""
     while True:

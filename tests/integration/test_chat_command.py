@@ -18,6 +18,7 @@ import pytest
 
 MODEL = """
 import json
+from pathlib import Path
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, delay, reply
 
@@ -27,6 +28,7 @@ def answer(request):
         return "The tool said: " + last.text[:60].replace("\\n", " ")
     text = last.text
     if text == "be slow":
+        Path("slow").touch()
         return delay(600, "too late")
     if "write" in text:
         return [call("write_file", {"path": "/mnt/user-data/outputs/a.txt", "content": "hello"})]
@@ -71,7 +73,7 @@ def chat(home: Path, *words: str, piped: str | None = None, code: int = 0) -> su
         text=True,
         env=environment(home),
         cwd=home,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -95,10 +97,11 @@ class Terminal:
         )
         os.close(slave)
         self.text = ""
+        self.seen = 0
 
-    def until(self, wanted: str, seconds: float = 60) -> str:
-        """Read on until this was shown since the last call."""
-        start, deadline = len(self.text), time.monotonic() + seconds
+    def until(self, wanted: str, seconds: float = 240) -> str:
+        """Read on until this was shown after what was waited for last."""
+        start, deadline = self.seen, time.monotonic() + seconds
         while wanted not in self.text[start:]:
             ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
@@ -107,7 +110,8 @@ class Terminal:
                 self.text += os.read(self.master, 65536).decode("utf-8", "replace")
             except OSError as error:
                 raise AssertionError(f"ended without {wanted!r}: {self.text[start:]!r}") from error
-        return self.text[start:]
+        self.seen = self.text.index(wanted, start) + len(wanted)
+        return self.text[start : self.seen]
 
     def type(self, line: str) -> None:
         os.write(self.master, f"{line}\n".encode())
@@ -117,7 +121,7 @@ class Terminal:
 
     def end(self) -> int:
         os.write(self.master, b"/quit\n")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while self.process.poll() is None and time.monotonic() < deadline:
             ready, _, _ = select.select([self.master], [], [], 0.1)
             if ready:
@@ -125,7 +129,7 @@ class Terminal:
                     self.text += os.read(self.master, 65536).decode("utf-8", "replace")
                 except OSError:
                     break
-        return self.process.wait(60)
+        return self.process.wait(240)
 
     def close(self) -> None:
         self.process.kill()
@@ -244,7 +248,10 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(home: Path, terminals:
     terminal.until("/help lists the commands")
     terminal.type("be slow")
     terminal.until("be slow")
-    time.sleep(1.5)  # the model call is under way now; if it were not, the interrupt would come even earlier
+    deadline = time.monotonic() + 240
+    while not (home / "slow").exists():  # until the model is asked: before that there is no turn to stop
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     terminal.interrupt()
     terminal.until("cancelled; what was said is kept")
     terminal.type("still there?")
@@ -272,15 +279,15 @@ def test_a_tool_that_waits_for_approval_is_asked_about(home: Path, terminals: li
 
 
 def test_compact_from_the_command_line(home: Path) -> None:
-    for number in range(3):
-        chat(home, "-p", f"message {number} " + "word " * 800, "--thread", "t1")
+    for number in range(2):
+        chat(home, "-p", f"message {number} " + "word " * 1200, "--thread", "t1")
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.app.main", "compact", "t1", "--keep", "2", "--json", "--config", str(home / "config.yaml")],
         capture_output=True,
         text=True,
         env=environment(home),
         cwd=home,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     value = json.loads(done.stdout)
@@ -292,7 +299,7 @@ def test_compact_from_the_command_line(home: Path) -> None:
         text=True,
         env=environment(home),
         cwd=home,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert "message 0" in history.stdout

@@ -208,14 +208,14 @@ def test_a_server_over_http_is_reached_again_after_it_was_away(tmp_path: Path) -
         with open_knowledge(f"http://127.0.0.1:{port}/mcp") as store:
             assert store.add(NOTES).added == 2
             server.kill()
-            server.wait(20)
+            server.wait(240)
             with pytest.raises(StoreUnavailable):
                 store.search("staging")
             server = start()
             assert store.search("staging")[0].record == NOTES[0]
     finally:
         server.kill()
-        server.wait(20)
+        server.wait(240)
 
 
 def test_a_password_in_an_address_is_never_shown() -> None:

@@ -305,7 +305,7 @@ def test_a_forked_child_is_told_that_it_cannot_serve(model: LocalChat) -> None:
     child = context.Process(target=_in_a_child, args=(results, model.server))
     child.start()
     closed, says = results.get(timeout=60)
-    child.join(60)
+    child.join(240)
     assert (closed, child.exitcode) == (True, 0)
     assert "was forked" in says
     assert model.invoke(QUESTION).text
@@ -318,6 +318,6 @@ def test_a_stream_can_be_left_and_the_server_closed_while_it_runs(weights: Path)
     next(stream)
     closer = threading.Thread(target=server.close)
     closer.start()
-    closer.join(60)
+    closer.join(240)
     assert server.closed
     stream.close()  # type: ignore[attr-defined]  # it is a generator

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -80,7 +81,7 @@ class http_server:  # noqa: N801 - used as a function
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(240)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +259,8 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_change_loses_nothing_a
                     await asyncio.sleep(0)
                 os.kill(process, signal.SIGKILL)  # others are on their way
                 await asyncio.gather(*adding, return_exceptions=True)
+        while running(base):
+            await asyncio.sleep(0.01)
     assert 18 <= len(acknowledged) < 180
     with MemoryService.at(base) as memory:
         changes = " ".join(str(one) for one in memory.history())
@@ -365,4 +368,7 @@ def test_the_reference_memory_server_gives_an_agent_its_tools(reference_server: 
 @pytest.fixture(autouse=True)
 def _no_servers_left(tmp_path: Path) -> Iterator[None]:
     yield
+    end = time.monotonic() + 240
+    while running(tmp_path / "base") and time.monotonic() < end:  # one that was killed may be on its way out
+        time.sleep(0.02)
     assert running(tmp_path / "base") == []

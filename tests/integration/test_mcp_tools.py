@@ -79,11 +79,10 @@ def results(state: dict[str, Any]) -> list[ToolMessage]:
 
 
 def until(met: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if met():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not come to that")
+    end = time.monotonic() + 240
+    while not met():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:
@@ -135,7 +134,7 @@ def test_a_server_that_was_killed_is_started_again_and_nothing_is_done_twice(too
     waiting.start()
     until(lambda: "waiting" in journal.read_text())
     os.kill(second, signal.SIGKILL)
-    waiting.join(60)
+    waiting.join(240)
     assert "not known whether it was done" in said[0]
     assert "sea_note" in tools
     assert tools["sea_note"].invoke({"text": "alive"}) == "noted alive"
@@ -271,10 +270,17 @@ def test_a_call_that_hangs_ends_with_its_time_and_the_server_is_started_anew(tmp
     opened = open_mcp(config_of(tmp_path, servers))
     try:
         own = {tool.name: tool for tool in opened.tools()}
-        first = int(own["own_pid"].invoke({}))
+
+        def pid() -> int:
+            told = ""
+            while not told.isdigit():  # on a busy machine any call may take longer than that, and is tried again
+                told = str(own["own_pid"].invoke({}))
+            return int(told)
+
+        first = pid()
         assert "did not answer wait" in own["own_wait"].invoke({"seconds": 300})
         until(lambda: gone(first))
-        assert int(own["own_pid"].invoke({})) != first
+        assert pid() != first
     finally:
         opened.close()
 
@@ -290,7 +296,7 @@ def served(kind: str, journal: Path, port: int) -> Iterator[subprocess.Popen[byt
         yield process
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(240)
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -308,7 +314,7 @@ def test_a_server_over_http_is_used_killed_and_found_again(tmp_path: Path, kind:
             assert web["web_add"].invoke({"config": 2, "run_manager": 2}) == "4"
             assert int(asyncio.run(web["web_pid"].ainvoke({}))) == process.pid
             process.send_signal(signal.SIGKILL)
-            process.wait(20)
+            process.wait(240)
             answer = web["web_note"].invoke({"text": "lost"})
             assert f"127.0.0.1:{port}" in answer
             assert answer.startswith("Error")

@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         elif model == "limited" and self.fake.count("limited") <= 3:
             self._refuse(429, "Rate limit reached.", {"retry-after-ms": "1"})
         elif model == "hanging":
-            self.fake.stop.wait(30)
+            self.fake.stop.wait(240)
         elif model == "mumbling":
             self._send(200, {"choices": []})
         elif request.get("stream"):
@@ -439,8 +439,9 @@ def test_a_model_file_answers_like_any_server(tmp_path: Path) -> None:
 @pytest.fixture
 def file(server: FakeServer, tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
-    names = ("good", "unauthorized", "hanging")
-    path.write_text(json.dumps({"models": [entry(server, name, timeout=0.2, max_input_tokens=32000) for name in names]}), encoding="utf-8")
+    times = {"good": 240, "unauthorized": 240, "hanging": 0.2}
+    models = [entry(server, name, timeout=seconds, max_input_tokens=32000) for name, seconds in times.items()]
+    path.write_text(json.dumps({"models": models}), encoding="utf-8")
     return path
 
 

@@ -86,7 +86,7 @@ def test_a_pdf_becomes_markdown_and_one_without_text_says_so(tmp_path: Path, bwr
             ],
             check=True,
             capture_output=True,
-            timeout=120,
+            timeout=240,
         )
     assert "High water is at six." in take(tmp_path, "full.pdf", (tmp_path / "full.pdf").read_bytes())[1]
     taken, _ = take(tmp_path, "empty.pdf", (tmp_path / "empty.pdf").read_bytes())

@@ -52,7 +52,7 @@ def _project(folder: Path, *agents: str, name: str, **stage: Any) -> Path:
 def _holdfast(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
-        [*_PROGRAM, *words], capture_output=True, text=True, env={**env, "HOLDFAST_HOME": str(home)}, cwd="/", timeout=120
+        [*_PROGRAM, *words], capture_output=True, text=True, env={**env, "HOLDFAST_HOME": str(home)}, cwd="/", timeout=240
     )
 
 

@@ -40,7 +40,7 @@ def test_the_browser_draws_a_page(chromium: str, tmp_path: Path) -> None:
     page.write_text("<p id=a>before</p><script>document.getElementById('a').textContent = 'drawn'</script>")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     more = ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
-    done = subprocess.run([chromium, *flags, *more], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([chromium, *flags, *more], capture_output=True, text=True, check=True, timeout=240)
     assert '<p id="a">drawn</p>' in done.stdout
 
 

@@ -25,7 +25,7 @@ from holdfast.talk import Ended, Subagent
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.script import Request, call, delay, raises, reply
 
-LIMITS = {"max_concurrent": 4, "max_turns": 6, "max_tokens": 6_000, "timeout_seconds": 30}
+LIMITS = {"max_concurrent": 4, "max_turns": 6, "max_tokens": 6_000, "timeout_seconds": 240}
 TEST_IS_OVER = threading.Event()
 
 
@@ -62,7 +62,7 @@ def test_forty_run_four_at_once_and_all_finish(tmp_path: Path) -> None:
     with lead(tmp_path, model, {"subagents": LIMITS}) as agent:
         kind = agent.registry.find("general-purpose")
         started = [agent.executor.start(Task(kind, f"part {n}", f"part {n}", 6, parent="t"), crowd) for n in range(40)]
-        found = [one.result(120) for one in started]
+        found = [one.result(240) for one in started]
     assert [one.status for one in found] == ["completed"] * 40
     assert [one.output for one in found] == [f"done part {n}" for n in range(40)], "each has its own answer"
     assert len({one.thread for one in found}) == 40
@@ -73,7 +73,7 @@ def test_forty_run_four_at_once_and_all_finish(tmp_path: Path) -> None:
 @tool
 def sleep_for_ever() -> str:
     """Blocks until the test is over."""
-    TEST_IS_OVER.wait(60)
+    TEST_IS_OVER.wait(240)
     return "woke up"
 
 
@@ -127,18 +127,20 @@ def test_each_way_to_end_is_a_typed_result_with_the_work_so_far_and_the_parent_g
 
 def test_one_that_takes_too_long_is_stopped_and_keeps_its_files(tmp_path: Path) -> None:
     """A4, A7"""
-    settings = {"subagents": {**LIMITS, "timeout_seconds": 3}}
+    with lead(tmp_path / "usual", scripted(behave), {"subagents": LIMITS}, [look, make, sleep_for_ever]) as agent:
+        usual = agent.executor.start(Task(agent.registry.find("general-purpose"), "fine", "fine", 6)).result(240)
+    settings = {"subagents": {**LIMITS, "timeout_seconds": 1 + 20 * usual.seconds}}  # enough for its first turn, however slow the machine
     with lead(tmp_path, scripted(behave), settings, [look, make, sleep_for_ever]) as agent:
         kind = agent.registry.find("general-purpose")
         TEST_IS_OVER.clear()
         try:
-            result = agent.executor.start(Task(kind, "sleep", "sleep", 6)).result(30)
+            result = agent.executor.start(Task(kind, "sleep", "sleep", 6)).result(240)
         finally:
             TEST_IS_OVER.set()
     assert result.status == "timed_out"
     assert result.output == "CANARY-SLEEP tired"
     assert result.artifacts == ("bed.md",)
-    assert result.seconds < 60, "nobody waited for the tool that blocks"
+    assert result.seconds < 240, "nobody waited for the tool that blocks"
 
 
 def test_one_that_is_cancelled_stops_at_once_also_while_it_waits(tmp_path: Path) -> None:
@@ -152,11 +154,11 @@ def test_one_that_is_cancelled_stops_at_once_also_while_it_waits(tmp_path: Path)
         never = agent.executor.start(Task(kind, "c", "c", 6))
         never.cancel()
         waiting.cancel()
-        assert waiting.result(10) == SubagentResult(waiting.id, waiting.thread, "cancelled", seconds=waiting.result().seconds)
-        assert never.result(10).status == "cancelled"
-        assert second_turn.wait(10)
+        assert waiting.result(240) == SubagentResult(waiting.id, waiting.thread, "cancelled", seconds=waiting.result().seconds)
+        assert never.result(240).status == "cancelled"
+        assert second_turn.wait(240)
         first.cancel()
-        result = first.result(10)
+        result = first.result(240)
         assert agent.executor.running() == []
     assert (result.status, result.output) == ("cancelled", "so far")
 
@@ -188,7 +190,7 @@ def test_its_history_can_be_read_afterwards(tmp_path: Path) -> None:
     model = scripted(lambda request: [call("look", {"what": "the red door"})] if len(request.messages) == 2 else "It was red.")
     with lead(tmp_path, model) as agent:
         kind = agent.registry.find("general-purpose")
-        result = agent.executor.start(Task(kind, "a", "Which colour?", 6, parent="t")).result(30)
+        result = agent.executor.start(Task(kind, "a", "Which colour?", 6, parent="t")).result(240)
         said = agent.parts.archive.messages(result.thread)
         assert [record.role for record in said] == ["human", "ai", "tool", "ai"]
         assert agent.parts.archive.search(result.thread, "red door")
@@ -301,7 +303,7 @@ def test_cancelling_the_parent_stops_its_sub_agents(tmp_path: Path) -> None:
         for event in talk.send("Go"):
             if isinstance(event, Subagent) and event.event["type"] == "task_started":
                 break  # leaving the loop cancels the turn
-        waited = time.monotonic() + 10
+        waited = time.monotonic() + 240
         while agent.executor.running() and time.monotonic() < waited:
             time.sleep(0.01)
         assert agent.executor.running() == []
@@ -316,10 +318,10 @@ def test_old_threads_are_pruned(tmp_path: Path) -> None:
     with lead(tmp_path, scripted(lambda request: "ok"), clock=clock) as agent:
         kind = agent.registry.find("general-purpose")
         parts = agent.parts
-        old = agent.executor.start(Task(kind, "a", "a", 6)).result(30)
+        old = agent.executor.start(Task(kind, "a", "a", 6)).result(240)
         agent.conversation("kept").ask("Hello")
         clock.advance(timedelta(days=31).total_seconds())
-        new = agent.executor.start(Task(kind, "b", "b", 6)).result(30)
+        new = agent.executor.start(Task(kind, "b", "b", 6)).result(240)
         assert prune_subagents(parts.threads, parts.archive, retain_days=30, now=clock.now()) == [old.thread]
         assert parts.checkpoints.threads() == sorted(["kept", new.thread])
         assert not (tmp_path / "threads" / old.thread).exists()
@@ -331,7 +333,7 @@ def test_they_are_pruned_when_an_agent_is_made(tmp_path: Path) -> None:
     clock = FakeClock()
     model = scripted(lambda request: "ok")
     with lead(tmp_path, model, clock=clock) as agent:
-        agent.executor.start(Task(agent.registry.find("general-purpose"), "a", "a", 6)).result(30)
+        agent.executor.start(Task(agent.registry.find("general-purpose"), "a", "a", 6)).result(240)
     with lead(tmp_path, model, clock=clock) as agent:
         assert len(agent.parts.checkpoints.threads()) == 1
     clock.advance(timedelta(days=31).total_seconds())
@@ -355,7 +357,7 @@ def test_a_tool_that_needs_approval_is_refused_in_a_sub_agent(tmp_path: Path) ->
     """A10: nobody is there who could be asked."""
     model = scripted(lambda request: [call("look", {"what": "a"})] if len(request.messages) == 2 else str(request.last.content))
     with lead(tmp_path, model, {"sandbox": {"approve": ["look"]}}) as agent:
-        result = agent.executor.start(Task(agent.registry.find("general-purpose"), "a", "a", 6)).result(30)
+        result = agent.executor.start(Task(agent.registry.find("general-purpose"), "a", "a", 6)).result(240)
     assert result.output.startswith("Not run: it needs the user's approval")
 
 

@@ -247,7 +247,7 @@ from holdfast.knowledge.vector_store import OutsideVectors
 OutsideVectors.put = lambda self, pieces: os.kill(os.getpid(), signal.SIGKILL)
 t.LangChainStore({str(tmp_path / "side.db")!r}, t.VectorSource("qdrant", base=t.Path({str(tmp_path)!r})), embedder=t.Letters()).add(t.NOTES)
 """
-    killed = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=240)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     with LangChainStore(tmp_path / "side.db", VectorSource("qdrant", base=tmp_path), embedder=Letters()) as store:
         assert {record.id for record in store.records()} == {"dog", "invoice", "roof"}

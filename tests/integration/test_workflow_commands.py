@@ -48,7 +48,7 @@ class Desk:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=240)
         return process.returncode, out, err
 
     def saved(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Desk:
         return path.read_text("utf-8").split() if path.exists() else []
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while not condition():
             assert time.monotonic() < until, "waited in vain"
             time.sleep(0.01)
@@ -172,7 +172,7 @@ def test_a_signal_stops_the_session_cleanly_and_it_can_be_resumed(desk: Desk, nu
     process = desk.start("run", str(desk.workflow("quick", "endless")), "--id", "s", "--no-remember")
     desk.wait_for(lambda: "s2" in desk.executions())
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "holdfast resume s" in out
     assert (desk.saved()["status"], desk.saved()["completed_stages"]) == ("cancelled", ["s1"])
@@ -188,7 +188,7 @@ def test_a_session_is_cancelled_from_another_terminal(desk: Desk) -> None:
     assert code == 3 and str(process.pid) in err, "the one who runs it is named"
     code, out, _ = desk.run("cancel", "s", "--wait", "60")
     assert (code, out.strip()) == (0, "Session s is cancelled.")
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 130
     code, _, err = desk.run("cancel", "s")
     assert code == 2 and "nothing to stop" in err

@@ -49,7 +49,7 @@ def test_a_session_in_a_database_is_approved_and_cancelled_from_elsewhere(wanted
 
     def endless(request: StageRequest) -> object:
         running.set()
-        release.wait(60)
+        release.wait(240)
         return output("b")
 
     agent = Agent({"b": [endless]})
@@ -62,11 +62,11 @@ def test_a_session_in_a_database_is_approved_and_cancelled_from_elsewhere(wanted
     ended: list[str] = []
     thread = threading.Thread(target=lambda: ended.append(one.resume("s1").status))
     thread.start()
-    assert running.wait(60)
+    assert running.wait(240)
     with pytest.raises(Locked):
         launcher(wanted, agent).resume("s1")
     assert cancel(store, "s1", wait=60).status == "cancelled"
-    thread.join(60)
+    thread.join(240)
     release.set()
     assert ended == ["cancelled"]
     assert launcher(wanted, agent).resume("s1").status == "completed"

@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_copied(base: Path, tmp_pat
     before = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     program = [*before, sys.executable, "-m", "holdfast.app.main", "backup", "--to", str(tmp_path / "copies"), "--json"]
     try:
-        done = subprocess.run(program, env={**os.environ, "HOLDFAST_HOME": str(base)}, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(program, env={**os.environ, "HOLDFAST_HOME": str(base)}, capture_output=True, text=True, timeout=240)
     finally:
         (work / "closed").chmod(0o700)
     said = json.loads(done.stdout)
@@ -352,7 +352,7 @@ def test_the_commands_make_a_copy_and_put_it_back(tmp_path: Path) -> None:
     def holdfast(*words: str) -> dict[str, object]:
         program = [sys.executable, "-m", "holdfast.app.main", *words, "--json"]
         env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
-        return dict(json.loads(subprocess.run(program, env=env, capture_output=True, text=True, check=True, timeout=120).stdout))
+        return dict(json.loads(subprocess.run(program, env=env, capture_output=True, text=True, check=True, timeout=240).stdout))
 
     holdfast("memory", "add", "User keeps bees")
     made = holdfast("backup", "--to", str(tmp_path / "copies"))

@@ -99,6 +99,6 @@ def test_the_agent_and_its_conversation_are_public() -> None:
 def test_short_help_everywhere() -> None:
     """O1: `-h` for the program, a group, a command below one, and a command."""
     for words in (["-h"], ["session", "-h"], ["session", "show", "-h"], ["run", "-h"], ["import", "deerflow", "-h"]):
-        done = subprocess.run([sys.executable, "-m", "holdfast.app.main", *words], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-m", "holdfast.app.main", *words], capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, (words, done.stderr)
         assert done.stdout.startswith("Usage: holdfast")

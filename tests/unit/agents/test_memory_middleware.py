@@ -318,7 +318,7 @@ def test_three_middlewares_and_two_services_on_one_store_have_one_worker(tmp_pat
     first.close()
     assert workers() == 1
     agents[2].invoke({"messages": [HumanMessage("I prefer Emacs.")]}, config("new"))
-    assert learned.wait(30)
+    assert learned.wait(240)
     second.close()
     assert workers() == 0
 
@@ -339,7 +339,7 @@ def test_without_a_service_all_middlewares_of_a_process_share_one_and_need_no_mo
     agent, model = agent_of(one)
     agent.invoke({"messages": [HumanMessage("I prefer Emacs.")]}, config("t"))
     assert len(model.requests) == 1
-    assert failed.wait(30), "and that it cannot be made is said then"
+    assert failed.wait(240), "and that it cannot be made is said then"
     leave()
     (item,) = one.service.queue.items()
     assert "'gone'" in str(item.error)

@@ -209,7 +209,7 @@ def test_the_page_is_drawn_by_a_browser(halted: SessionStore, tmp_path: Path, ch
         "--dump-dom",
         page.as_uri(),
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert "Which store has the lowest latency?" in ended.stdout
     assert "Cold start takes 2.4 s" in ended.stdout
 
@@ -420,6 +420,6 @@ def test_a_pipe_where_a_session_is_expected_keeps_nobody_waiting(store: SessionS
     os.mkfifo(tmp_path / "home" / "sessions" / "x.json")
     program = [sys.executable, "-m", "holdfast.app.main"]
     for words in (["session", "show", "x"], ["doctor"], ["sessions"]):
-        ended = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=120)
+        ended = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=240)
         assert "Traceback" not in ended.stderr
     assert "good" in ended.stdout

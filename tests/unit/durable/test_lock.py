@@ -88,7 +88,7 @@ def test_the_kernel_frees_the_lock_of_a_killed_process(tmp_path: Path) -> None:
     with pytest.raises(Locked, match=f"process {process.pid} "):
         Lock(tmp_path / "a.lock", timeout=0.02).acquire()
     end(process)
-    with Lock(tmp_path / "a.lock", timeout=5):
+    with Lock(tmp_path / "a.lock", timeout=240):
         pass
 
 
@@ -108,7 +108,7 @@ def test_a_forked_child_neither_holds_the_lock_nor_keeps_it_alive(tmp_path: Path
         lock.acquire()
         if os.fork() == 0:
             os.write(writer, f"{os.getpid()} {lock.held}".encode())
-            time.sleep(30)
+            time.sleep(600)
         os._exit(0)
     os.close(writer)
     assert os.waitpid(holder_of_the_lock, 0)[1] == 0
@@ -116,7 +116,7 @@ def test_a_forked_child_neither_holds_the_lock_nor_keeps_it_alive(tmp_path: Path
     os.close(reader)
     try:
         assert held == "False"
-        with Lock(path, timeout=2):
+        with Lock(path, timeout=240):
             pass
     finally:
         os.kill(int(child), signal.SIGKILL)
@@ -206,8 +206,9 @@ from holdfast.durable.lock import Lock
 path, log, me, turns = *sys.argv[1:4], int(sys.argv[4])
 print("ready", flush=True)
 sys.stdin.readline()
+print("waits", flush=True)
 while True:
-    with Lock(path, timeout=60):
+    with Lock(path, timeout=240):
         if os.path.getsize(log) >= turns:
             break
         time.sleep(0.005)
@@ -230,6 +231,9 @@ def test_eight_processes_that_write_all_the_time_all_get_their_turns(tmp_path: P
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waits\n"
         time.sleep(0.2)
     for process in running:
         with process:

@@ -207,7 +207,7 @@ def test_a_server_learns_by_itself_and_takes_over_what_an_earlier_process_left(t
     )
     memory.start(signals=False)
     memory.enqueue("new", [said(2, "I know somebody called Ravi.")])
-    assert learned.wait(20)
+    assert learned.wait(240)
     memory.close()
     assert {fact.source for fact in memory.document().facts} == {"old", "new"}
 

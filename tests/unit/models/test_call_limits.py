@@ -84,7 +84,7 @@ def test_no_more_calls_run_at_once_than_are_allowed_by_any_way_and_each_counts_o
             thread.start()
         asyncio.run(ways())
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
     assert len(model.seen) == 14
     assert max(model.seen) <= 2
     assert limiter.calls == 14

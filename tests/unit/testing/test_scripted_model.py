@@ -292,7 +292,7 @@ def test_many_threads_get_every_step_once_and_their_names_are_recorded() -> None
 
 
 def test_the_hook_runs_outside_the_lock_so_that_it_may_look_and_wait() -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=240)
     model = ScriptedModel(["a", "b"], on_call=lambda request: (both.wait(), model.requests))
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(lambda _: model.invoke("x").text, range(2))) == ["a", "b"]

@@ -33,7 +33,7 @@ def test_independent_stages_run_at_once_and_the_file_does_not_depend_on_their_or
     files = []
     for number, slow in enumerate(("left", "right")):
         place = Place(tmp_path / str(number))
-        both = threading.Barrier(2, timeout=20)
+        both = threading.Barrier(2, timeout=240)
 
         def work(request: StageRequest, slow: str = slow, both: threading.Barrier = both) -> object:
             both.wait()  # goes on only when both stages are running
@@ -59,7 +59,7 @@ def test_stages_of_a_graph_see_what_they_waited_for_and_nothing_else(place: Plac
 def test_no_more_stages_run_at_once_than_allowed(place: Place, told: tuple[Bus, list[Any]]) -> None:
     """W13: each stage goes on only when another one runs beside it; how many ran at a time is told by the events, in their order."""
     bus, seen = told
-    pair = threading.Barrier(2, timeout=20)
+    pair = threading.Barrier(2, timeout=240)
 
     def work(request: StageRequest) -> object:
         pair.wait()
@@ -82,7 +82,7 @@ def test_when_one_branch_fails_what_runs_beside_it_is_kept(tmp_path: Path) -> No
         raise InputError("no")
 
     def slow(request: StageRequest) -> object:
-        failed.wait(20)
+        failed.wait(240)
         time.sleep(0.03)
         return output("right")
 

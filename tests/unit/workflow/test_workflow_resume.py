@@ -150,7 +150,7 @@ def test_a_session_that_is_told_to_stop_stops_at_once_and_can_be_resumed(tmp_pat
 
     def endless(request: StageRequest) -> object:
         stop.set()
-        release.wait(30)
+        release.wait(240)
         return output("b")
 
     place.agent.script = {"b": [endless]}
@@ -169,7 +169,7 @@ def test_a_request_to_cancel_in_the_store_stops_the_run(tmp_path: Path) -> None:
 
     def endless(request: StageRequest) -> object:
         place.store.request_cancel("s1")
-        release.wait(30)
+        release.wait(240)
         return output("a")
 
     place.agent.script = {"a": [endless]}
