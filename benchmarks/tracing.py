@@ -1,9 +1,10 @@
-"""What tracing costs (O2): a silent span in microseconds, and a turn of the lead agent with and without somebody who traces.
+"""What tracing costs (O2): a silent span in microseconds, and a turn of the lead agent with and without somebody who traces or counts.
 
     python benchmarks/tracing.py        # one JSON object
 
 `off` is a span where no SDK is set up; `ratio_traced` is the CPU of a turn with the SDK recording everything into memory against one
-without, alternating in the same process; `off_share` is what all silent spans of a turn cost of the turn.
+without, alternating in the same process, and `ratio_counted` that of one whose spans a server counts for Prometheus; `off_share` is what
+all silent spans of a turn cost of the turn. The model answers at once, so these are the worst shares there can be.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from holdfast.agents.lead import LeadAgent, make_lead_agent
 from holdfast.config.loading import config_from_values
+from holdfast.server.server_metrics import ServerMetrics
 from holdfast.testing.models import ScriptedModel
-from holdfast.tracing import span
+from holdfast.tracing import span, watch_spans
 
-ROUNDS = 60
+ROUNDS = 150
 
 
 def silent(count: int = 200_000) -> float:
@@ -48,23 +50,26 @@ def main() -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     off = silent()
-    plain: list[float] = []
-    traced: list[float] = []
+    took: dict[str, list[float]] = {"plain": [], "traced": [], "counted": []}
+    metrics = ServerMetrics({})
     with tempfile.TemporaryDirectory() as folder:
         config = config_from_values(
             {"memory": {"enabled": False}, "title": {"enabled": False}}, environ={"HOLDFAST_HOME": folder}, cwd=Path(folder)
         )
         model = ScriptedModel(lambda request: "Fine.", profile={"max_input_tokens": 8_000})
         with make_lead_agent(config, model=model, tools=[]) as agent:
-            for number in range(2 * ROUNDS + 10):
-                on = number % 2 == 1
-                trace._TRACER_PROVIDER = provider if on else None
-                took = turn(agent, number)
-                if number >= 10:
-                    (traced if on else plain).append(took)
+            for number in range(3 * ROUNDS + 15):
+                way = ("plain", "traced", "counted")[number % 3]
+                trace._TRACER_PROVIDER = provider if way == "traced" else None
+                unwatch = watch_spans(metrics.finished) if way == "counted" else None
+                seconds = turn(agent, number)
+                if unwatch is not None:
+                    unwatch()
+                if number >= 15:
+                    took[way].append(seconds)
     trace._TRACER_PROVIDER = None
     spans = len(exporter.get_finished_spans()) / (ROUNDS + 5)
-    usual = statistics.median(plain)
+    usual = statistics.median(took["plain"])
     print(
         json.dumps(
             {
@@ -72,7 +77,8 @@ def main() -> None:
                 "silent_span_us": round(off, 2),
                 "spans_a_turn": round(spans, 1),
                 "off_share": round(off * spans / 1e6 / usual, 6),
-                "ratio_traced": round(statistics.median(traced) / usual, 3),
+                "ratio_traced": round(statistics.median(took["traced"]) / usual, 3),
+                "ratio_counted": round(statistics.median(took["counted"]) / usual, 3),
             }
         )
     )

@@ -174,6 +174,11 @@ def tracing() -> bool:
     return bool(_watchers) or _tracer() is not None
 
 
+def recording() -> bool:
+    """Whether anybody records spans, and does not only count them."""
+    return _tracer() is not None
+
+
 def captures() -> bool:
     """Whether texts may be in spans."""
     return os.environ.get(CAPTURE, "").strip().lower() == "true"

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from holdfast.models.abilities import model_name_of
 from holdfast.tokens.usage import Usage
-from holdfast.tracing import Traced, captures, shown, span, tracing
+from holdfast.tracing import Traced, captures, recording, shown, span, tracing
 
 _ROLES = {"human": "user", "ai": "assistant"}
 
@@ -24,7 +24,7 @@ def asked(model: Any, messages: Sequence[BaseMessage], system: str = "", *, purp
         return
     name = model_name_of(model)
     about: dict[str, Any] = {
-        "gen_ai.provider.name": provider_of(model),
+        "gen_ai.provider.name": provider_of(model) if recording() else None,  # it asks the model's class, and no figure names it
         "gen_ai.request.model": name,
         "llm.model_name": name,
         "holdfast.purpose": purpose,

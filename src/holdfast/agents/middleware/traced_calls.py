@@ -10,7 +10,7 @@ from langchain_core.messages import ToolMessage
 
 from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall
 from holdfast.agents.model_spans import asked, told_result, tool_run
-from holdfast.tracing import tracing
+from holdfast.tracing import captures, tracing
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -23,7 +23,7 @@ class TracingMiddleware(AroundModelCall, AroundToolCall):
         """Ask the model, in a span."""
         if not tracing():
             return (yield request)
-        system = request.system_message.text if request.system_message is not None else ""
+        system = request.system_message.text if captures() and request.system_message is not None else ""
         with asked(request.model, request.messages, system) as heard:
             response = yield request
             heard.append(response.result[-1] if response.result else None)
