@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 from collections.abc import Iterator
@@ -80,6 +82,12 @@ def chat(home: Path, *words: str, piped: str | None = None, code: int = 0) -> su
     return done
 
 
+def _as_a_terminal_starts_it() -> None:
+    """With the terminal as its own, and Ctrl-C not ignored, in whatever way these tests were started."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A program on a terminal of its own."""
 
@@ -93,7 +101,7 @@ class Terminal:
             env=environment(home),
             cwd=home,
             start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+            preexec_fn=_as_a_terminal_starts_it,
         )
         os.close(slave)
         self.text = ""

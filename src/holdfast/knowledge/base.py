@@ -195,13 +195,16 @@ class BaseStore(ABC):
 
 
 def _joined(hits: Sequence[Hit]) -> list[Hit]:
-    """Each thing once, at its best place: what stands in no conversation and has the same words from the same named source."""
+    """Each thing once, at its best place: what stands in no conversation and has the same words from the same named source.
+
+    Of one workflow and one trust: who asks leaves out by these what is of no concern to them.
+    """
     kept: dict[object, Hit] = {}
     others: Counter[object] = Counter()
     for hit in hits:
         record = hit.record
         alone = hit.unit or record.speaker is not None or record.role is not None or record.source is None
-        same = record.id if alone else (record.text, record.kind, record.source)
+        same = record.id if alone else (record.text, record.kind, record.source, record.trust, str(record.extra.get("workflow")))
         others[same] += same in kept
         kept.setdefault(same, hit)
     return [
