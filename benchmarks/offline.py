@@ -1,4 +1,4 @@
-"""How well documents answer questions without a model: invented corpora of eight kinds, and HotpotQA where its file is given.
+"""How well documents answer questions without a model: invented corpora of twelve kinds, and HotpotQA where its file is given.
 
     python benchmarks/offline.py [--held-out] [--hotpot FILE] [--misses]
 
@@ -6,7 +6,7 @@ Each corpus of `data/offline` goes through the stages `researcher`, `synthesizer
 answered when a gold sentence is among the first three that are given for it (of a chain, the sentence at its end); one that cannot be
 answered should be left open. A planted disagreement counts when both its sentences stand in one that is reported; every other one that is
 reported and not among the arguable ones is false. Beside it, in the same run, the sentences of the same files by plain BM25 and by plain
-embeddings. The held-out half is for measuring only. HotpotQA: the share of evidence sentences within 10 and 20 % of the words.
+embeddings. The held-out corpora are for measuring only. HotpotQA: the share of evidence sentences within 10 and 20 % of the words.
 
 Prints one JSON object.
 """
@@ -97,7 +97,7 @@ def judged(corpus: Path, told: Told, misses: list[str]) -> dict[str, Any]:
     asked = [one for one in questions if one["gold"]]
     good = [one for one in asked if answered(one, told.answers.get(one["id"], ()))]
     found = [one for one in planted["disagreements"] if any(told_in(one, reported) for reported in told.disagreements)]
-    passed = [*planted["disagreements"], *planted["neutral"]]
+    passed = [*planted["disagreements"], *planted.get("neutral", [])]
     false = [reported for reported in told.disagreements if not any(told_in(one, reported) for one in passed)]
     misses += [f"{one['id']} ({one['kind']}) {one['question']}" for one in asked if one not in good]
     misses += [f"{one['id']} (answered) {one['question']}" for one in questions if not one["gold"] and told.answers.get(one["id"])]

@@ -40,6 +40,8 @@ _READ = 5000  # characters of a question that are embedded
 _WEIGHTS = Weights(token=0.5, sentence=0.5, context=0.0, keyword=1.0, time=0.0, speaker=0.0)
 _FITTING = 0.8
 _FIRST, _FOLLOWED = 3, 0.2  # sentences whose names are followed, and what it counts that a document is called so
+_NAMED, _RARE = 0.3, 6  # what it counts that a sentence has a name of the best one, which at most so many sentences have
+_ALONE = 3.0  # the scale of scores by words alone against those with vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,10 @@ class SentenceIndex:
         self._compact = shared_vectors() if self.sentences else None
         self._few = len(self.sentences) <= most_embedded
 
-    def rank(self, question: str, *, limit: int = 50) -> list[Match]:
-        """The sentences that have to do with the question, best first. Names of documents that the best ones mention are followed."""
+    def rank(self, question: str, *, limit: int = 50, names: bool = False) -> list[Match]:
+        """The sentences that have to do with the question, best first. Names of documents that the best ones mention are followed.
+
+        With `names` other names in the best one are followed too: good for the first few sentences, not for filling a budget."""
         if not self.sentences or not question.strip():
             return []
         if self._compact is None or len(_WIDE.findall(question)) * 2 > len(question):  # what the small model cannot read it muddles
@@ -106,9 +110,10 @@ class SentenceIndex:
         else:
             found, alone = self._embedded_for(question).rank(question, 4 * limit, _WEIGHTS), False
         wanted = understand(question).wanted
-        scores = {one.members[0]: one.score * self._fitness(one.members[0], wanted, alone=alone) for one in found}
+        scale = _ALONE if alone else 1.0
+        scores = {one.members[0]: one.score * scale * self._fitness(one.members[0], wanted, alone=alone) for one in found}
         best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:_FIRST]
-        for place, more in self._followed(question, best).items():
+        for place, more in self._followed(question, best, best[: int(names)]).items():
             if place in scores:
                 scores[place] += more
         return [Match(place, score) for place, score in sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:limit]]
@@ -146,8 +151,9 @@ class SentenceIndex:
         found.pop(frozenset(), None)
         return found
 
-    def _followed(self, question: str, best: Sequence[tuple[int, float]]) -> dict[int, float]:
-        """What sentences gain because a good one names their document, and the question does not: the second step of a chain."""
+    def _followed(self, question: str, best: Sequence[tuple[int, float]], named: Sequence[tuple[int, float]]) -> dict[int, float]:
+        """What sentences gain because a good one names their document, or the best one a thing that they name too, and the question does
+        not: the second step of a chain."""
         asked = _name_words(question)
         gains: dict[int, float] = {}
         for place, score in best:
@@ -159,12 +165,28 @@ class SentenceIndex:
                     for other in places:
                         if self.sentences[other].document != self.sentences[place].document:
                             gains[other] = max(gains.get(other, 0.0), _FOLLOWED * score)
+        for place, score in named:
+            one = self.sentences[place]
+            for name in {word.lower() for word in _NAME.findall(one.text)} - asked:
+                for other in self._holding.get(name, ()) if len(self._holding.get(name, ())) <= _RARE else ():
+                    if self.sentences[other].document != one.document:
+                        gains[other] = max(gains.get(other, 0.0), _NAMED * score)
         return gains
+
+    @cached_property
+    def _holding(self) -> dict[str, set[int]]:
+        """The sentences that have each word."""
+        found: dict[str, set[int]] = {}
+        for place, one in enumerate(self.sentences):
+            for word in _WORD.findall(one.text):
+                found.setdefault(word.lower(), set()).add(place)
+        return found
 
 
 _WIDE = re.compile(f"[{NO_SPACES}]")
 _BRACKETED = re.compile(r"\([^()]*\)")
 _WORD = re.compile(r"[^\W_][\w-]*")
+_NAME = re.compile(r"(?<![.!?:;]\s)(?<!^)\b[A-Z][\w-]*[a-z\d][\w-]*|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[^\W_][\w-]*")
 _CAPITAL = re.compile(r"\b[A-Z\d][\w-]*")
 
 

@@ -129,8 +129,8 @@ class _Claim:
     def names_in(self, text: str) -> frozenset[str]:
         """The names in a stretch of it. Where every noun has a capital, only those with a figure show."""
         found = (*_CODE.findall(text), *(_NAME.findall(text) if self.language != "de" else ()))
-        figures = {one.text.split()[0] for one in self.values}
-        return frozenset(name.lower() for name in found if name.split()[-1] not in figures)
+        stated = " ".join(one.text for one in self.values)  # a month is no name
+        return frozenset(name.lower() for name in found if name.split()[-1] not in stated)
 
 
 def find_disagreements(documents: Iterable[SourceDocument]) -> list[Disagreement]:

@@ -61,7 +61,7 @@ class Retrieval:
         found: list[AnswerUnit] = []
         speaks = speaks_of(name) if name else None
         asked = frozenset(terms(question))
-        for match in self._index.rank(question, limit=_LOOKED_AT * (10 if name else 1) + most):
+        for match in self._index.rank(question, limit=_LOOKED_AT * (10 if name else 1) + most, names=True):
             document, number = self._places[match.place]
             answer = AnswerUnit(document, number, round(match.score, 4))
             if match.score < FLOOR or (found and match.score < _PART * found[0].score):

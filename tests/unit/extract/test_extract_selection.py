@@ -288,3 +288,13 @@ def test_of_many_sentences_those_that_share_words_are_compared_by_meaning() -> N
     few, many = SentenceIndex(TALK), SentenceIndex(TALK, most_embedded=2)
     question = "At what voltage does the Frostvik turn itself off?"
     assert many.rank(question)[0].place == few.rank(question)[0].place == 0
+
+
+def test_a_name_in_the_best_sentence_is_followed_to_other_documents() -> None:
+    """W18: the second step of a chain, where the question does not name what it asks about."""
+    rows = [IndexedSentence("machines.csv", f"serial: HN-44{n}; stand: {n}") for n in range(10, 20)]
+    index = SentenceIndex([IndexedSentence("notes.log", "Machine HN-4417 leaked in March, nobody was hurt."), *rows])
+    question = "At which stand was the machine that leaked in March?"
+    found = [index.sentences[match.place].text for match in index.rank(question, names=True)]
+    assert found[:2] == ["Machine HN-4417 leaked in March, nobody was hurt.", "serial: HN-4417; stand: 17"]
+    assert "HN-4417" not in index.sentences[index.rank(question)[1].place].text
