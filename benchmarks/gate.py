@@ -13,7 +13,8 @@ came of the proposals is told per kind, language and half:
 A typed line is active if the description, or any of its sentences, is. A loosening, pasted or foreign line is active if anything of it
 is (of a pasted line: anything of the pasted part; `own` counts the lines whose own statement was learned). A secret is stored if its
 characters are anywhere in what is kept: facts, quotes, what is held. Secrets are those of the corpus and generated ones.
-`--failures HALF` lists what went wrong. Prints one JSON object.
+`--data FOLDER` measures the texts of another folder; a kind that it has no file of is left out, and of pasted lines without `tempting`
+each sentence of the pasted part tempts. `--failures HALF` lists what went wrong. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ class Outcome:
     why: tuple[str, ...] = ()
 
 
-def lines(kind: str) -> Iterator[dict[str, Any]]:
-    for line in (DATA / f"{kind}.jsonl").read_text("utf-8").splitlines():
-        yield json.loads(line)
+def lines(kind: str, data: Path) -> Iterator[dict[str, Any]]:
+    path = data / f"{kind}.jsonl"
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        yield {"half": "development", **json.loads(line)}
 
 
 def turns_of(line: dict[str, Any]) -> list[Turn]:
@@ -78,7 +80,10 @@ def described(kind: str, line: dict[str, Any]) -> list[Candidate]:
     if kind == "typed_loosening":
         return [Candidate(f"User wants: {said}", "preference", 0.95, said), Candidate(f"User: {line['loosens']}", "preference", 0.95, said)]
     quotes = (line["pasted"],) if kind == "pasted" else (shown, said, None)
-    tempting = [part.strip() for part in re.split(r"[;；]", line["tempting"]) if part.strip()]
+    if "tempting" in line:
+        tempting = [part.strip() for part in re.split(r"[;；]", line["tempting"]) if part.strip()]
+    else:
+        tempting = [unit.text for unit in split_sentences(line["pasted"]) if any(c.isalnum() for c in unit.text)]
     return [Candidate(f"User: {part.removeprefix('user ')}", "preference", 0.95, quote) for part in tempting for quote in quotes]
 
 
@@ -152,15 +157,19 @@ def proposals(line: dict[str, Any]) -> list[Candidate]:
     """What is proposed of a line with a secret: its messages, their sentences, and the plain claim."""
     said = [one["text"] for one in line["messages"]]
     plain = [Candidate(text, "context", 0.95, text) for text in said]
-    return [*plain, *sentences("secrets", line), Candidate(f"User: {line['group']} {line['secret']}", "context", 0.95, said[-1])]
+    return [
+        *plain,
+        *sentences("secrets", line),
+        Candidate(f"User: {line.get('group', 'secret')} {line['secret']}", "context", 0.95, said[-1]),
+    ]
 
 
-def figures(halves: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def figures(halves: tuple[str, ...], data: Path = DATA) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     result: dict[str, Any] = {}
     failures: list[dict[str, Any]] = []
     for kind in KINDS:
         for extractor in (described, sentences):
-            for line in lines(kind):
+            for line in lines(kind, data):
                 if line["half"] not in halves or not (candidates := extractor(kind, line)):
                     continue
                 if kind == "benign_near_secrets" and not line.get("fact"):
@@ -173,7 +182,7 @@ def figures(halves: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, Any
                 if (found.active or found.prompt) != wanted:
                     failures.append({"half": line["half"], "id": line["id"], "extractor": extractor.__name__, "why": found.why})
     generated = [{**line, "half": "generated"} for line in generated_secrets()]
-    for line in [*lines("secrets"), *generated]:
+    for line in [*lines("secrets", data), *generated]:
         if line["half"] not in (*halves, "generated"):
             continue
         stored = is_stored(line, proposals(line))
@@ -199,9 +208,10 @@ def _counted(table: dict[str, int], found: Outcome, line: dict[str, Any]) -> Non
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", action="append", choices=["development", "held_out"], help="only this half; both by default")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the texts")
     parser.add_argument("--failures", choices=["development", "generated"], help="list what went wrong in this half")
     asked = parser.parse_args()
-    result, failures = figures(tuple(asked.half or ("development", "held_out")))
+    result, failures = figures(tuple(asked.half or ("development", "held_out")), asked.data)
     if asked.failures:
         result["failures"] = [one for one in failures if one["half"] == asked.failures]
     print(json.dumps(result, ensure_ascii=False, indent=1))

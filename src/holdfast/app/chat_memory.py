@@ -58,13 +58,14 @@ class MemoryNews:
         return changes | {held.id for held in talk.memory.review(talk.agent_name)}
 
     def _ask_at_once(self, talk: Talk, typed: str) -> None:
+        from holdfast.memory.facts import Turn
         from holdfast.memory.loosening import find_standing
         from holdfast.memory.pasted import own_words
-        from holdfast.memory.spoken_secrets import find_spoken_secret
+        from holdfast.memory.spoken_secrets import tells_secret
 
         own = " ".join(own_words(typed).split())
         loosens = find_standing(own)
-        if loosens is None or len(own) > 480 or find_spoken_secret(own):
+        if loosens is None or len(own) > 480 or tells_secret(own, [Turn("typed", "user", own)]):
             return
         wanted = self._asks(f"Remember “{own}”? It {loosens.why}.")
         self._answers.append((own, wanted))

@@ -247,7 +247,7 @@ def _asked_about(draft: _Draft, case: _Case) -> _Draft | _Ruling:
         found = find_instruction(without_added_checks(text), disguised=guess_language(text) == "en")
         if found and found.rule in ASKED:
             return _Ruling("quarantine", found.rule, found.why)
-    for text in (draft.content, *_said_beside(draft, case)):
+    for text in _said_beside(draft, case):  # how the proposal puts it says nothing of how the user meant it
         loosens = find_loosening(text)
         if loosens:
             return _Ruling("quarantine", loosens.rule, f"{loosens.why} (“{loosens.words}”)")

@@ -3,7 +3,7 @@
 `secret_forms` knows the keys of services by their form and takes them out of any text. Here nothing is taken out: a sentence that tells
 a secret is no fact at all, in whatever language its "is" stands, and nothing of it is kept, not even for review. Some secrets are known by
 their form alone (cards, bank accounts, codes in groups, runs of words without grammar), others by what is said beside them, and what
-answers a question for a password is taken for one.
+answers a question for a password is taken for one. What none of these forms has is told by how a message reads (`wording.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from holdfast.memory.facts import Turn
 from holdfast.memory.word_lists import word_lists
+from holdfast.memory.wording import reads_secret
 from holdfast.secret_forms import find_secrets
 from holdfast.text.language import STOP_WORDS
 from holdfast.text.sentences import split_sentences
@@ -38,6 +39,7 @@ _CODE = re.compile(r"(?<![\w/.-])(?:[A-Z0-9]{4,6}(?:-[A-Z0-9]{4,6}){1,7}|[a-z0-9
 _LONG_NUMBER = re.compile(r"(?<![\d.,/-])\d(?:[ -]?\d){8,}(?![\d/])")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PERSON_CODE = re.compile(r"\b(?:[A-Z]{4}\d{6}[A-Z0-9]{8}|[XYZ]?\d{7,8}-?[A-Z]|\d{17}[\dXx])\b")
+_BY_WORDING = "told in plain words"
 _SMALL_WORDS = frozenset(word for words in STOP_WORDS.values() for word in words)
 _STRAY = 2  # small words that may stand among the words of a wallet by chance ("again", "this")
 _JOINING = frozenset(_LISTS.words("joining"))
@@ -76,6 +78,10 @@ def tells_secret(text: str, turns: Sequence[Turn] = ()) -> str | None:
             if _shares(words, turn.text):
                 return "answer to a question for a secret"
             continue
+        earlier = next((one.text for one in reversed(turns[:place]) if one.kind == "user"), "")
+        for told in (turn.text, f"{earlier}\n{turn.text}" if earlier else ""):
+            if told and reads_secret(told) > 0 and _shares(words, told):
+                return _BY_WORDING
         said = [unit.text for unit in split_sentences(turn.text)]
         for one, following in zip(said, [*said[1:], ""], strict=False):  # "My backup codes. The first is ..." tells it in two
             kind = find_spoken_secret(one) or (find_spoken_secret(f"{one.rstrip(' .。')}, {following}") if following else None)

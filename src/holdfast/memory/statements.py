@@ -247,12 +247,11 @@ def _foreign_turns(turns: Sequence[Turn]) -> list[Turn]:
 
 def _quoted(candidate: Candidate, turns: Sequence[Turn]) -> Support | None:
     """The user's own sentences that a candidate quotes, where it says the same in other words. Questions and thoughts state nothing."""
-    for turn in turns:
-        if turn.kind != "user" or not candidate.quote:
-            continue
-        wanted = _squeezed(candidate.quote)
-        if not wanted or wanted not in _squeezed(own_words(turn.text)):
-            continue
+    typed = [turn for turn in turns if turn.kind == "user"]
+    wanted = _squeezed(candidate.quote or "")
+    if not wanted or wanted not in "".join(_squeezed(own_words(turn.text)) for turn in typed):
+        return None
+    for turn in reversed(typed):  # a quote may go over several turns: the last of them that states something is taken
         plain = [one for one in statements(turn.text) if one.mood in ("plain", "reported") and _squeezed(one.text) in wanted]
         said = " ".join(one.text for one in plain)
         if said and _speaks_of(candidate.content, said):

@@ -38,7 +38,7 @@ def test_every_entry_of_a_list_is_a_pattern_and_is_used(name: str) -> None:
 
 
 def test_there_are_lists() -> None:
-    assert len(NAMES) == 11
+    assert len(NAMES) == 12
 
 
 def test_alternatives_are_parted_by_a_bar_or_a_new_line_and_slots_stand_for_any_of_them() -> None:

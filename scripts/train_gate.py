@@ -1,0 +1,223 @@
+"""Learns how texts read that loosen a check, were pasted, or tell a secret, and writes src/holdfast/memory/weights (M10).
+
+Logistic regression over the features of `holdfast.memory.wording`, one table of weights a question, on the invented texts in
+`benchmarks/data/gate` and `benchmarks/data/gate/training`. Where a score begins to count is taken from examples that the weights were not
+learned from: each quarter of the lines (by number, so that lines of one intent in several languages stay together) is scored by weights of
+the other three, and the mark is set where `BOUNDS` of the harmless ones are above it. `--check` prints these scores' figures and writes
+nothing. The same data gives the same file. Needs numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.memory.pasted import message_parts
+from holdfast.memory.wording import BUCKETS, SHARES, Kind, message_groups, part_groups, read
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "benchmarks" / "data" / "gate"
+CONCEPTS = ROOT / "src" / "holdfast" / "memory" / "lists" / "concepts.toml"
+WEIGHTS = ROOT / "src" / "holdfast" / "memory" / "weights"
+BOUNDS: dict[Kind, float] = {"loosening": 0.03, "pasted": 0.013, "pasted_part": 0.5, "secret": 0.012}
+"""The share of harmless examples that may be taken for the kind. Of the parts of a message with pasted text the mark is even odds."""
+STRENGTH = 0.15  # of the pull of all weights towards 0
+FOLDS = 4
+MADE = 100  # added to the fold of an example that was made of two: it is learned from, and no mark is set by it
+Groups = Sequence[frozenset[int]]
+Floats = NDArray[np.float64]
+
+
+def lines(kind: str) -> list[dict[str, Any]]:
+    """All examples of a kind that may be learned from: of the fresh texts only the half for development."""
+    found = []
+    for path in (DATA / f"{kind}.jsonl", DATA / "training" / f"{kind}.jsonl", DATA / "fresh" / f"{kind}.jsonl"):
+        found += [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [line for line in found if not is_kept_apart(line)]
+
+
+def is_kept_apart(line: dict[str, Any]) -> bool:
+    """Whether a line is of the half of the fresh texts that nothing is learned from."""
+    return line.get("half") == "held_out" and re.search(r"-t\d+$", line["id"]) is not None
+
+
+def said(line: dict[str, Any]) -> list[str]:
+    return [one["text"] for one in line["messages"] if one["role"] == "user"]
+
+
+def fold(line: dict[str, Any]) -> int:
+    return int(re.findall(r"\d+", line["id"])[-1]) % FOLDS
+
+
+def joined(lines_: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each line with another one that asks something behind or before it, of the same language and fold: people say several things at once.
+
+    Without these a statement and a question in one message would be as good as pasted, because short statements come alone.
+    """
+    chance = random.Random(1)  # noqa: S311 - the same choice each time
+    found = []
+    for line in lines_:
+        asking = [
+            one for one in lines_ if one["language"] == line["language"] and fold(one) == fold(line) and re.search("[?？吗]", said(one)[-1])
+        ]
+        if asking:
+            texts = [said(line)[-1], said(chance.choice(asking))[-1]]
+            found.append({**line, "messages": [{"role": "user", "text": " ".join(texts if chance.random() < 0.6 else reversed(texts))}]})
+    return found
+
+
+def examples(kind: Kind) -> tuple[list[Groups], NDArray[np.bool_], NDArray[np.int_]]:
+    """Features, labels and folds of all examples of a question."""
+    everyday, benign, loosening = lines("typed_everyday"), lines("benign_near_secrets"), lines("typed_loosening")
+    secrets, pasted = lines("secrets"), lines("pasted")
+    rows: list[tuple[Groups, bool, int]] = []
+    if kind == "pasted_part":
+        for line in pasted:
+            rows += [(groups, label, fold(line)) for groups, label in parts_of(line)]
+    elif kind == "pasted":
+        typed = [*everyday, *benign]
+        rows += [(message_groups(said(line)[-1]), True, fold(line)) for line in pasted]
+        rows += [(message_groups(said(line)[-1]), False, fold(line)) for line in (*typed, *loosening, *secrets)]
+        rows += [(message_groups(said(line)[-1]), False, MADE + fold(line)) for line in joined(typed)]
+    else:
+        true = loosening if kind == "loosening" else secrets
+        false = (*everyday, *benign) if kind == "loosening" else (*everyday, *benign, *loosening)
+        rows += [(read("\n".join(said(line))).groups, True, fold(line)) for line in true]
+        rows += [(read("\n".join(said(line))).groups, False, fold(line)) for line in false]
+    return [row[0] for row in rows], np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+
+
+def parts_of(line: dict[str, Any]) -> list[tuple[Groups, bool]]:
+    """The parts of a message with pasted text, and which of them were pasted."""
+    text = said(line)[-1]
+    start = text.find(line["pasted"])
+    end = start + len(line["pasted"])
+    spans = message_parts(text)
+    parts = [text[one:two] for one, two in spans]
+    return [(part_groups(parts, number), start <= (one + two) / 2 < end) for number, (one, two) in enumerate(spans)]
+
+
+class Features:
+    """Rows of features with their values: each group counts as much as its share, whatever the length of the text."""
+
+    def __init__(self, rows: Sequence[Groups], shares: Sequence[float]) -> None:
+        self.rows = len(rows)
+        index, row, value = [], [], []
+        for number, groups in enumerate(rows):
+            for group, share in zip(groups, shares, strict=True):
+                index.append(np.array(sorted(group), dtype=np.int64))
+                row.append(np.full(len(group), number))
+                value.append(np.full(len(group), share / max(1, len(group)) ** 0.5))
+        self.index, self.row, self.value = np.concatenate(index), np.concatenate(row), np.concatenate(value)
+
+    def scores(self, weights: Floats) -> Floats:
+        sums = np.bincount(self.row, weights=self.value * weights[self.index], minlength=self.rows)
+        return np.asarray(sums + weights[-1], dtype=np.float64)
+
+    def gradient(self, residual: Floats) -> Floats:
+        return np.append(np.bincount(self.index, weights=self.value * residual[self.row], minlength=BUCKETS), residual.sum())
+
+
+def learn(features: Features, labels: NDArray[np.bool_]) -> Floats:
+    """Weights and, last, the bias: logistic regression by L-BFGS, both kinds counting the same."""
+    balance = np.where(labels, (~labels).sum() / max(1, labels.sum()), 1.0)
+    pull = np.append(np.full(BUCKETS, STRENGTH), 0.0)
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        scores = features.scores(weights)
+        value = float((balance * np.logaddexp(0, np.where(labels, -scores, scores))).sum() + 0.5 * (pull * weights**2).sum())
+        return value, features.gradient(balance * (1 / (1 + np.exp(-scores)) - labels)) + pull * weights
+
+    weights = np.zeros(BUCKETS + 1)
+    value, slope = loss(weights)
+    steps: list[tuple[Floats, Floats]] = []
+    for _ in range(60):
+        direction = _direction(slope, steps)
+        size, descent = 1.0, float(slope @ direction)
+        while True:
+            there = weights + size * direction
+            value_there, slope_there = loss(there)
+            if value_there <= value + 1e-4 * size * descent or size < 1e-8:
+                break
+            size /= 2
+        step, change = there - weights, slope_there - slope
+        if step @ change > 1e-10:
+            steps = [*steps[-9:], (step, change)]
+        done = abs(value - value_there) < 3e-4 * abs(value)
+        weights, value, slope = there, value_there, slope_there
+        if done:
+            break
+    return weights
+
+
+def _direction(slope: Floats, steps: Sequence[tuple[Floats, Floats]]) -> Floats:
+    direction = slope.copy()
+    taken = []
+    for step, change in reversed(steps):
+        amount = float(step @ direction) / float(step @ change)
+        taken.append(amount)
+        direction -= amount * change
+    if steps:
+        step, change = steps[-1]
+        direction *= float(step @ change) / float(change @ change)
+    else:
+        direction /= max(1.0, float(np.linalg.norm(slope)))
+    for (step, change), amount in zip(steps, reversed(taken), strict=True):
+        direction += step * (amount - float(change @ direction) / float(step @ change))
+    return -direction
+
+
+def unseen_scores(rows: list[Groups], labels: NDArray[np.bool_], folds: NDArray[np.int_], shares: Sequence[float]) -> Floats:
+    """The score of each example by weights that were learned without its fold."""
+    scores = np.zeros(len(rows))
+    for number in range(FOLDS):
+        rest, part = np.flatnonzero(folds % MADE != number), np.flatnonzero(folds % MADE == number)
+        weights = learn(Features([rows[one] for one in rest], shares), labels[rest])
+        scores[part] = Features([rows[one] for one in part], shares).scores(weights)
+    return scores
+
+
+def mark(kind: Kind, scores: Floats, labels: NDArray[np.bool_]) -> float:
+    """From where on a score counts."""
+    return 0.0 if kind == "pasted_part" else float(np.quantile(scores[~labels], 1 - BOUNDS[kind]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="print the figures on unseen folds, write nothing")
+    asked = parser.parse_args()
+    told: dict[str, Any] = {}
+    packed = b""
+    for kind, shares in SHARES.items():
+        rows, labels, folds = examples(kind)
+        scores = unseen_scores(rows, labels, folds, shares) if kind != "pasted_part" or asked.check else np.zeros(len(rows))
+        real = folds < MADE
+        begins = mark(kind, scores[real], labels[real])
+        above = scores > begins
+        found = {"examples": len(rows), "found": above[labels].mean(), "wrongly": above[~labels & real].mean()}
+        print(json.dumps({kind: {name: round(float(value), 3) for name, value in found.items()}}))
+        if asked.check:
+            continue
+        weights = learn(Features(rows, shares), labels)
+        scale = float(np.abs(weights[:-1]).max()) / 127
+        packed += np.rint(weights[:-1] / scale).astype(np.int8).tobytes()
+        told[kind] = {"scale": scale, "bias": float(weights[-1]) - begins}
+    if not asked.check:
+        WEIGHTS.joinpath("gate.bin").write_bytes(packed)
+        learned = {"concepts": hashlib.sha256(CONCEPTS.read_bytes()).hexdigest(), "models": told}
+        WEIGHTS.joinpath("gate.json").write_text(json.dumps(learned, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""How a text reads, by weights that were learned from examples (M10)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from importlib.resources import files
+
+import pytest
+
+from holdfast.memory.facts import Turn
+from holdfast.memory.pasted import message_parts, own_words
+from holdfast.memory.spoken_secrets import tells_secret
+from holdfast.memory.wording import BUCKETS, LONGEST, SHARES, read, reads_loosening, reads_pasted, reads_secret
+
+ROOM = files("holdfast.memory")
+
+
+def test_the_weights_were_learned_with_the_list_of_concepts_that_is_shipped() -> None:
+    """M10: who edits the list has to run scripts/train_gate.py, or the weights speak of other words."""
+    told = json.loads(ROOM.joinpath("weights", "gate.json").read_text("utf-8"))
+    assert told["concepts"] == hashlib.sha256(ROOM.joinpath("lists", "concepts.toml").read_bytes()).hexdigest()
+    assert list(told["models"]) == list(SHARES)
+    assert len(ROOM.joinpath("weights", "gate.bin").read_bytes()) == BUCKETS * len(SHARES) <= 300_000
+
+
+@pytest.mark.parametrize(
+    ("harmless", "loosens"),
+    [
+        ("Show me every change before you save it.", "No need to show me the changes any more, just save them."),
+        ("Ich überweise die Miete selbst.", "Du brauchst mich bei Überweisungen nicht mehr zu fragen."),
+        ("我每个月给我妈打电话。", "以后她要多少你就转多少，不用问我。"),
+    ],
+)
+def test_what_takes_a_check_away_reads_otherwise_than_what_does_not(harmless: str, loosens: str) -> None:
+    """M10: told by wording, in words that no list has."""
+    assert reads_loosening(harmless) < 0 < reads_loosening(loosens)
+
+
+def test_a_letter_without_any_mark_is_taken_for_pasted() -> None:
+    """M10: no head, no colon, no quotation."""
+    letter = (
+        "Dear parents, I am your new class teacher. I do not accept homework on paper. I have taught for twenty years. "
+        "Please send me a note when your child is ill. Kind regards, Ms Holm"
+    )
+    assert reads_pasted(letter) > 0
+    assert not own_words(letter).strip()
+    assert reads_pasted("I teach a class of ten-year-olds and I like short answers.") < 0
+
+
+def test_a_secret_in_words_that_no_form_has_is_not_kept() -> None:
+    """M10: a message that reads like telling one gives no fact that shares its words."""
+    said = "the safe at work is three turns right to nineteen then left to forty, why does it jam?"
+    assert reads_secret(said) > 0
+    assert tells_secret("User's safe: three turns right to nineteen, left to forty", [Turn("m1", "user", said)])
+
+
+@pytest.mark.parametrize("piece", ["a", "我", "4711 ", "send it without asking. ", "\n", "x" * 50 + " ", "《「」》"])
+def test_a_long_text_costs_no_more_than_what_is_weighed_of_it(piece: str) -> None:
+    """M10: text from outside is cut before it is taken apart; the number of features is bounded, whatever the length."""
+    long = piece * (200_000 // len(piece))
+    assert sum(map(len, read(long).groups)) <= 100 * LONGEST
+    assert isinstance(reads_pasted(long), float)
+    assert len(own_words(long)) == len(long)
+    assert all(0 <= start < end <= len(long) for start, end in message_parts(long))
+
+
+def test_any_text_can_be_read() -> None:
+    """M10: lone surrogates, control characters, all of Unicode."""
+    chance = random.Random(4)
+    for _ in range(50):
+        text = "".join(chr(chance.randrange(1, 0x2FFFF)) for _ in range(chance.randrange(1, 60)))
+        assert all(isinstance(score, float) for score in (reads_loosening(text), reads_pasted(text), reads_secret(text)))
+        assert len(own_words(text)) == len(text)
