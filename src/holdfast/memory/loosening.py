@@ -1,8 +1,9 @@
 """Whether something that a user types takes a check away or reaches beyond the conversation (M10).
 
 What he wants of answers and of the work is simply remembered. A recipient, money, a permission, secrecy, an address, a check that is
-switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. People put it in
-any words, so it is told by how a text reads, as learned from examples (`wording.py`); what it is about names the kind.
+switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. The words are in
+`lists/loosening.toml`, by what is done and not by how an order is built, in the forms that order or allow. People put it in other words
+too: what none of the forms knows is told by how it reads, as learned from examples (`wording.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from holdfast.memory.word_lists import word_lists
 from holdfast.memory.wording import reads_loosening, speaks_of
 
 _LISTS = word_lists("loosening")
-_ADDS_CHECK, _OVERRIDE = _LISTS.pattern("adds_check"), _LISTS.pattern("override")
-_CERTAIN = tuple((rule, _LISTS.pattern(name)) for rule, name in (("secrecy", "hides"), ("permission", "unasked")))
-_TO_ADDRESS = _LISTS.pattern("to_address")
-_QUOTES = str.maketrans("‘’‚‛`´“”„«»", "''''''" + '"' * 5)
+_CONCEPTS = tuple((one["rule"], _LISTS.compiled(one["form"]), one["why"]) for one in _LISTS.tables["concepts"])
+_ADDS_CHECK = _LISTS.pattern("adds_check")
+_STANDING = _LISTS.pattern("standing")
 _KINDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("secrecy", ("hide", "fake"), "may keep something from somebody"),
     ("permission", ("alone", "authority", "access", "no_need", "without", "sign"), "may take a question or an approval away"),
@@ -27,6 +27,8 @@ _KINDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("check", ("check", "test", "backup", "warn", "security", "skip", "ignore"), "may take a check away"),
     ("permission", (), "may take a question or an approval away"),
 )
+"""What a text may be about that reads as if it loosened something: the concepts that it speaks of, the first that fits."""
+_QUOTES = str.maketrans("‘’‚‛`´“”„«»", "''''''" + '"' * 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,10 @@ def find_loosening(text: str) -> Loosening | None:
     (None, 'permission')
     """
     plain = without_added_checks(text)
-    override = _OVERRIDE.search(plain)
-    if override:
-        return Loosening("override", "wants to replace the rules that the assistant works by", override.group()[:80])
-    for rule, pattern in _CERTAIN:
-        found = pattern.search(plain)
-        if found:
-            return Loosening(rule, next(kind[2] for kind in _KINDS if kind[0] == rule), found.group()[:80])
-    if speaks_of(text, "send") and _TO_ADDRESS.search(plain):
-        return Loosening("recipient", "may send something to an address", " ".join(text.split())[:80])
+    for rule, pattern, why in _CONCEPTS:
+        match = pattern.search(plain)
+        if match:
+            return Loosening(rule, why, match.group()[:80])
     if not plain.strip() or reads_loosening(text) <= 0:
         return None
     rule, _, why = next(kind for kind in _KINDS if not kind[1] or any(speaks_of(text, concept) for concept in kind[1]))
@@ -67,7 +64,8 @@ def find_standing(text: str) -> Loosening | None:
     (None, 'recipient')
     """
     loosens = find_loosening(text)
-    return loosens if loosens and (speaks_of(text, "always") or speaks_of(text, "no_need") or speaks_of(text, "no_more")) else None
+    standing = _STANDING.search(without_added_checks(text)) or any(speaks_of(text, one) for one in ("always", "no_need", "no_more"))
+    return loosens if loosens and standing else None
 
 
 def without_added_checks(text: str) -> str:
