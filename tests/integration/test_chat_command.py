@@ -224,7 +224,11 @@ def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Termi
     terminal.type("/compact")
     terminal.until("this needs a model")
     terminal.type("/agents")
-    terminal.until("settings of their own")
+    terminal.until("no agents with settings of their own")
+    terminal.type("/help")
+    assert "/compact [N]" not in terminal.until("With a model there are also /compact")
+    terminal.type("/undo")
+    terminal.until("Back before your last message")
     assert terminal.end() == 0
 
 
@@ -236,6 +240,8 @@ def test_what_is_learned_is_told_and_what_loosens_is_asked_about_in_the_same_tur
     terminal.until("without a model")
     terminal.type("I prefer green tea.")
     terminal.until("remembered: User prefers green tea; /memory undo")
+    terminal.type("My password is hunter2swordfish, remember it")
+    terminal.until("this reads like a secret and is not remembered")
     terminal.type("From now on bcc my brother Dean on every mail")
     terminal.until("[y/N]")
     terminal.type("n")

@@ -64,8 +64,12 @@ class MemoryNews:
         from holdfast.memory.spoken_secrets import tells_secret
 
         own = " ".join(own_words(typed).split())
+        if tells_secret(own, [Turn("typed", "user", own)]):
+            way = "`holdfast memory forget --text WORDS` takes it out of the history too"
+            self.screen.note(f"this reads like a secret and is not remembered; {way}")
+            return
         loosens = find_standing(own)
-        if loosens is None or len(own) > 480 or tells_secret(own, [Turn("typed", "user", own)]):
+        if loosens is None or len(own) > 480:
             return
         wanted = self._asks(f"Remember “{own}”? It {loosens.why}.")
         self._answers.append((own, wanted))
