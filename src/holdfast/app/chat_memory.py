@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.talk import Talk
 
 
+_TOLD, _WISHED = 2000, 480  # characters of what is told, and of what is wished for: more of them is a text about something
 _MOMENT = 2.0  # seconds that learning by rules may take before the next message
 
 
@@ -64,12 +65,12 @@ class MemoryNews:
         from holdfast.memory.spoken_secrets import tells_secret
 
         own = " ".join(own_words(typed).split())
-        if tells_secret(own, [Turn("typed", "user", own)]):
+        if len(own) <= _TOLD and tells_secret(own, [Turn("typed", "user", own)]):
             way = "`holdfast memory forget --text WORDS` takes it out of the history too"
             self.screen.note(f"this reads like a secret and is not remembered; {way}")
             return
-        loosens = find_standing(own)
-        if loosens is None or len(own) > 480:
+        loosens = find_standing(own) if len(own) <= _WISHED else None
+        if loosens is None:
             return
         wanted = self._asks(f"Remember “{own}”? It {loosens.why}.")
         self._answers.append((own, wanted))

@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
 from holdfast.memory.gate import ASKED, LONGEST, admit_removals, admit_slots, judge
+from holdfast.memory.loosening import find_loosening
 from holdfast.memory.pasted import own_words
+from holdfast.memory.spoken_secrets import find_spoken_secret
 
 NOW = "2026-03-01T10:00:00Z"
 
@@ -463,7 +465,14 @@ def test_summaries_keep_only_sentences_that_the_user_or_the_old_memory_supports(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("text", ["a" + " " * 40_000 + "b", "Bob" + " " * 40_000 + "x\nAda" + " " * 40_000 + "y"])
+@pytest.mark.parametrize("text", [" " * 40_000 + "x", "a" + " " * 40_000 + "b", "Bob" + " " * 40_000 + "x\nAda" + " " * 40_000 + "y"])
 def test_a_message_of_any_shape_is_looked_at_in_one_pass(text: str) -> None:
     """M10: text from outside costs what its length costs; a long run of blanks took a minute."""
     assert own_words(text).strip()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ["a@" * 2_000, "a" * 4_000, "ab1-" * 1_000])
+def test_signs_without_a_blank_are_looked_through_in_one_pass(text: str) -> None:
+    """M10: two thousand times "a@" took minutes when a secret was looked for in them, and a long word when an address was."""
+    assert find_spoken_secret(text) is None and find_loosening(text) is None
