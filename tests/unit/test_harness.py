@@ -131,7 +131,7 @@ def test_one_door_to_a_conversation_with_a_model_or_without(tmp_path: Path, monk
         clock.advance(60)
         assert with_model.ask("Hello?") == "Hello."
         assert (without.interrupted, without.approvals(), dict(without.subagents())) == (False, (), {})
-        for needs in (without.compact, without.branch, without.sent, without.files, without.aresume):
+        for needs in (without.compact, without.sent, without.files, without.aresume):
             with pytest.raises(InputError, match="needs a model"):
                 needs()
         assert harness.conversation(resume=True).thread == "two", "the one that was used last, of either kind"

@@ -38,15 +38,6 @@ _QUANTITY = re.compile(
     r"(?P<per>\s?(?:/|\bper\b|\ba\b|\bpro\b|\bpar\b|\bpor\b)\s?(?:(?:square|cubic)\s)?(?:[^\W\d_]+))?",
     re.IGNORECASE,
 )
-TIMES = frozenset(("date", "month", "year", "clock"))
-"""Sorts of values that say when."""
-_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
-_CLOCK = re.compile(r"(?<![\d:.,])(?P<hour>[01]?\d|2[0-4])(?::|\s?h\s?)(?P<minute>[0-5]\d)(?![\d:])")
-_TIMES: dict[str, int] = _LISTS["often"]
-_OFTEN = re.compile(rf"\b(?P<times>{'|'.join(_TIMES)})\b(?:\s(?:a|per|im|pro|par)\s[^\W\d_]+)", re.IGNORECASE)
-_AFTER_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[^\W\d_a-zß-ÿ][\w-]*\s$")
-_VERSION = re.compile(r"\d+(?:\.x\b|\.\d+\.)")
-_ROUNDED = 0.02  # of the larger value
 _CLOSE = 0.05  # of the larger value: closer than this is rounding, or another run of the same measurement
 
 
@@ -61,76 +52,14 @@ class Quantity:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What another sentence may tell otherwise: a date, a time of day, a year, or a quantity.
-
-    `sort` is what it is or measures; "" for a count, and `counted` are then the words after the figure. `amount` is comparable among
-    values of one sort; of a date it is the day of a year, and `day` the date itself.
-    """
-
-    sort: str
-    amount: float
-    text: str
-    start: int
-    end: int
-    counted: frozenset[str] = frozenset()
-    day: Span | None = None
-
-    def same_sort(self, other: Value) -> bool:
-        """Whether both measure, or count, the same."""
-        if self.sort != other.sort or self.sort:
-            return self.sort == other.sort
-        return bool(self.counted & other.counted)
-
-    def agrees(self, other: Value) -> bool:
-        """Whether two values of one sort are the same, but for rounding. A date without a year fits every year."""
-        if self.day is not None and other.day is not None:
-            if _YEAR.search(self.text) and _YEAR.search(other.text):
-                return self.day.start <= other.day.end and other.day.start <= self.day.end
-            if self.sort == "month":
-                return bool(_months(self.day) & _months(other.day))
-            return (self.day.start.month, self.day.start.day) == (other.day.start.month, other.day.start.day)
-        if self.sort in TIMES:
-            return self.amount == other.amount
-        return not differ(self.amount, other.amount, close=_ROUNDED)
+def full_dates(text: str) -> list[Span]:
+    """The dates of a text that stand for themselves: with a year, or at least with a month and a day."""
+    return [span for span in find_dates(text, _REFERENCE) if re.search(r"\d", span.text) and (span.end - span.start).days <= 366]
 
 
-def find_values(text: str) -> list[Value]:
-    """The values of a text in order. A figure that belongs to a name ("Nomad 38") is none."""
-    found: list[Value] = []
-    for span in find_dates(text, _REFERENCE):
-        days = (span.end - span.start).days
-        if days > 366 or (days < 25 and not re.search(r"\d", span.text)):
-            continue
-        sort = "date" if days < 2 else "year" if _YEAR.fullmatch(span.text) else "month"
-        amount = float(span.start.year) if sort == "year" else float(span.start.timetuple().tm_yday)
-        found.append(Value(sort, amount, span.text, span.offset, span.offset + len(span.text), day=None if sort == "year" else span))
-    for clock in _CLOCK.finditer(text):
-        _add(found, Value("clock", int(clock["hour"]) * 60 + int(clock["minute"]), clock.group(), clock.start(), clock.end()))
-    for often in _OFTEN.finditer(text):
-        _add(found, Value("often", float(_TIMES[often["times"].lower()]), often.group(), often.start(), often.end()))
-    for one in find_quantities(text):
-        year = _YEAR.match(one.text) if one.sort not in MEASURES else None
-        if year is not None:
-            _add(found, Value("year", float(year.group()), year.group(), one.start, one.start + 4))
-        elif one.sort.partition("/")[0] in MEASURES:
-            _add(found, Value(one.sort, one.value, one.text, one.start, one.end))
-        elif not (_AFTER_NAME.search(text[: one.start]) and len(one.text.split()[0]) < 4) and not _VERSION.match(text, one.start):
-            after = re.split(r"[,;:.()]", text[one.start + len(one.text.split()[0]) :].strip(), maxsplit=1)[0].split()[:2]
-            counted = frozenset(stem(word.lower()) for word in after if not is_stop_word(word) and word[0].isalpha())
-            _add(found, Value("", one.value, one.text, one.start, one.end, counted))
-    return sorted(found, key=lambda one: one.start)
-
-
-def _months(span: Span) -> set[int]:
-    count = 12 * (span.end.year - span.start.year) + span.end.month - span.start.month + 1
-    return {(span.start.month + n - 1) % 12 + 1 for n in range(count)}
-
-
-def _add(found: list[Value], value: Value) -> None:
-    if all(value.end <= one.start or one.end <= value.start for one in found):
-        found.append(value)
+def periods(text: str) -> list[Span]:
+    """All times that a text speaks of, also those that count from a day that it does not name: "in January", "last year"."""
+    return [span for span in find_dates(text, _REFERENCE) if (span.end - span.start).days <= 366]
 
 
 def find_quantities(text: str) -> list[Quantity]:
