@@ -146,6 +146,10 @@ def test_forgetting_what_is_not_there_asks_nothing_and_says_how_words_are_forgot
     with pytest.raises(NotThere, match="there is no fact 'Flour'") as refused:
         run("forget", "Flour")
     assert "--text 'Flour'" in (refused.value.hint or "")
+    with MemoryService.at(filled) as memory:
+        gone = memory.add("Keeps bees in Elm Street")
+        memory.undo()
+    assert "global: history" in run("forget", gone.id, "--yes"), "one that only the history has is forgotten too"
 
 
 def test_memory_that_is_switched_off_is_shown_and_so_is_the_state(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,13 +77,9 @@ class _Target:
 
 
 def forget_fact(store: MemoryStore, queue: MemoryQueue | None, id: str, agent: str | None = None) -> Forgotten:
-    """Forget one fact of a scope, with what it replaced, and the words that it was learned from. InputError if there is none."""
+    """Forget one fact of a scope, with what it replaced, and the words that it was learned from. NotThere if there is none."""
     agent = check_agent(agent)
-    store.recover(agent)
-    document = store.own(agent) or Document()
-    versions, held = [*_versions(store, agent), *document.facts], _held(store, agent)
-    if id not in {fact.id for fact in versions} | {one.id for one in held}:
-        raise NotThere(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint="`holdfast memory show` lists the ids.")
+    document, versions, held = find_fact(store, id, agent)
     ids = _ancestry(id, versions)
     mine = [fact for fact in versions if fact.id in ids] + [one.fact for one in held if one.id in ids]
     texts = [text for fact in mine for text in (fact.content, fact.origin.quote or "") if normalise(text)]
@@ -92,6 +88,17 @@ def forget_fact(store: MemoryStore, queue: MemoryQueue | None, id: str, agent: s
     touched = _forget_queued(queue, target, messages)  # first, so that no worker brings it back
     touched |= _forget_in(store, agent, target)
     return Forgotten(tuple(sorted(ids & {fact.id for fact in document.facts})), touched)
+
+
+def find_fact(store: MemoryStore, id: str, agent: str | None = None) -> tuple[Document, list[Fact], list[Held]]:
+    """Where a fact may stand: the document, all versions of facts, also those that only the history has, and what is held. NotThere."""
+    store.recover(agent)
+    document = store.own(agent) or Document()
+    versions, held = [*_versions(store, agent), *document.facts], _held(store, agent)
+    if id not in {fact.id for fact in versions} | {one.id for one in held}:
+        hint = f"`holdfast memory show` lists the ids; `holdfast memory forget --text {id!r}` forgets all that holds these words."
+        raise NotThere(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint=hint)
+    return document, versions, held
 
 
 def forget_text(store: MemoryStore, queue: MemoryQueue | None, text: str) -> Forgotten:

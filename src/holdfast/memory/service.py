@@ -22,7 +22,7 @@ from holdfast.config.memory_sections import Memory
 from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
-from holdfast.memory.forgetting import Forgotten, forget_fact, forget_text
+from holdfast.memory.forgetting import Forgotten, find_fact, forget_fact, forget_text
 from holdfast.memory.history import Author, Change, Held, chosen_to_undo, undone
 from holdfast.memory.layout import Layout
 from holdfast.memory.queue import MemoryQueue, Retry
@@ -394,6 +394,10 @@ class MemoryService:
     def forget(self, id: str, agent: str | None = None) -> Forgotten:
         """Forget a fact for good: nothing of it stays in memory, history, queue or quarantine."""
         return forget_fact(self.store, self.queue, id, agent)
+
+    def check_fact(self, id: str, agent: str | None = None) -> None:
+        """NotThere if there is nothing to forget under this id: no fact, no older version of one, nothing that is held."""
+        find_fact(self.store, id, check_agent(agent))
 
     def forget_text(self, text: str) -> Forgotten:
         """Forget everything in memory that holds a text, in all scopes."""

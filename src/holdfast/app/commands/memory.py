@@ -165,13 +165,8 @@ def forget(
             also = f"{holding} and whatever records, conversations and sessions have of it"
             confirm(f"Forget everything that holds {text!r}: {also}? This cannot be undone.", yes=yes)
         else:
-            there = {fact.id for fact in harness.memory.document(agent).facts} | {held.id for held in harness.memory.review(agent)}
             for fact in facts or ():
-                if fact not in there:
-                    raise NotThere(
-                        f"there is no fact {fact!r}.",
-                        hint=f"`holdfast memory show` has the ids; --text {fact!r} forgets all that holds these words.",
-                    )
+                harness.memory.check_fact(fact, agent)
             confirm(f"Forget {counted(len(facts or ()), 'fact')} ({what})? This cannot be undone.", yes=yes)
         if text:
             done = forget_text(harness, text)
