@@ -64,6 +64,7 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     gone = harness.archive.forget(None, text=text)
     done.note("archive: messages", gone.messages)
     done.note("archive: summaries", gone.summaries)
+    done.note("archive: titles", gone.titles)
     done.note("archive: damaged pieces", gone.damaged)
     _other_files(harness, needle, done)
     _moved_texts(harness.base, needle, done)

@@ -136,6 +136,7 @@ class Forgotten:
     damaged: int = 0
     threads: tuple[str, ...] = ()
     ids: tuple[str, ...] = field(default=(), repr=False)
+    titles: int = 0
 
 
 class Archive(Protocol):
@@ -316,20 +317,15 @@ class StoredArchive:
 
     def title(self, thread: str) -> str:
         """What a person called a conversation that is held without a model, or nothing."""
-        stored = self.backend.get(_title_key(thread))
-        if stored is None:
-            return ""
-        try:
-            return str(decode(stored.data)["title"])
-        except (Damaged, KeyError, TypeError):
-            return ""  # damaged: its first words are its title again
+        stored = self.backend.get(_title_key(thread_folder(check_thread(thread))))
+        return (_title_in(stored.data) or "") if stored is not None else ""  # of a damaged one its first words are its title again
 
     def set_title(self, thread: str, title: str) -> None:
         """Call it so. InputError for a title without a word."""
         clean = " ".join(title.split())[:200]
         if not clean:
             raise InputError("a title needs at least one word.")
-        self.backend.write(Put(_title_key(thread), encode({"title": clean})))
+        self.backend.write(Put(_title_key(thread_folder(check_thread(thread))), encode({"title": clean})))
 
     def stats(self, thread: str) -> Stats:
         log = self._thread(thread)
@@ -337,13 +333,23 @@ class StoredArchive:
 
     def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
         doomed = Doomed(text=text, ids=ids)
-        result = Forgotten()
+        result = Forgotten(titles=self._forget_titles(thread, Needle(text)) if text is not None else 0)
         for name in self.threads() if thread is None else [check_thread(thread)]:
-            if text is not None and Needle(text).in_text(self.title(name)):
-                self.backend.write(Delete(_title_key(name)))
             gone, damaged = self._thread(name).forget(doomed)
             result = _forgotten_of(result, name, gone, damaged)
         return result
+
+    def _forget_titles(self, thread: str | None, needle: Needle) -> int:
+        """Of conversations in which nothing was said yet too."""
+        every = [folder for folder in self.backend.children("threads") if thread_in(folder, self._note(folder)) is not None]
+        gone = 0
+        for key in map(_title_key, every if thread is None else [thread_folder(check_thread(thread))]):
+            stored = self.backend.get(key)
+            title = _title_in(stored.data) if stored is not None else ""
+            if stored is not None and (needle.in_bytes(stored.data) if title is None else needle.in_text(title)):
+                self.backend.write(Delete(key))
+                gone += 1
+        return gone
 
     def prune(self, older_than: datetime) -> Forgotten:
         limit = moment_text(older_than) or ""
@@ -419,8 +425,16 @@ def _note_key(folder: str) -> str:
     return f"threads/{folder}/{THREAD_NOTE}"
 
 
-def _title_key(thread: str) -> str:
-    return f"threads/{thread_folder(check_thread(thread))}/title.json"
+def _title_key(folder: str) -> str:
+    return f"threads/{folder}/title.json"
+
+
+def _title_in(data: bytes) -> str | None:
+    """The title in the bytes of its file; None if they are damaged."""
+    try:
+        return str(decode(data)["title"])
+    except (Damaged, KeyError, TypeError):
+        return None
 
 
 def kinds_for(role: str | None) -> frozenset[str]:
@@ -480,4 +494,5 @@ def _forgotten_of(so_far: Forgotten, thread: str, gone: list[Record], damaged: i
         so_far.damaged + damaged,
         (*so_far.threads, thread),
         (*so_far.ids, *(record.id for record in gone)),
+        so_far.titles,
     )

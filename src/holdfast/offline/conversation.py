@@ -58,9 +58,11 @@ _SMALL_TALK = re.compile(
 _PARTING = re.compile(r"thank|danke?\b|merci|gracias|bye|good night|tsch|revoir|adi", re.IGNORECASE)
 _WELCOME = "You are welcome. What was said is kept; /quit ends."
 _ABOUT_THE_USER = re.compile(
-    r"\b(?:know|remember|learn(?:ed|t)?|stored?|got) (?:\w+ )?(?:about|of|on) me\b|\bwho am i\b|\bwer bin ich\b"
-    r"|\bwei(?:ß|ss)t du (?:\w+ )?über mich|\b(?:sais|savez|connais)\b.*\b(?:de|sur) moi\b|\bqui suis[- ]je\b|\bsab(?:e|es)\b.*\bde m[íi]\b"
-    r"|\bqui[ée]n soy\b|关于我|知道我|我是谁|私について|私は誰",
+    r"\b(?:know|remember|learn(?:ed|t)?|stored?|got) (?:\w+ )?(?:about|of|on) me\b|\bwho am i\W*$|\bwer bin ich\W*$"
+    r"|\bwei(?:ß|ss)t du (?:\w+ )?über mich|\b(?:sais|savez|connais)\b.*\b(?:de|sur) moi\b|\bqui suis[- ]je\W*$"
+    r"|\bsab(?:e|es)\b.*\bde m[íi]\b"
+    r"|\bqui[ée]n soy\W*$|(?:知道|了解|记得)(?:关于)?我(?:的?(?:什么|哪些|多少)\w*)?\W*$"
+    r"|我是谁\W*$|私について.{0,8}(?:知って|覚えて)|私は誰",
     re.IGNORECASE,
 )
 _TOLD = 20  # facts that are shown to who asks what is known of them
@@ -202,6 +204,8 @@ class ExtractiveConversation:
         if last is None:
             raise NotThere(f"there is no message {at!r} in this conversation.", hint="/history shows what was said.")
         new = self.other(thread)
+        if new.history():
+            raise InputError(f"there is a thread {new.thread!r} already.", hint="Choose another name.")
         self.archive.add(new.thread, said[:last])
         return new
 

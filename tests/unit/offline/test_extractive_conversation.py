@@ -78,6 +78,9 @@ def test_a_title_stays_until_it_is_forgotten(talk: ExtractiveConversation, tmp_p
         with pytest.raises(InputError, match="at least one word"):
             harness.conversation("one").title = "  "
         forget_text(harness, "Graz")
+        harness.conversation("empty").title = "Nobody spoke of Graz"
+        assert forget_text(harness, "Graz").touched == {"archive: titles": 1}, "nothing was said there yet"
+        assert not forget_text(harness, "title").touched
     with build(config) as harness:
         assert [info.title for info in harness.conversations()] == ["The key of the office is under the blue pot."]
     assert not any(b"Graz" in file.read_bytes() for file in (tmp_path / "home").rglob("*") if file.is_file())
@@ -147,3 +150,14 @@ def test_a_conversation_without_a_model_branches(talk: ExtractiveConversation) -
     assert [one.text for one in talk.branch().history()] == [one.text for one in talk.history()]
     with pytest.raises(NotThere, match="no message 'nowhere'"):
         talk.branch("nowhere")
+    with pytest.raises(InputError, match="a thread 'one' already"):
+        talk.branch(thread="one")
+
+
+@pytest.mark.parametrize(
+    "asked", ["Who am I supposed to call about the Calora M9?", "关于我们的服务器 heron 你知道什么", "你知道我的服务器在哪里吗"]
+)
+def test_a_question_about_something_else_is_looked_up(talk: ExtractiveConversation, asked: str) -> None:
+    """W18: it only begins like one about the user."""
+    talk.memory.add("User prefers green tea")
+    assert "/memory shows all of it" not in talk.ask(asked)
