@@ -8,15 +8,29 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Path, Query
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
 T = TypeVar("T")
 _NO_CONTROL = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$"
 
+_VISIBLE = (
+    r"[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180e\u2000-\u200f\u2028-\u202f"
+    r"\u205f-\u2064\u2066-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]"
+)
+
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
+VisibleText = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=_VISIBLE)]
+"""A text with at least one character that can be seen."""
 Short = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Flag = Annotated[bool, Strict()]
+Priority = Annotated[
+    int,
+    Strict(),
+    Field(ge=-1_000_000, le=1_000_000),
+    BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value),
+]
+"""A whole number as JSON knows it: 3.0 is one, true and "3" are none."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 Id = Annotated[str, Path(pattern=NAME)]
 PointName = Annotated[str, StringConstraints(pattern=NAME)]

@@ -15,7 +15,7 @@ from holdfast.knowledge.store import hit_to_json, stats_to_json
 from holdfast.memory.document import fact_to_json
 from holdfast.redaction import without_paths
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Page, Short, Text, Words, page_of
+from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Page, Short, Text, VisibleText, Words, page_of
 
 router = APIRouter(tags=["knowledge"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
@@ -35,7 +35,7 @@ class Question(Body):
 class NewRecord(Body):
     """Something to be kept."""
 
-    text: Text
+    text: VisibleText
     tags: list[Short] = Field(default_factory=list)
     session: Short | None = None
     source: Short | None = None

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import StringConstraints
 
 from holdfast.errors import Damaged, InputError, NotThere
 from holdfast.forgetting import forget_text
@@ -14,7 +13,7 @@ from holdfast.memory.document import fact_to_json
 from holdfast.memory.history import held_to_json, to_record
 from holdfast.redaction import without_paths
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN, Agent, Body, Cursor, Flag, Id, Limit, Page, Share, Short, Text, page_of
+from holdfast.server.wire import TOKEN, Agent, Body, Cursor, Flag, Id, Limit, Page, Share, Short, Text, VisibleText, page_of
 
 router = APIRouter(prefix="/memory", tags=["memory"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
@@ -40,7 +39,7 @@ class FactChange(Body):
 class Words(Body):
     """A text."""
 
-    text: Annotated[Text, StringConstraints(pattern=r"[^\s\x1c-\x1f]")]
+    text: VisibleText
 
 
 class SlotText(Body):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import Field, Strict
 
 from holdfast.errors import NotThere
 from holdfast.redaction import without_paths
 from holdfast.server.routes.sessions_api import NewSession, definition_of
 from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN, Body, Id
+from holdfast.server.wire import TOKEN, Body, Id, Priority
 from holdfast.workers.queue_overview import queue_overview
 from holdfast.workers.session_queue import SessionQueue
 
 router = APIRouter(tags=["queue"], dependencies=[TOKEN])
 Use = Annotated[Services, Depends(services_of)]
-Priority = Annotated[int, Strict(), Field(ge=-1_000_000, le=1_000_000)]
 
 
 class QueuedSession(NewSession):

@@ -1,0 +1,36 @@
+"""O3: what the API says about the values of a request is what it takes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.server.wire import Priority, VisibleText
+from holdfast.text.normalise import normalise
+
+
+def _taken(text: str) -> bool:
+    try:
+        TypeAdapter(VisibleText).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def test_a_text_of_characters_that_nobody_sees_does_not_fit() -> None:
+    """O3: what is empty once it is compared is refused by the description already, and nothing else is."""
+    plane = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    assert [one for one in plane if _taken(one) != bool(normalise(one))] == []
+    assert _taken("\u200b\U0001f600") and not _taken("\u200b \x92")
+
+
+def test_a_whole_number_is_one_as_json_knows_it() -> None:
+    """O3: `-343.0` is an integer of a JSON schema; words, truth and halves are none."""
+    whole = TypeAdapter(Priority)
+    assert [whole.validate_python(json.loads(text)) for text in ("3", "-343.0", "1e3")] == [3, -343, 1000]
+    assert whole.json_schema() == {"type": "integer", "minimum": -1_000_000, "maximum": 1_000_000}
+    for text in ('"3"', "1e7", "true", "2.5", "null"):
+        with pytest.raises(ValidationError):
+            whole.validate_python(json.loads(text))
