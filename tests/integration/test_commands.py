@@ -89,6 +89,46 @@ def test_check_shows_values_with_their_sources_and_no_secret(tmp_path: Path) -> 
     assert "WAIT (not set)" in sources["models[0].timeout"]
 
 
+def test_check_lists_what_differs_from_the_defaults_and_counts_the_rest(tmp_path: Path) -> None:
+    """C5: a default that the file writes out is still one; `--all` and `--json` have everything."""
+    holdfast("config", "init", cwd=tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(file.read_text().replace("max_facts: 100", "max_facts: 70"))
+    named = {"HOLDFAST_CONFIG": str(file)}
+    told = holdfast("config", "check", cwd=tmp_path, **named).stdout
+    assert "memory.max_facts" in told and "of them written in the file; --all shows them" in " ".join(told.split())
+    assert "memory.debounce_seconds" not in told
+    assert "memory.debounce_seconds" in holdfast("config", "check", "--all", cwd=tmp_path, **named).stdout
+    settings = {one["key"]: one for one in json.loads(holdfast("config", "check", "--json", cwd=tmp_path, **named).stdout)["settings"]}
+    assert (settings["memory.debounce_seconds"]["default"], settings["memory.max_facts"]["default"]) == (True, False)
+
+
+def test_every_mistake_of_a_workflow_is_told_at_once_with_its_own_line(tmp_path: Path) -> None:
+    """C2, W1: keys, types, agents and sources; a mistake inside `sources` has the line where it stands. Not more than twenty are told."""
+    (tmp_path / "flow.yaml").write_text(
+        "id: t\ntopci: x\ntask: What?\nstages:\n  - name: a\n    agent_type: planer\n  - name: b\n    retries: many\n"
+        "  - name: c\n    agent_type: researcher\n    needs: [nobody]\n    sources:\n      foldr: x\n"
+        "      folder: nowhere\n      globs: 3\n"
+    )
+    done = holdfast("run", "flow.yaml", cwd=tmp_path)
+    told = [line.removeprefix("holdfast: flow.yaml:").split(": ")[:2] for line in done.stderr.splitlines()]
+    assert (done.returncode, told) == (
+        2,
+        [
+            ["2", "topci"],
+            ["6", "stages.a.agent_type"],
+            ["8", "stages[1].retries"],
+            ["11", "stages[2].needs[0]"],
+            ["13", "stages.c.sources.foldr"],
+            ["14", "stages.c.sources.folder"],
+            ["15", "stages.c.sources.globs"],
+        ],
+    )
+    (tmp_path / "many.yaml").write_text("id: t\nstages:\n" + "".join(f"  - name: s{n}\n    retries: many\n" for n in range(60)))
+    lines = holdfast("run", "many.yaml", cwd=tmp_path).stderr.splitlines()
+    assert len(lines) == 21 and "40 more mistakes" in lines[-1]
+
+
 def test_the_session_configuration_of_the_reference_is_explained(tmp_path: Path) -> None:
     """C5, W1"""
     file = SHARED / "deerflow_session.yaml"

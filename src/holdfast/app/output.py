@@ -45,6 +45,8 @@ _WIDEST = 110
 _WORD = re.compile(r"\s*(?:[\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]|[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]+)\s*")
 _NARROWEST, _READABLE = 20, 36
 """Columns that prose has at least, and that the text of a table has if it is one."""
+MOST_ERRORS = 20
+"""Mistakes of one file that are told at once."""
 TRACEBACKS = threading.Event()
 """Set by `--verbose`: the traceback of whatever goes wrong is shown too."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -356,8 +358,11 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
     errors = [error, *(error.others if isinstance(error, ConfigError) else ())]
     if as_json:
         echo_json({"error": [_error_record(one) for one in errors]})
-    for one in errors:
+    shown = errors if len(errors) <= MOST_ERRORS + 1 else errors[:MOST_ERRORS]
+    for one in shown:
         complain(str(one))
+    if len(errors) > len(shown):
+        complain(f"and {len(errors) - len(shown)} more mistakes; mend these first.")
     return error.exit_code
 
 

@@ -189,6 +189,8 @@ class Setting:
     key: str
     value: Any
     source: Source
+    is_default: bool = False
+    """Whether it has the value that it would have if nobody had set it, written out or not."""
 
 
 def effective_settings(config: Config) -> list[Setting]:
@@ -217,7 +219,13 @@ def _of_value(config: Config, section: Section, value: Any, path: KeyPath) -> It
         for key, item in value.items():
             yield from _of_value(config, section, item, (*path, key))
     else:
-        yield Setting(dotted(path), _shown(section, value, path), _source(config, value, path))
+        source = _source(config, value, path)
+        yield Setting(dotted(path), _shown(section, value, path), source, source.kind == "default" or _is_usual(section, value, path))
+
+
+def _is_usual(section: Section, value: Any, path: KeyPath) -> bool:
+    usual = type(section).model_fields.get(str(path[-1]))
+    return usual is not None and not usual.is_required() and bool(value == usual.get_default(call_default_factory=True))
 
 
 def _shown(section: Section, value: Any, path: KeyPath) -> Any:

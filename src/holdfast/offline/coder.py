@@ -86,10 +86,15 @@ def _script(request: StageRequest, name: str) -> str:
             continue
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"the script {name!r} cannot be read: {error}.", line=request.stage.line, key=f"stages.{request.stage.name}.script"
+                f"the script {name!r} cannot be read: {error}.",
+                line=request.stage.line_of("script"),
+                key=f"stages.{request.stage.name}.script",
             ) from error
     raise ConfigError(
-        f"there is no script {name!r}.", line=request.stage.line, key=f"stages.{request.stage.name}.script", hint="Give the path of a file."
+        f"there is no script {name!r}.",
+        line=request.stage.line_of("script"),
+        key=f"stages.{request.stage.name}.script",
+        hint="Give the path of a file.",
     )
 
 

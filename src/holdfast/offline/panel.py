@@ -145,7 +145,7 @@ def _text(stage: Stage, key: str, said: Mapping[str, Any], name: str) -> str:
 
 def wrong(stage: Stage, key: str, message: str, hint: str | None = None, *, near: str | None = None) -> ConfigError:
     """That a setting of a stage cannot be used."""
-    return ConfigError(message, line=stage.line, key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
+    return ConfigError(message, line=stage.line_of(key), key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
 
 
 class Panel:

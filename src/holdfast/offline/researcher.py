@@ -41,7 +41,7 @@ class Researcher:
         if not len(library):
             raise ConfigError(
                 "there is nothing to search.",
-                line=request.stage.line,
+                line=request.stage.line_of("sources"),
                 key=f"stages.{request.stage.name}.sources",
                 hint="Name a folder (`sources: {folder: docs}`), or configure a knowledge store.",
             )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.problems import all_errors, raise_all
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
 from holdfast.offline.documents import Library, SourceDocument
@@ -28,14 +29,31 @@ _KINDS = ", ".join(READ)
 
 def check_sources(stage: Stage, home: Path | None) -> None:
     """ConfigError for `sources` that cannot be read: found before any stage runs. `home` is the folder of the workflow file."""
-    check_spelling(stage, ("sources", "max_findings", "max_questions", "max_tokens"))
-    named = mapping(stage, "sources", _KEYS) or {}
-    _globs(stage, named)
-    if named.get("raw") not in (None, True, False):
-        texts(stage, "sources.raw", named["raw"])
-    whole_number(stage, "sources.top_k", named.get("top_k", _TOP_K))
-    for folder in texts(stage, "sources.folder", named["folder"]) if "folder" in named else ():
-        _checked_folder(_found(home, folder), f"stages.{stage.name}.sources.folder")
+    value = stage.settings.get("sources")
+    named: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+
+    def raw() -> None:
+        if named.get("raw") not in (None, True, False):
+            texts(stage, "sources.raw", named["raw"])
+
+    def folders() -> None:
+        for folder in texts(stage, "sources.folder", named["folder"]) if "folder" in named else ():
+            _checked_folder(_found(home, folder), f"stages.{stage.name}.sources.folder")
+
+    errors: list[ConfigError] = []
+    for check in (
+        lambda: check_spelling(stage, ("sources", "max_findings", "max_questions", "max_tokens")),
+        lambda: mapping(stage, "sources", _KEYS),
+        lambda: _globs(stage, named),
+        raw,
+        lambda: whole_number(stage, "sources.top_k", named.get("top_k", _TOP_K)),
+        folders,
+    ):
+        try:
+            check()
+        except ConfigError as error:
+            errors += all_errors(error)
+    raise_all(errors)
 
 
 def gather(request: StageRequest, questions: Sequence[str]) -> Library:
@@ -158,7 +176,7 @@ def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, li
     if request.knowledge is None:
         raise ConfigError(
             "there is no knowledge store in this run.",
-            line=request.stage.line,
+            line=request.stage.line_of("sources.knowledge"),
             key=f"stages.{request.stage.name}.sources.knowledge",
             hint="Set `knowledge` in the configuration, or name a `folder`.",
         )

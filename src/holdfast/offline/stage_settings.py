@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.config.known_keys import near_miss, nearest
+from holdfast.config.problems import raise_all
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Stage
 
@@ -33,25 +34,20 @@ def mapping(stage: Stage, key: str, known: tuple[str, ...]) -> Mapping[str, Any]
         return None
     if not isinstance(value, Mapping):
         raise _error(stage, key, f"is {value!r:.60}; it must be a mapping with {', '.join(known)}.")
-    for name in value:
-        if name not in known:
-            near = nearest(str(name), known)
-            raise _error(
-                stage,
-                f"{key}.{name}",
-                "is not known.",
-                near=near,
-                hint=f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}.",
-            )
+    raise_all(_unknown(stage, f"{key}.{name}", known) for name in value if name not in known)
     return value
+
+
+def _unknown(stage: Stage, key: str, known: tuple[str, ...]) -> ConfigError:
+    near = nearest(key.rpartition(".")[2], known)
+    hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}."
+    return _error(stage, key, "is not known.", near=near, hint=hint)
 
 
 def check_spelling(stage: Stage, known: tuple[str, ...]) -> None:
     """ConfigError for a setting that is nearly one of the known ones: it would be left unread."""
-    for name in stage.settings:
-        if name not in known and (near := near_miss(str(name), known)) is not None:
-            raise _error(stage, str(name), "is not known.", near=near, hint=f"Did you mean `{near}`?")
+    raise_all(_unknown(stage, str(name), known) for name in stage.settings if name not in known and near_miss(str(name), known) is not None)
 
 
 def _error(stage: Stage, key: str, message: str, *, near: str | None = None, hint: str | None = None) -> ConfigError:
-    return ConfigError(message, line=stage.line, key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
+    return ConfigError(message, line=stage.line_of(key), key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)

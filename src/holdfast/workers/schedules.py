@@ -19,7 +19,7 @@ from holdfast.errors import ExtraMissing, HoldfastError, InputError, NotThere, S
 from holdfast.session.state import check_session_id
 from holdfast.workers.queue_events import ScheduleFailed
 from holdfast.workers.session_queue import SessionQueue
-from holdfast.workflow.agent import find_agents
+from holdfast.workflow.agent import agent_errors, find_agents
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class Schedules:
     ) -> datetime:
         """Keep a schedule, in place of one of this name, and give when it is due next. The workflow is checked, and kept as it is now."""
         check_session_id(f"{name}-20260101-000000")
-        workflow = load_workflow(file)
-        find_agents(workflow, self._harness.stage_agents((options or {}).get("model")))
+        agents = self._harness.stage_agents((options or {}).get("model"))
+        workflow = load_workflow(file, further=lambda sound: agent_errors(sound, agents))
+        find_agents(workflow, agents)
         if not (task or workflow.task or "").strip():
             raise InputError(f"the workflow {workflow.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
         due = next_moment(cron, timezone, datetime.now(UTC))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from holdfast.config.known_keys import nearest
+from holdfast.config.problems import all_errors, raise_all
 from holdfast.errors import ConfigError, NotImportable
 from holdfast.imports import load_dotted
 from holdfast.tokens.usage import Usage
@@ -208,22 +209,52 @@ class FunctionAgent:
 
 
 def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, StageAgent]:
-    """An agent for each agent type of the workflow. Raises ConfigError, with the line, for one that cannot be had: nothing has run then."""
-    found: dict[str, StageAgent] = {}
-    for stage in workflow.stages:
-        if stage.agent_type not in found:
-            found[stage.agent_type] = _agent_of(stage, agents, workflow.file, workflow.home)
-        _check(found[stage.agent_type], stage, workflow.file)
+    """An agent for each agent type of the workflow. Raises ConfigError, with the line, for one that cannot be had: nothing has run then.
+
+    All that is wrong is told at once, as with any file.
+    """
+    found, errors = _agents_of(workflow, agents)
+    raise_all(errors)
     return found
 
 
-def check_sources(workflow: Workflow, agents: Mapping[str, StageAgent]) -> None:
-    """Let the agents look at what their stages are to read. ConfigError, with the line, for what is not there: nothing has run then."""
-    home = Path(workflow.file).parent if workflow.file else None
+def checked_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, StageAgent]:
+    """The agents of a workflow, which have also looked at what their stages are to read. ConfigError as above for what is not there."""
+    found, errors = _agents_of(workflow, agents)
+    raise_all([*errors, *_source_errors(workflow, found)])
+    return found
+
+
+def agent_errors(workflow: Workflow, agents: Agents | None = None) -> list[ConfigError]:
+    """What is wrong with the agents of a workflow and with what they are to read."""
+    found, errors = _agents_of(workflow, agents)
+    return [*errors, *_source_errors(workflow, found)]
+
+
+def _agents_of(workflow: Workflow, agents: Agents | None) -> tuple[dict[str, StageAgent], list[ConfigError]]:
+    found: dict[str, StageAgent] = {}
+    errors: list[ConfigError] = []
     for stage in workflow.stages:
-        check = getattr(agents[stage.agent_type], "check_sources", None)
+        try:
+            if stage.agent_type not in found:
+                found[stage.agent_type] = _agent_of(stage, agents, workflow.file, workflow.home)
+            _check(found[stage.agent_type], stage, workflow.file)
+        except ConfigError as error:
+            errors += all_errors(error)
+    return found, errors
+
+
+def _source_errors(workflow: Workflow, agents: Mapping[str, StageAgent]) -> list[ConfigError]:
+    home = Path(workflow.file).parent if workflow.file else None
+    errors: list[ConfigError] = []
+    for stage in workflow.stages:
+        check = getattr(agents.get(stage.agent_type), "check_sources", None)
         if callable(check):
-            _checked(partial(check, stage, home), stage, workflow.file)
+            try:
+                _checked(partial(check, stage, home), stage, workflow.file)
+            except ConfigError as error:
+                errors += all_errors(error)
+    return errors
 
 
 def find_agent(stage: Stage, agents: Agents | None = None, *, file: str | None = None, home: Path | None = None) -> StageAgent:
@@ -244,7 +275,9 @@ def _checked(check: Callable[[], None], stage: Stage, file: str | None) -> None:
     try:
         check()
     except ConfigError as error:
-        error.file, error.line = error.file or file, error.line or stage.line
+        for one in all_errors(error):
+            key = (one.key or "").removeprefix(f"stages.{stage.name}.")
+            one.file, one.line = one.file or file, one.line or stage.line_of(key)
         raise
 
 
@@ -265,7 +298,7 @@ def _agent_of(stage: Stage, agents: Agents | None, file: str | None, home: Path 
 def _loaded(path: str, stage: Stage, file: str | None, home: Path | None) -> object:
     """What is at this path: in a module that is installed, or beside the workflow file."""
     try:
-        return load_dotted(path, "the agent", file=file, line=stage.line, key=_key(stage), beside=home)
+        return load_dotted(path, "the agent", file=file, line=stage.line_of("agent_type"), key=_key(stage), beside=home)
     except NotImportable as error:
         if home is not None and error.missing is not None and error.missing == path.partition(":")[0].partition(".")[0]:
             error.hint = f"Is {error.missing} installed, or beside the workflow file in {home.absolute()}?"
@@ -288,7 +321,7 @@ def _as_agent(source: object, stage: Stage, file: str | None) -> StageAgent:
 
 
 def _error(message: str, stage: Stage, file: str | None, *, nearest: str | None = None, hint: str | None = None) -> ConfigError:
-    return ConfigError(message, file=file, line=stage.line, key=_key(stage), nearest=nearest, hint=hint)
+    return ConfigError(message, file=file, line=stage.line_of("agent_type"), key=_key(stage), nearest=nearest, hint=hint)
 
 
 def _key(stage: Stage) -> str:

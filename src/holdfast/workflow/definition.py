@@ -99,10 +99,18 @@ class Stage:
     tools: Names | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = field(default=None, compare=False)
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """The line of each key in it, by its dotted path, such as `sources.folder`."""
+
+    def line_of(self, key: str) -> int | None:
+        """The line of a key in it; of one that the file does not have, that of what is around it."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return self.lines.get(key, self.line)
 
     def document(self) -> dict[str, Any]:
         """What differs from the defaults, as plain JSON values in the form of the file."""
-        said = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in ("settings", "line")}
+        said = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in ("settings", "line", "lines")}
         written = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value != _DEFAULTS.get(name)}
         return {**written, **self.settings}
 

@@ -37,7 +37,7 @@ from holdfast.tokens.accounts import Accounts
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tracing import span
 from holdfast.workflow import events
-from holdfast.workflow.agent import Agents, StageAgent, check_sources, find_agents
+from holdfast.workflow.agent import Agents, StageAgent, agent_errors, checked_agents, find_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.journal import SessionJournal
 from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
@@ -54,7 +54,7 @@ from holdfast.workflow.session_recorder import SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage
 from holdfast.workflow.transitions import Finish, next_step, placed
-from holdfast.workflow.workflow_file import load_workflow, parse_workflow
+from holdfast.workflow.workflow_file import Further, load_workflow, parse_workflow
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -170,8 +170,7 @@ class Launcher:
         session_id: str | None = None,
     ) -> Session:
         """A new session, from its start."""
-        definition, agents, configs, settings, goal, values = self._prepared(workflow, task, parameters)
-        check_sources(definition, agents)
+        definition, agents, configs, settings, goal, values = self._prepared(workflow, task, parameters, with_sources=True)
         with self._stores(settings, configs) as (store, knowledge):
             name = self._name(session_id, settings, store, definition)
             with store.hold(name, owner=self.owner), self._journal(store, name):
@@ -201,10 +200,12 @@ class Launcher:
                 announce(name)
             return store.create(_new_session(name, definition, goal, settings, values))
 
-    def _prepared(self, workflow: WorkflowSource, task: str | None, parameters: Mapping[str, Any] | None) -> _Prepared:
+    def _prepared(
+        self, workflow: WorkflowSource, task: str | None, parameters: Mapping[str, Any] | None, *, with_sources: bool = False
+    ) -> _Prepared:
         """Whatever is wrong with a new session is said before anything is written."""
-        definition = _definition(workflow)
-        agents = find_agents(definition, self.agents)
+        definition = _definition(workflow, further=lambda sound: agent_errors(sound, self.agents))
+        agents = (checked_agents if with_sources else find_agents)(definition, self.agents)
         configs = [self._config, workflow_config(definition), self._session_config]
         goal = (task if task is not None else definition.task) or ""
         if not goal.strip():
@@ -415,10 +416,10 @@ def _checked(session: Session, raised: BaseException | None) -> Session:
     return session
 
 
-def _definition(source: WorkflowSource) -> Workflow:
+def _definition(source: WorkflowSource, *, further: Further | None = None) -> Workflow:
     if isinstance(source, Workflow):
         return source
-    return parse_workflow(source) if isinstance(source, Mapping) else load_workflow(source)
+    return parse_workflow(source, further=further) if isinstance(source, Mapping) else load_workflow(source, further=further)
 
 
 def _from_file(session: Session) -> Workflow | None:

@@ -7,8 +7,9 @@ and nothing is read from the environment but in the settings beside the stages.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ SECTIONS = ("session", "memory", "knowledge", "limits")
 """Settings that may stand beside the stages, in the form of `config.yaml`."""
 _PROSE = ("name", "description", "version")
 """Keys that people like to write at the top and that mean nothing here."""
-_STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("settings", "line"))
+_STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("settings", "line", "lines"))
 _TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "home", "sections", "added_by"))
 _HINTS = {
     "id": "Give the workflow a short name, such as `id: weekly-report`.",
@@ -39,8 +40,15 @@ _STAGE = TypeAdapter(Stage)
 _WORKFLOW = TypeAdapter(Workflow)
 
 
-def load_workflow(path: str | PathLike[str]) -> Workflow:
-    """The workflow of a YAML file. Raises ConfigError with file, line, key and what would fit; `all_errors` of it gives all of them."""
+Further = Callable[[Workflow], Iterable[ConfigError]]
+"""Looks at the stages of a workflow that were read, where others of its file are wrong, for what else is wrong with it."""
+
+
+def load_workflow(path: str | PathLike[str], *, further: Further | None = None) -> Workflow:
+    """The workflow of a YAML file. Raises ConfigError with file, line, key and what would fit; `all_errors` of it gives all of them.
+
+    `further` is asked for more mistakes where there is one: all of them are told at once.
+    """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"a workflow is a file or a mapping, not {kind_of(path)}.", hint="Give the path of a YAML file, or its values.")
     file = Path(path).expanduser()
@@ -49,12 +57,13 @@ def load_workflow(path: str | PathLike[str]) -> Workflow:
     except OSError as error:
         reason = "is a folder" if file.is_dir() else f"cannot be read: {error.strerror or error}"
         raise ConfigError(f"the workflow file {reason}.", file=file, hint="Give the path of a YAML file with `id` and `stages`.") from None
-    return replace(_Reader(read_yaml(source, file)).workflow(), home=file.parent)
+    return _Reader(read_yaml(source, file)).workflow(home=file.parent, further=further)
 
 
-def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None) -> Workflow:
+def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None, further: Further | None = None) -> Workflow:
     """The workflow that plain values say, checked like a file."""
-    return _Reader(Reading(_plain(value, "the workflow", file), file=fspath(file) if file is not None else None)).workflow()
+    reading = Reading(_plain(value, "the workflow", file), file=fspath(file) if file is not None else None)
+    return _Reader(reading).workflow(further=further)
 
 
 def parse_workflow_text(text: str) -> Workflow:
@@ -88,8 +97,12 @@ class _Reader:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.errors: list[ConfigError] = []
+        self._lines: dict[KeyPath, dict[str, int]] = {}
+        for path, place in reading.keys.items():
+            if len(path) > 2:  # a key of a stage, or in one
+                self._lines.setdefault(path[:2], {})[dotted(path[2:])] = place.line
 
-    def workflow(self) -> Workflow:
+    def workflow(self, *, home: Path | None = None, further: Further | None = None) -> Workflow:
         values = self.reading.values
         if not isinstance(values, dict):
             found = "empty" if values is None else described(values)
@@ -105,15 +118,26 @@ class _Reader:
         if isinstance(stages := given.get("stages"), list):
             given["stages"] = [self.stage_values(stage, ("stages", number)) for number, stage in enumerate(stages)]
         given["sections"] = {name: values[name] for name in SECTIONS if values.get(name) is not None}
-        workflow = self.validated(_WORKFLOW, {**given, "file": self.reading.file})
-        if workflow is not None:
-            self._check_repeated(workflow.stages)
+        workflow = self.validated(_WORKFLOW, {**given, "file": self.reading.file, "home": home})
+        stages = dict(enumerate(workflow.stages)) if workflow is not None else self._sound(given.get("stages"))
+        self._check_repeated(stages)
+        self._check_names(stages, given.get("stages"))
         if workflow is not None and not self.errors:
             self._check_graph(workflow.stages)
-        if self.errors:
-            raise_all(self.errors)
+        if self.errors and stages and further is not None:
+            self.errors += further(Workflow("unread", tuple(stages.values()), file=self.reading.file, home=home))
+        raise_all(self.errors)
         assert workflow is not None  # noqa: S101 - else there was an error
         return workflow
+
+    @staticmethod
+    def _sound(values: object) -> dict[int, Stage]:
+        """Of the stages of a file that is wrong somewhere those that are right, by their place."""
+        found: dict[int, Stage] = {}
+        for number, value in enumerate(values if isinstance(values, list) else ()):
+            with suppress(ValidationError):  # it has been told
+                found[number] = _STAGE.validate_python(value)
+        return found
 
     def stage_values(self, value: object, path: KeyPath) -> object:
         """The values of one stage as `Stage` has them: keys that are not ours are settings of its agent, unless they are near misses."""
@@ -129,7 +153,7 @@ class _Reader:
             else:
                 settings[key] = value[key]
         given = {key: value[key] for key in _STAGE_KEYS if value.get(key) is not None}
-        return {**given, "settings": settings, "line": self.reading.line(path)}
+        return {**given, "settings": settings, "line": self.reading.line(path), "lines": self._lines.get(path, {})}
 
     def validated(self, form: TypeAdapter[_T], values: object) -> _T | None:
         try:
@@ -139,9 +163,9 @@ class _Reader:
             self.errors += [_with_hint(one) for one in found if not is_explained(one, self.errors)]
             return None
 
-    def _check_repeated(self, stages: Sequence[Stage]) -> None:
+    def _check_repeated(self, stages: Mapping[int, Stage]) -> None:
         seen: dict[str, int] = {}
-        for number, stage in enumerate(stages):
+        for number, stage in stages.items():
             first = seen.setdefault(stage.name.lower(), number)
             if first != number:
                 line = self.reading.line(("stages", first, "name"))
@@ -151,11 +175,6 @@ class _Reader:
 
     def _check_graph(self, stages: tuple[Stage, ...]) -> None:
         names = [stage.name for stage in stages]
-        for number, stage in enumerate(stages):
-            for key in ("needs", "inputs"):
-                self._check_names(getattr(stage, key) or (), ("stages", number, key), stage, names)
-        if self.errors:
-            return
         needs = needs_of(stages)
         if (circle := cycle(needs)) is not None:
             path = ("stages", names.index(circle[0]), "needs")
@@ -171,14 +190,22 @@ class _Reader:
                         hint="Move it up in the file, or add it to `needs`.",
                     )
 
-    def _check_names(self, wanted: tuple[str, ...], path: KeyPath, stage: Stage, names: list[str]) -> None:
-        for index, name in enumerate(wanted):
-            if name == stage.name:
-                self._error("a stage cannot wait for itself.", (*path, index))
-            elif name not in names:
-                near = nearest(name, names)
-                hint = f"Did you mean `{near}`?" if near else f"There are: {', '.join(names[:20])}."
-                self._error(f"there is no stage {name!r}.", (*path, index), nearest=near, hint=hint)
+    def _check_names(self, stages: Mapping[int, Stage], values: object) -> None:
+        """What the stages that were read wait for must be there, read or not."""
+        listed = [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
+        names = [str(value["name"]) for value in listed if "name" in value]
+        for number, stage in stages.items():
+            for key in ("needs", "inputs"):
+                for index, name in enumerate(getattr(stage, key) or ()):
+                    self._check_name(name, stage, names, ("stages", number, key, index))
+
+    def _check_name(self, name: str, stage: Stage, names: list[str], path: KeyPath) -> None:
+        if name == stage.name:
+            self._error("a stage cannot wait for itself.", path)
+        elif name not in names:
+            near = nearest(name, names)
+            hint = f"Did you mean `{near}`?" if near else f"There are: {', '.join(names[:20])}."
+            self._error(f"there is no stage {name!r}.", path, nearest=near, hint=hint)
 
     def _error(self, message: str, path: KeyPath, *, nearest: str | None = None, hint: str | None = None, of_key: bool = False) -> None:
         line = self.reading.line(path, of_key=of_key)

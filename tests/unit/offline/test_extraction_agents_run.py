@@ -21,7 +21,7 @@ from holdfast.offline.researcher import Researcher
 from holdfast.offline.synthesizer import Synthesizer
 from holdfast.offline.writer import FILE, Writer
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.agent import StageRequest, check_sources, find_agents
+from holdfast.workflow.agent import StageRequest, checked_agents
 from holdfast.workflow.workflow_file import parse_workflow
 
 TASK = "Compare the Calder 9 and the Norvik H2 on noise, seasonal efficiency, price and delivery time."
@@ -94,7 +94,7 @@ def test_a_misspelt_setting_is_found_before_anything_runs(misspelt: str, meant: 
     """W1, W18: otherwise it would be left unread, and the whole store be searched instead."""
     workflow = parse_workflow({"id": "w", "stages": [{"name": "r", "agent_type": "researcher", misspelt: {"folder": str(PUMPS)}}]})
     with pytest.raises(ConfigError, match=f"is not known. Did you mean `{meant}`") as caught:
-        check_sources(workflow, find_agents(workflow))
+        checked_agents(workflow)
     assert caught.value.key == f"stages.r.{misspelt}"
 
 

@@ -152,6 +152,21 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     assert [error.line for error in errors] == [4, 6]
 
 
+def test_a_mistake_of_one_stage_hides_none_of_another(tmp_path: Path) -> None:
+    """C2, W1: an unknown key, a wrong type, and names of stages that are not there are independent of each other."""
+    text = (
+        "id: w\ntopci: x\nstages:\n  - name: a\n    retries: x\n  - name: b\n    needs: [a, nobody]\n  - name: b\n    inputs: [nothing]\n"
+    )
+    errors = wrong(tmp_path, text)
+    assert [(error.line, error.key) for error in errors] == [
+        (2, "topci"),
+        (5, "stages[0].retries"),
+        (7, "stages[1].needs[1]"),
+        (8, "stages[2].name"),
+        (9, "stages[2].inputs[0]"),
+    ]
+
+
 def test_stages_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
     (error,) = wrong(tmp_path, "id: w\nstages:\n  - name: a\n    needs: [b]\n  - name: b\n    needs: [a]\n")
     assert "a -> b -> a" in error.message

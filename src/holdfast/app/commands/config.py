@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, counted, listing, open_harness, plain, prose, say, show
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.environment import BASE_VARIABLE, base_directory
 from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder
@@ -39,9 +39,7 @@ app = typer.Typer(
 @app.command(epilog="Example: holdfast config check --all")
 def check(
     config: ConfigOption = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Show the defaults too, not only what the file and the environment set.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show the defaults too, not only what differs from them.")] = False,
     servers: Annotated[bool, typer.Option("--servers", help="Start the MCP servers and show the tools of each.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +55,7 @@ def check(
         "file": loaded.file,
         "base": loaded.base,
         "trust": {"state": loaded.trust.state, "reason": loaded.trust.reason, "left_out": [one.key for one in loaded.trust.withheld]},
-        "settings": [{"key": s.key, "value": s.value, "source": str(s.source)} for s in settings],
+        "settings": [{"key": s.key, "value": s.value, "source": str(s.source), "default": s.is_default} for s in settings],
         "warnings": [{"kind": w.kind, "key": w.key, "line": w.line, "message": w.message} for w in loaded.warnings],
         "mcp_servers": found,
     }
@@ -90,7 +88,7 @@ def _draw_servers(console: Console, found: list[dict[str, Any]]) -> None:
 
 
 def _draw(console: Console, config: Config, settings: list[Setting], everything: bool) -> None:
-    said = [s for s in settings if everything or s.source.kind != "default"]
+    said = [s for s in settings if everything or not s.is_default]
     prose(console, str(config.file) if config.file else "No config.yaml: every setting is a default.", style="bold")
     if config.file is not None:
         prose(console, f"It {config.trust.reason}{'' if config.trust.whole else ': only its plain settings count'}.")
@@ -100,10 +98,12 @@ def _draw(console: Console, config: Config, settings: list[Setting], everything:
     rows = [(s.key, _short(s.value), str(s.source).replace(f"{file}:", "line ").replace(file, "file")) for s in said]
     if rows:
         listing(console, (Column("setting"), Column("value", text=True), Column("from", text=True, style="dim")), rows, text_first=False)
-    hidden = len(settings) - len(said)
+    hidden = [s for s in settings if s not in said]
     if hidden:
+        written = sum(s.source.kind != "default" for s in hidden)
+        also = f", {written} of them written in the file" if written else ""
         console.print()
-        prose(console, f"{hidden} settings have their default; --all shows them.", style="dim")
+        prose(console, f"{counted(len(hidden), 'setting')} with the default{also}; --all shows them.", style="dim")
     for notice in config.warnings:
         where = f"line {notice.line}: " if notice.line else ""
         console.print()
