@@ -73,7 +73,7 @@ def test_an_office_file_becomes_markdown(name: str, data: bytes, tmp_path: Path,
 
 def test_a_pdf_becomes_markdown_and_one_without_text_says_so(tmp_path: Path, bwrap: str, chromium: str) -> None:
     for name, body in (("full", "<p>High water is at six.</p>"), ("empty", "<div style='height:9px;background:red'></div>")):
-        (tmp_path / f"{name}.html").write_text(f"<html><body>{body}</body></html>")
+        (tmp_path / f"{name}.html").write_text(f"<html><head><title>Tides of the harbour</title></head><body>{body}</body></html>")
         subprocess.run(
             [
                 chromium,
@@ -88,7 +88,8 @@ def test_a_pdf_becomes_markdown_and_one_without_text_says_so(tmp_path: Path, bwr
             capture_output=True,
             timeout=240,
         )
-    assert "High water is at six." in take(tmp_path, "full.pdf", (tmp_path / "full.pdf").read_bytes())[1]
+    assert "High water is at six." in (text := take(tmp_path, "full.pdf", (tmp_path / "full.pdf").read_bytes())[1])
+    assert text.startswith("---\ntitle: Tides of the harbour\n---\n"), "what the file states about itself"
     taken, _ = take(tmp_path, "empty.pdf", (tmp_path / "empty.pdf").read_bytes())
     assert taken.markdown is None
     assert taken.problem is not None

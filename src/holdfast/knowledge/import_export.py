@@ -282,7 +282,7 @@ def _document(data: bytes, ending: str, name: str, convert: Convert | None) -> I
         text, problem = convert(data, ending) if convert is not None else (None, f"files of the kind {ending} need a converter.")
         if text is None:
             raise InputError(problem or "it cannot be converted.")
-        data, ending = text.encode(), ".md"
+        data = text.encode()
     read = read_text(data, ending)
     time = read_moment(read.dated) if read.dated else None
     for section in sections(read.text):

@@ -153,7 +153,7 @@ def _document(path: Path, name: str, root: Path) -> SourceDocument:
         text, problem = MarkItDown().convert(path.read_bytes(), suffix)
         if text is None:
             raise InputError(problem or "it cannot be converted")
-        data, suffix = text.encode(), ".md"
+        data = text.encode()
     else:
         raise InputError(f"files of the kind {suffix} are not read")
     read = read_text(data, suffix)

@@ -37,9 +37,9 @@ from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
 from holdfast.sandbox.commands import CommandLimits, run_program
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS
-from holdfast.text.file_formats import CONVERTED, PAGES
+from holdfast.text.file_formats import CONVERTED, PAGES, is_title
 from holdfast.text.html import read_html
-from holdfast.text.normalise import strip_invisible
+from holdfast.text.normalise import one_line, strip_invisible
 
 _MOST_IN, _MOST_OUT = 50 * 1024 * 1024, 8 * 1024 * 1024
 _PROGRAM = """
@@ -48,8 +48,20 @@ sys.path[:0] = sys.argv[2:]
 import warnings
 warnings.simplefilter("ignore")
 from markitdown import MarkItDown
-text = MarkItDown(enable_plugins=False).convert_local(sys.argv[1]).text_content
-sys.stdout.buffer.write(b"\\0" + text.encode("utf-8", "replace") + b"\\0")
+found = MarkItDown(enable_plugins=False).convert_local(sys.argv[1])
+title = found.title or ""
+if sys.argv[1].endswith(".pdf"):
+    from pdfminer.pdfdocument import PDFDocument
+    from pdfminer.pdfparser import PDFParser
+    from pdfminer.pdftypes import resolve1
+    from pdfminer.utils import decode_text
+    with open(sys.argv[1], "rb") as file:
+        for about in PDFDocument(PDFParser(file)).info:
+            said = resolve1(about.get("Title"))
+            title = title or (decode_text(said) if isinstance(said, bytes) else "")
+for part in (title, found.text_content):
+    sys.stdout.buffer.write(b"\\0" + part.replace("\\0", "").encode("utf-8", "replace"))
+sys.stdout.buffer.write(b"\\0")
 """
 
 
@@ -84,7 +96,7 @@ class MarkItDown:
             return None, str(error)
 
     def convert(self, data: bytes, suffix: str) -> tuple[str | None, str | None]:
-        """The text of a document with this ending, or None and the reason."""
+        """The text of a document with this ending, or None and the reason. A title that the document states is its front matter."""
         if importlib.util.find_spec("markitdown") is None:
             return None, "markitdown is not installed (`pip install holdfast[web]`)"
         if not _is_whole(data, suffix):
@@ -111,10 +123,12 @@ class MarkItDown:
         if ended.ending != "exited":
             return None, f"the conversion was stopped: {ended.ending.replace('_', ' ')}"
         text = ended.capture.text()
-        if ended.exit_code != 0 or text.count("\0") < 2:
+        if ended.exit_code != 0 or text.count("\0") < 3:
             return None, f"the document cannot be converted: {text.strip().splitlines()[-1][:300] if text.strip() else 'no reason given'}"
-        found = text[text.index("\0") + 1 : text.rindex("\0")]
-        return (found, None) if found.strip() else (None, "no text was found in the document: its pages may be pictures")
+        *_, title, found, _ = text.split("\0")
+        if not found.strip():
+            return None, "no text was found in the document: its pages may be pictures"
+        return (f"---\ntitle: {one_line(title)[:200]}\n---\n{found}" if is_title(title) else found), None
 
 
 def _is_whole(data: bytes, suffix: str) -> bool:

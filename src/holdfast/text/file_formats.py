@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ def read_text(data: bytes | str, suffix: str) -> FileText:
         found = _page(data)
     else:
         text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
-        found = _READERS.get(ending, _markdown)(_plain(text))
+        found = ({**_READERS, **_CONVERTED_READERS}).get(ending, _markdown)(_plain(text))
     return replace(found, text=strip_invisible(with_heads(found.text)), title=one_line(found.title)[:120])
 
 
@@ -129,6 +130,67 @@ def _mail(data: bytes) -> FileText:
     day = getattr(message["date"], "datetime", None) if message["date"] is not None else None
     sender = re.sub(r"\s*<[^>]*>", "", str(message["from"] or "")).strip("\" '")
     return FileText(text, str(message["subject"] or ""), day.date().isoformat() if day else "", sender)
+
+
+# Pages that were set for paper
+
+_STATED = re.compile(r"(?:microsoft \w+|untitled|document\d*)\b|\S*\.\w{1,5}|\w+://\S+|\W*", re.IGNORECASE)
+_COUNTER = re.compile(r"(?:\w+\.?\s+)?(\d{1,4})\s*(?:/|\b\w{1,4}\b)\s*(\d{1,4})")
+_PRINTED = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4},?\s+\d{1,2}:\d\d\b.*|.*\b\w+://\S+(?:\s+\d+\s*/\s*\d+)?\s*")
+_EDGE = 3  # lines at the top and at the end of a page among which its running heads are
+_TITLE_AMONG = 12
+
+
+def is_title(text: str) -> bool:
+    """Whether a title that a program wrote into a file is one: not the name of a program or a file, an address, or nothing.
+
+    >>> is_title("Heat pumps in old houses"), is_title("Microsoft Word - draft3.doc"), is_title("report.pdf"), is_title(" ")
+    (True, False, False, False)
+    """
+    return _STATED.fullmatch(text.strip()) is None and re.match(r"(?i)microsoft \w+ - ", text.strip()) is None
+
+
+def _pages(text: str) -> FileText:
+    """What a converter made of a PDF, without the running heads and numbers of its pages.
+
+    The title is what the file states, else the first line like a heading that is not repeated, nor put there by whoever printed it.
+    """
+    read = _markdown(text)
+    pages = [page.split("\n") for page in read.text.split("\f") if page.strip()]
+    kept = _without_running_heads(pages)
+    lines = [line.strip("# \t") for page in kept for line in page if line.strip("# \t")]
+    often = Counter(map(_folded, lines))
+    first = (line for line in lines[:_TITLE_AMONG] if often[_folded(line)] == 1 and not _is_printed(line) and _TITLE_LINE.fullmatch(line))
+    title = read.title or next((line for line in first if sum(map(str.isalpha, line)) > 2), "")
+    return replace(read, text="\n\n".join("\n".join(page) for page in kept), title=title)
+
+
+def _without_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The pages without the lines at their edges that stand at the edge of most of them, whatever their numbers are."""
+    edges = [_edges(page) for page in pages]
+    often = Counter(line for page, places in zip(pages, edges, strict=True) for line in {_folded(page[place]) for place in places})
+    running = {line for line, count in often.items() if count >= max(2, (len(pages) + 1) // 2)}
+    return [
+        [line for n, line in enumerate(page) if n not in places or _folded(line) not in running]
+        for page, places in zip(pages, edges, strict=True)
+    ]
+
+
+def _edges(page: Sequence[str]) -> set[int]:
+    said = [n for n, line in enumerate(page) if line.strip()]
+    return {*said[:_EDGE], *said[-_EDGE:]}
+
+
+def _folded(line: str) -> str:
+    return re.sub(r"\d+", "0", one_line(line)).casefold()
+
+
+def _is_printed(line: str) -> bool:
+    """Whether a browser or a printer put a line there: `Page 1 of 9`, `11/17/26, 9:59 AM ...`, an address with `1/9`."""
+    counted = _COUNTER.fullmatch(line.strip())
+    if counted is not None:
+        return 0 < int(counted.group(1)) <= int(counted.group(2))
+    return _PRINTED.fullmatch(line.strip()) is not None and len(line.split()) <= 16
 
 
 # Plain text
@@ -314,6 +376,8 @@ _READERS: dict[str, Callable[[str], FileText]] = {
     "txt": _text, "text": _text, "log": _text, "": _text, "rst": _rst, "csv": _csv, "tsv": _csv, "json": _json, "jsonl": _json_lines,
     "ndjson": _json_lines, "md": _markdown, "markdown": _markdown,
 }  # fmt: skip
+_CONVERTED_READERS: dict[str, Callable[[str], FileText]] = {"pdf": _pages}
+"""For what a converter made of such a file."""
 PAGES = (".html", ".htm", ".xhtml")
 READ = (*(f".{ending}" for ending in _READERS if ending), *PAGES, ".eml")
 """Endings of names that are read here."""

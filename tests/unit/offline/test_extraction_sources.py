@@ -79,6 +79,30 @@ def test_text_keeps_its_words_and_lines_above_a_paragraph_are_headings() -> None
     assert [bare_text(unit) for unit in SourceDocument("a", chat).units][1] == "[10:02] bo: the pool is full"
 
 
+PRINTED = """11/17/26, 9:59 AM {0}
+
+Tide tables - Harbour office
+
+{1}
+
+https://harbour.example/tides {2}/3
+"""
+
+
+def test_what_is_printed_on_every_page_of_a_pdf_is_neither_its_title_nor_its_text() -> None:
+    """W18: heads, page numbers, the hour and the address; the title is what the file states, else a line like a heading."""
+    bodies = ["High water at the pier\n\nHigh water is at six.", "Low water is at noon.", "Springs are on 3 May.\n\n9:59"]
+    text = "\f".join(PRINTED.format("Tides", body, n) for n, body in enumerate(bodies, 1))
+    read = read_text(text, ".pdf")
+    assert read.title == "High water at the pier"
+    assert read.text.split() == " ".join(bodies).split()
+    assert read_text(f"---\ntitle: The tides of 2026\n---\n{text}", ".pdf").title == "The tides of 2026"
+    one = "Page 1 of 9\nhttps://harbour.example/tides 1/9\n11/17/26, 9:59 AM Tides\n\nThe pier\n\nIt is open."
+    assert read_text(one, ".pdf").title == "The pier", "one page has no repeated lines"
+    assert read_text("Acme\n\nPrices\n\n| A | B |\n\nAcme\n\nMore of it\n", ".pdf").title == "Prices", "where the pages are not marked"
+    assert read_text("12/11/2026 10:30 The pump failed.\n", ".pdf").text.strip() == "12/11/2026 10:30 The pump failed."
+
+
 def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     folder = write_corpus(tmp_path / "c", {"a.md": "Inside.", "b.exe": "no", "c.json": "{", "d.txt": "  "})
     (folder / "e.pdf").write_bytes(b"no pdf")
