@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.clock import Clock, stamp
 from holdfast.config.loading import FILE_NAME, read_config
 from holdfast.config.migration import upgrade_text
@@ -82,8 +83,8 @@ class Effect:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.added or 'no'} new {'fact' if self.added == 1 else 'facts'}",
-            f"{self.summaries} {'summary' if self.summaries == 1 else 'summaries'}" if self.summaries else "",
+            counted(self.added, "new fact") if self.added else "no new facts",
+            counted(self.summaries, "summary", "summaries") if self.summaries else "",
             f"{self.changed} changed there" if self.changed else "",
             f"{self.known} known already" if self.known else "",
             f"{self.left_out} removed or changed here stay so" if self.left_out else "",

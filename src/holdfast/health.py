@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import __version__
+from holdfast.amounts import counted
 from holdfast.config.mcp_servers import all_servers
 from holdfast.config.problems import all_errors
 from holdfast.durable.database import open_plain
@@ -107,7 +108,7 @@ def _configuration(config: Config) -> Check:
     return Check(
         "configuration",
         "note",
-        f"{where}: {len(config.warnings)} {'notice' if len(config.warnings) == 1 else 'notices'}, see `holdfast config check`",
+        f"{where}: {counted(len(config.warnings), 'notice')}, see `holdfast config check`",
     )
 
 
@@ -191,7 +192,9 @@ def _memory(harness: Harness) -> list[Check]:
     findings = [Check("memory", "good", f"{said}{'' if status.enabled else ' (switched off)'}")]
     findings += [Check("memory", "note", f"set aside because it could not be read: {place}") for place in status.storage.set_aside]
     if status.given_up:
-        findings.append(Check("memory", "note", f"{status.given_up} conversations could not be learned from (`holdfast memory retry`)"))
+        findings.append(
+            Check("memory", "note", f"{counted(status.given_up, 'conversation')} could not be learned from (`holdfast memory retry`)")
+        )
     if status.storage.state != "good":
         findings.append(Check("memory", "bad", status.storage.message))
     return findings

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.amounts import counted
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.durable.replace import read_json, replace_json, set_aside
@@ -364,7 +365,7 @@ def render(skills: Iterable[Skill], *, budget: int | None = None, count: Callabl
 def _block(skills: list[Skill], longest: int | None, left_out: int) -> str:
     lines = [_line(skill, longest) for skill in skills]
     if left_out:
-        lines.append(f"({left_out} more skills did not fit here.)")
+        lines.append(f"({counted(left_out, 'more skill')} did not fit here.)")
     return "\n".join(["<skills>", _HEAD, *lines, "</skills>"])
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
+from holdfast.amounts import counted
 from holdfast.server.pages import html_pages
-from holdfast.server.pages.html_pages import HERE, count, error_page, live_event, markdown, money, number, render, wants_page, when
+from holdfast.server.pages.html_pages import HERE, error_page, live_event, markdown, money, number, render, wants_page, when
 
 VENDORED = {
     "htmx.min.js": "e484d9171a9db30a39c8f16e3d709d4137f3211c659f8e6125816635033d593f",
@@ -110,7 +111,7 @@ def test_moments_are_relative_with_the_exact_one_in_the_title() -> None:
 def test_figures_are_readable() -> None:
     """O3"""
     assert (number(None), number(1234567), money(None), money(0.00042)) == ("–", "1,234,567", "–", "$0.0004")
-    assert (count(1, "finding"), count(2, "finding"), count(0, "entry", "entries")) == ("1 finding", "2 findings", "0 entries")
+    assert (counted(1, "finding"), counted(2, "finding"), counted(0, "entry", "entries")) == ("1 finding", "2 findings", "0 entries")
 
 
 def test_a_part_goes_out_as_one_event_whatever_its_lines_end_with() -> None:

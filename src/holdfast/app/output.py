@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.config.environment import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
 from holdfast.redaction import redact_text, visible, visible_json
@@ -321,15 +322,6 @@ def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -
     return made
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """So many things, in words.
-
-    >>> counted(1, "file"), counted(2, "file"), counted(0, "memory", "memories")
-    ('1 file', '2 files', '0 memories')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def moment(time: str) -> str:
     """A time stamp to the minute, for people."""
     return time[:16].replace("T", " ")
@@ -362,7 +354,7 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
     for one in shown:
         complain(str(one))
     if len(errors) > len(shown):
-        complain(f"and {len(errors) - len(shown)} more mistakes; mend these first.")
+        complain(f"and {counted(len(errors) - len(shown), 'more mistake')}; mend these first.")
     return error.exit_code
 
 

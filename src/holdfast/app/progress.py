@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from holdfast.amounts import counted
 from holdfast.app.output import clean_console, console, echo
 from holdfast.events import Bus, Event
 from holdfast.workflow import events
@@ -159,11 +160,11 @@ def _line(event: events.WorkflowEvent) -> str | None:
             word = "failed" if isinstance(event, events.StageFailure) else "skipped"
             return f"{event.stage} {word}: {_short(event.message)}"
         case events.MemoriesRetrieved():
-            return f"{event.count} {'memory' if event.count == 1 else 'memories'} found (tag {event.tag})"
+            return f"{counted(event.count, 'memory', 'memories')} found (tag {event.tag})"
         case events.StagesAdded():
             return f"{event.stage} added: {', '.join(event.added)}"
         case events.FindingsStored():
-            return f"{event.added} finding{'' if event.added == 1 else 's'} stored (tag {event.tag})"
+            return f"{counted(event.added, 'finding')} stored (tag {event.tag})"
         case _:
             return None
 

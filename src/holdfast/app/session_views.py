@@ -13,7 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from holdfast.app.output import counted, plain, prose, spans, to_paste
+from holdfast.amounts import counted
+from holdfast.app.output import plain, prose, spans, to_paste
 from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError
@@ -99,8 +100,9 @@ def _error_lines(error: SessionError) -> list[str]:
     lines = [f"- {problem}" for problem in error.problems]
     if error.raw_output is not None:
         raw = raw_text(error.raw_output).splitlines()
-        lines += ["What it wrote:", *(f"| {text}" for text in raw[:_RAW_LINES])]
-        lines += [f"| ... {len(raw) - _RAW_LINES} more lines"] if len(raw) > _RAW_LINES else []
+        shown = raw if len(raw) == _RAW_LINES + 1 else raw[:_RAW_LINES]
+        lines += ["What it wrote:", *(f"| {text}" for text in shown)]
+        lines += [f"| ... {counted(len(raw) - len(shown), 'more line')}"] if len(raw) > len(shown) else []
     return [*lines, *([error.hint] if error.hint else [])]
 
 

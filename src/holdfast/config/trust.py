@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from holdfast.amounts import some
 from holdfast.durable.disk import REAL
 from holdfast.durable.replace import replace
 from holdfast.errors import NotTrusted
@@ -71,8 +72,7 @@ class Trust:
         if not self.withheld:
             return None
         keys = list(dict.fromkeys(one.key for one in self.withheld))
-        more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
-        return f"{file or 'the working directory'} {self.reason}, so this is left out: {', '.join(keys[:6])}{more}. {self.hint}"
+        return f"{file or 'the working directory'} {self.reason}, so this is left out: {some(keys, 6)}. {self.hint}"
 
     def check(self, file: Path | None, *keys: str) -> None:
         """Raise NotTrusted when something at or below these keys is asked for and does not count."""

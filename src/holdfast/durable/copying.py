@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from holdfast.amounts import some
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.disk import REAL, exchange, faults, make_folders, storage_error
 from holdfast.durable.folder import remove_tree
@@ -368,8 +369,9 @@ def verify(copy: str | PathLike[str]) -> dict[str, object]:
             except OSError as error:
                 wrong.append(f"{name}: {error.strerror}")
     if wrong:
-        told = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else "")
-        raise Damaged(f"{path} is not what was written: {told}.", path=path, hint="Restore another backup; nothing was changed.")
+        raise Damaged(
+            f"{path} is not what was written: {some(wrong, 5, '; ')}.", path=path, hint="Restore another backup; nothing was changed."
+        )
     return dict(listing)
 
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.amounts import counted
 from holdfast.clock import Clock
 from holdfast.durable.lock import Lock
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError, StoreUnavailable
@@ -369,7 +370,7 @@ class LangChainStore(BaseStore):
         elif self._empty:
             yield f"the vector store holds none of the {self._ledger.count('there')} vectors of before: `holdfast knowledge reembed`"
         elif self._trouble:
-            yield f"{self._trouble} {self._ledger.count('due')} pieces wait for their vectors"
+            yield f"{self._trouble} {counted(self._ledger.count('due'), 'piece waits', 'pieces wait')} for vectors"
 
     def _unused_vectors(self) -> str:
         old = self._ledger.form

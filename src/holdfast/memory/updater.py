@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
+from holdfast.amounts import counted
 from holdfast.clock import stamp
 from holdfast.errors import HoldfastError
 from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted, within
@@ -169,7 +170,7 @@ class Updater:
             extracted[:], decided[:] = outcome.added, decisions
             reasons = {**outcome.reasons, **{id: ("the user said that it is over or wrong", "removed") for id in removed}, **evicted}
             waiting = hold_slots(refused, item.turns, now=now, new_id=lambda: new_fact_id(self.store.ids), thread=item.thread)
-            why = f"learned from {len(item.turns)} turns"
+            why = f"learned from {counted(len(item.turns), 'turn')}"
             return Edit(after, "updater", why, reasons, thread=item.thread, item=item.id, held=(*outcome.held, *waiting))
 
         return edit

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.amounts import counted
 from holdfast.config.sections import ModelConfig
 from holdfast.durable.replace import replace_json
 from holdfast.errors import ConfigError
@@ -314,7 +315,7 @@ def _writes(model: BaseChatModel) -> _Answer:
     problem = (
         f"the answer {flaw}"
         if flaw
-        else f"{words} words"
+        else f"{counted(words, 'word')}"
         if not 150 <= words <= 900
         else f"{own} of {len(set(_FIGURE.findall(_TEXT)))} figures of the text"
         if own < 4

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.amounts import counted
 from holdfast.errors import ConfigError
 from holdfast.offline.stage_settings import texts
 from holdfast.session.output import Finding, StageOutput
@@ -114,7 +115,7 @@ def _output(request: StageRequest, code: str, language: str, origin: str, ran: R
     ended = "was stopped because it took too long" if ran.timed_out else f"ended with exit code {ran.exit_code}"
     return StageOutput(
         request.stage.name,
-        f"Ran {origin} ({language}), which {ended} and printed {len(ran.stdout.splitlines())} lines. "
+        f"Ran {origin} ({language}), which {ended} and printed {counted(len(ran.stdout.splitlines()), 'line')}. "
         "The code was given; nothing was generated.",
         tuple(Finding(line, printed, True) for line in lines),
         "high" if well else "low",

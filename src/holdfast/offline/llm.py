@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from holdfast.amounts import counted
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.offline.documents import Library, SourceDocument, tainted_units
@@ -59,8 +60,8 @@ class Plain:
 def _summary(found: int, texts: int, left: int) -> str:
     if not found:
         return "There was nothing to select from. Nothing was generated."
-    selected = f"{found} sentences out of {texts} texts were selected for what was asked, word for word"
-    return f"{selected}; {left} were left out. Nothing was generated."
+    selected = f"Selected for what was asked, word for word: {counted(found, 'sentence')} of {counted(texts, 'text')}"
+    return f"{selected}; left out: {left:,}. Nothing was generated."
 
 
 def readings(request: StageRequest, asked: str) -> Library:

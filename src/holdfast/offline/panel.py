@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError
 from holdfast.extract.passages import SourceText
@@ -81,7 +82,7 @@ def read_discussion(stage: Stage) -> Discussion:
     if not isinstance(listed, list | tuple) or len(listed) < 2:
         raise wrong(stage, "participants", "a discussion needs at least two participants.", _FORM)
     if len(listed) > _MOST:
-        raise wrong(stage, "participants", f"there are {len(listed)} participants; at most {_MOST} can talk with each other.")
+        raise wrong(stage, "participants", f"it has {counted(len(listed), 'participant')}; at most {_MOST} can talk with each other.")
     participants = tuple(_participant(stage, number, value) for number, value in enumerate(listed))
     names = [one.name.casefold() for one in participants]
     for number, name in enumerate(names):

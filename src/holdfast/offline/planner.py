@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from holdfast.amounts import counted
 from holdfast.errors import InputError
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import StageOutput
@@ -374,14 +375,18 @@ class Planner:
             raise InputError(
                 "the task holds no words to ask about.", hint='Say what to find out, for example `--task "Compare A and B on price."`.'
             )
-        request.emit(f"{len(questions)} questions")
+        request.emit(counted(len(questions), "question"))
         return StageResult(output=_output(request.stage.name, questions))
 
 
 def _output(stage: str, questions: list[TaskQuestion]) -> StageOutput:
     things = list(dict.fromkeys(one.item for one in questions if one.item))
     topics = list(dict.fromkeys(one.topic for one in questions if one.kind == "aspect"))
-    compared = f" It compares {len(things)} things ({', '.join(things)}) in {len(topics)} respects." if len(things) > 1 else ""
+    compared = (
+        f" It compares {counted(len(things), 'thing')} ({', '.join(things)}) in {counted(len(topics), 'respect')}."
+        if len(things) > 1
+        else ""
+    )
     count = "one question" if len(questions) == 1 else f"{len(questions)} questions"
     return StageOutput(
         stage,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.errors import Cancelled, ConfigError
 from holdfast.extract.sentence_index import FAIR, SURE
 from holdfast.offline.documents import Library, SourceDocument
@@ -45,14 +46,14 @@ class Researcher:
                 key=f"stages.{request.stage.name}.sources",
                 hint="Name a folder (`sources: {folder: docs}`), or configure a knowledge store.",
             )
-        request.emit(f"{len(library)} documents, {len(questions)} questions")
+        request.emit(f"{counted(len(library), 'document')}, {counted(len(questions), 'question')}")
         retrieval = Retrieval(library)
         answered: Answered = {}
         for question in questions:
             if request.cancelled():
                 raise Cancelled("The search was stopped.", session=request.session_id, stage=request.stage.name)
             answered[question.id] = _answers(question, questions, retrieval, most)
-            request.emit(f"{question.id}: {len(answered[question.id])} sentences")
+            request.emit(f"{question.id}: {counted(len(answered[question.id]), 'sentence')}")
         output = _output(request, questions, library, answered, _stored(request, library, answered), retrieval.tainted)
         return StageResult(output=ground_output(output, library.text_of)[0])
 
@@ -90,12 +91,13 @@ def _output(
     unanswered = [one for one in questions if not answered[one.id]]
     cited = {one.document.id for found in answered.values() for answer in found for one in (answer, *answer.also)}
     passed = sum(tainted.values())
-    notes = f" {passed} sentences that give orders to an assistant were passed over ({', '.join(tainted)})." if passed else ""
+    notes = f" Passed over: {counted(passed, 'sentence')} with orders to an assistant ({', '.join(tainted)})." if passed else ""
     notes += f" Not read: {', '.join(library.not_read)}." if library.not_read else ""
     return StageOutput(
         request.stage.name,
-        f"{len(findings)} sentences from {len(cited)} of {len(library)} documents for {len(questions) - len(unanswered)} of "
-        f"{len(questions)} questions. They are quoted word for word; nothing was generated.{notes}",
+        f"{counted(len(findings), 'sentence')} from {len(cited)} of {counted(len(library), 'document')} for "
+        f"{len(questions) - len(unanswered)} of {counted(len(questions), 'question')}. "
+        f"They are quoted word for word; nothing was generated.{notes}",
         findings,
         _confidence(answered),
         tuple(f"Not answered by the sources: {one.text}" for one in unanswered),

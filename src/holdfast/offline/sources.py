@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.amounts import some
 from holdfast.config.problems import all_errors, raise_all
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
@@ -76,8 +77,7 @@ def gather(request: StageRequest, questions: Sequence[str]) -> Library:
     for document in _memories(request.retrieved, library):
         library.add(document)
     if library.not_read:
-        told = "; ".join(f"{name} ({why})" for name, why in list(library.not_read.items())[:10])
-        request.emit(f"not read: {told}{' and more' if len(library.not_read) > 10 else ''}")
+        request.emit(f"not read: {some((f'{name} ({why})' for name, why in library.not_read.items()), 10, '; ')}")
     return library
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
+from holdfast.amounts import counted, some
 from holdfast.offline.disagreements import Statement, find_disagreements
 from holdfast.offline.documents import Library, SourceDocument, section_name
 from holdfast.offline.planner import TaskQuestion, questions_given, questions_json
@@ -247,7 +248,9 @@ class Synthesizer:
     def run(self, request: StageRequest) -> StageResult:
         most = whole_number(request.stage, "max_findings", _PER_GROUP)
         synthesis = synthesize(request.task, request.given, library_of_outputs(request))
-        request.emit(f"{sum(len(group.said) for group in synthesis.groups)} findings, {len(synthesis.disputes)} disagreements")
+        request.emit(
+            f"{counted(sum(len(group.said) for group in synthesis.groups), 'finding')}, {counted(len(synthesis.disputes), 'disagreement')}"
+        )
         output = StageOutput(
             request.stage.name,
             _summary(synthesis),
@@ -281,12 +284,10 @@ def _findings(synthesis: Synthesis, most: int) -> tuple[Finding, ...]:
 def _summary(synthesis: Synthesis) -> str:
     sentences, open_ones = sum(len(group.said) for group in synthesis.groups), synthesis.unanswered
     answered = len(synthesis.groups) - len(open_ones)
-    parts = [f"{sentences} findings for {answered} of {len(synthesis.groups)} questions. Nothing was generated."]
+    parts = [f"{counted(sentences, 'finding')} for {answered} of {counted(len(synthesis.groups), 'question')}. Nothing was generated."]
     if synthesis.disputes:
-        named = "; ".join(dispute.values for dispute in synthesis.disputes[:_NAMED])
-        more = len(synthesis.disputes) - _NAMED
-        points = "1 point" if len(synthesis.disputes) == 1 else f"{len(synthesis.disputes)} points"
-        parts.append(f"The sources disagree in {points}: {named}{f'; and {more} more' if more > 0 else ''}.")
+        named = some((dispute.values for dispute in synthesis.disputes), _NAMED, "; ")
+        parts.append(f"The sources disagree in {counted(len(synthesis.disputes), 'point')}: {named}.")
     if open_ones:
         parts.append(f"Not found: {'; '.join(question.text for question in open_ones[:_NAMED])}")
     return " ".join(parts)

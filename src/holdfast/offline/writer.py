@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.durable.replace import replace_text
 from holdfast.offline.sources import library_of_outputs
 from holdfast.offline.synthesizer import Cited, Dispute, QuestionGroup, Said, Synthesis, read_synthesis, synthesize
@@ -79,13 +80,12 @@ def _title(task: str) -> str:
 def _counts(synthesis: Synthesis) -> str:
     questions = len(synthesis.groups)
     documents = len({one.document for group in synthesis.groups for said in group.said for one in said.cited})
-    found = f"Sentences were found for {questions - len(synthesis.unanswered)} of {questions} questions"
-    return f"*{found} · {documents} sources · {_disputed(synthesis)}*"
+    found = f"Sentences were found for {questions - len(synthesis.unanswered)} of {counted(questions, 'question')}"
+    return f"*{found} · {counted(documents, 'source')} · {_disputed(synthesis)}*"
 
 
 def _disputed(synthesis: Synthesis) -> str:
-    count = len(synthesis.disputes)
-    return f"{count} disagreement{'' if count == 1 else 's'}"
+    return counted(len(synthesis.disputes), "disagreement")
 
 
 def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]:
@@ -174,7 +174,7 @@ def _open(synthesis: Synthesis) -> list[str]:
         lines += ["## What was not read", "", *(f"- {escape(name)}: {escape(why)}" for name, why in synthesis.not_read.items()), ""]
     if synthesis.passed_over:
         told = [
-            f"- *{count} sentences of {escape(document)} that give orders to an assistant instead of saying something.*"
+            f"- *{counted(count, 'sentence')} of {escape(document)} with orders to an assistant instead of something said.*"
             for document, count in synthesis.passed_over.items()
         ]
         lines += ["## What was passed over", "", *told, ""]
@@ -201,7 +201,7 @@ class Writer:
         path = request.folder / FILE
         replace_text(path, report)
         ref = request.raw.put(report, source=FILE, media_type="text/markdown")
-        request.emit(f"{len(report.split())} words in {path}")
+        request.emit(f"{counted(len(report.split()), 'word')} in {path}")
         return StageResult(output=_output(request, synthesis, report, ref))
 
 
@@ -211,8 +211,8 @@ def _output(request: StageRequest, synthesis: Synthesis, report: str, ref: str) 
     refs = dict.fromkeys((ref, *(one for output in request.given for one in output.raw_data_refs)))
     return StageOutput(
         request.stage.name,
-        f"A report of {len(report.split())} words, made of sentences selected from the sources. It has sentences for {len(found)} of "
-        f"{len(synthesis.groups)} questions and names {_disputed(synthesis)}. Nothing was generated. It is in "
+        f"A report of {counted(len(report.split()), 'word')}, made of sentences selected from the sources. It has sentences for "
+        f"{len(found)} of {counted(len(synthesis.groups), 'question')} and names {_disputed(synthesis)}. Nothing was generated. It is in "
         f"{request.folder / FILE}.",
         tuple(
             Finding(group.said[0].fact, group.said[0].cited[0].source, group.said[0].grounded, {"questions": [group.question.id]})

@@ -22,6 +22,7 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from types import TracebackType
 from typing import Protocol
 
+from holdfast.amounts import counted
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import matches
 from holdfast.errors import InputError, NotThere, OutsideRoot, SandboxError, StorageError
@@ -180,7 +181,7 @@ class Found:
         if self.stopped:
             rows.append(f"[The search stopped: {self.stopped}.]")
         if self.skipped:
-            rows.append(f"[{self.skipped} files were left out: not text, or too large.]")
+            rows.append(f"[Left out: {counted(self.skipped, 'file')}, not text or too large.]")
         if self.unread:
             rows.append(_unread(self.unread))
         return "\n".join(rows)
@@ -210,7 +211,7 @@ def glob(files: ThreadFiles, pattern: str, *, path: str = ".", limits: SearchLim
 
 
 def _unread(count: int) -> str:
-    return f"[{count} folders could not be entered.]"
+    return f"[{counted(count, 'folder')} could not be entered.]"
 
 
 def _pattern(pattern: str, path: str) -> tuple[str, tuple[str, ...]]:

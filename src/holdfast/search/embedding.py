@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from holdfast.amounts import counted
 from holdfast.errors import ConfigError, NotImportable, StorageError, StoreUnavailable
 from holdfast.imports import load_dotted
 from holdfast.redaction import redact_text
@@ -156,7 +157,9 @@ class ForeignEmbeddings:
             made = self._asked(self._embeddings.embed_documents, batch)
             if len(made) != len(batch):
                 raise StorageError(
-                    f"the embedder {self._path} gave {len(made)} vectors for {len(batch)} texts.", path=self._path, operation="embed"
+                    f"the embedder {self._path} gave {counted(len(made), 'vector')} for {counted(len(batch), 'text')}.",
+                    path=self._path,
+                    operation="embed",
                 )
             found += [Embedding(self._checked(vector)) for vector in made]
         return found
@@ -164,7 +167,7 @@ class ForeignEmbeddings:
     def _checked(self, vector: Sequence[float]) -> NDArray[np.float32]:
         if len(vector) != self.dimension:
             raise StorageError(
-                f"the embedder {self._path} gave a vector of {len(vector)} numbers where it gave {self.dimension} before.",
+                f"the embedder {self._path} gave a vector of {counted(len(vector), 'number')} where it gave {self.dimension} before.",
                 path=self._path,
                 operation="embed",
             )

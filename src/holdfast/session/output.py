@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from holdfast.amounts import counted, some
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.redaction import redact_text
 from holdfast.validation import Problem, kind_of, place_of, problems_of, shown
@@ -43,7 +44,7 @@ def data_problems(data: Any, schema: Mapping[str, Any], *, stage: str, missing: 
     if missing and errors:
         return [Problem("data", f"is missing; the stage {stage!r} has an output_schema")]
     problems = [Problem(place_of(["data", *error.absolute_path]), _short(error.message)) for error in errors[:_MOST]]
-    return problems + ([Problem("data", f"{len(errors) - _MOST} more problems")] if len(errors) > _MOST else [])
+    return problems + ([Problem("data", f"{counted(len(errors) - _MOST, 'more problem')}")] if len(errors) > _MOST else [])
 
 
 def embedded(schema: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -342,9 +343,8 @@ def _from_text(text: str) -> tuple[Any, str | None]:
 
 def _invalid(stage: str, problems: list[str], raw: object) -> OutputInvalid:
     clean = [redact_text(problem) for problem in problems]
-    some = "; ".join(clean[:3]) + (f"; and {len(clean) - 3} more" if len(clean) > 3 else "")
     return OutputInvalid(
-        f"the output of stage {stage!r} does not fit: {some}.",
+        f"the output of stage {stage!r} does not fit: {some(clean, 3, '; ')}.",
         problems=clean,
         raw=raw,
         stage=stage,

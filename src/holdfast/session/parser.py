@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from holdfast.amounts import some
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, StorageError
 from holdfast.session.output import StageOutput, legacy_output, read_output
@@ -53,9 +54,7 @@ def parse_session(value: object, path: str | None = None, *, line_of: Callable[[
         problems = problems_of(error, line_of=line_of)
     outputs = _outputs(document, problems, line_of)
     if model is None or problems:
-        shown = "; ".join(str(problem) for problem in problems[:_MOST])
-        more = f"; and {len(problems) - _MOST} more" if len(problems) > _MOST else ""
-        raise Damaged(f"{name} does not fit: {shown}{more}.", path=path, hint=_MEND)
+        raise Damaged(f"{name} does not fit: {some(map(str, problems), _MOST, '; ')}.", path=path, hint=_MEND)
     return _session(model, outputs)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.errors import InputError, NotThere
 from holdfast.redaction import redact_text
 from holdfast.storage.backend import Append, Backend
@@ -65,7 +66,7 @@ class RawStore:
             return found[0]
         if not found:
             raise NotThere(f"there is no raw data {ref[:100]!r} in this session.", hint="It may have been forgotten or pruned.")
-        raise InputError(f"{ref[:100]!r} begins {len(found)} references: {', '.join(found[:3])}.", hint="Give more digits.")
+        raise InputError(f"{ref[:100]!r} begins {counted(len(found), 'reference')}: {', '.join(found[:3])}.", hint="Give more digits.")
 
     def refs(self) -> list[str]:
         """All references, sorted."""

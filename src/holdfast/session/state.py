@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args
 
+from holdfast.amounts import counted
 from holdfast.errors import InputError, NotThere
 from holdfast.session.output import StageOutput
 
@@ -108,7 +109,7 @@ def shown_text(text: str) -> str:
     if not gone:
         return text
     first, last = (block.partition(" (confidence:")[0] for block in (blocks[0], blocks[gone - 1]))
-    said = f"(The outputs of {gone} stages, {first} to {last}, stood here whole. Each is in the `output.md` of its stage.)"
+    said = f"(The outputs of {counted(gone, 'stage')}, {first} to {last}, stood here whole. Each is in the `output.md` of its stage.)"
     return "\n\n".join([before, EARLIER, said, *(f"## {block}" for block in blocks[gone:])])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import ASKS, CheckpointBrief, Session, SessionError, StageRecord
@@ -82,7 +83,7 @@ def tell(
     names = session.stage_names()
     chapters = tuple(_chapter(session, number, name) for number, name in enumerate(names, 1))
     done, total = len(session.completed_stages), len(names)
-    progress = f"{done} of {total} stages" if session.workflow.get("stages") else f"{stages(done)} completed"
+    progress = f"{done} of {counted(total, 'stage')}" if session.workflow.get("stages") else f"{stages(done)} completed"
     headline = f"{status}: {progress}" + (f", now at {session.current_stage}" if session.current_stage and done < total else "")
     facts = [
         ("Topic", session.topic_tag),
@@ -113,8 +114,8 @@ def _chapter(session: Session, number: int, name: str) -> Chapter:
         f"{_number(record.tokens)} tokens" if record.tokens is not None else "",
         f"cost {record.cost:.4f}" if record.cost else "",
         record.model or "",
-        f"{record.attempts} attempts" if record.attempts > 1 else "",
-        f"{record.repairs} repairs" if record.repairs else "",
+        f"{counted(record.attempts, 'attempt')}" if record.attempts > 1 else "",
+        f"{counted(record.repairs, 'repair')}" if record.repairs else "",
         f"added by {record.added_by}" if record.added_by else "",
         "fixed by hand" if "fixed_at" in record.extra else "",
     ]
@@ -198,7 +199,7 @@ def _output_markdown(output: StageOutput) -> list[str]:
         parts.append(report.strip())
     elif output.data is not None:
         data = json.dumps(output.data, ensure_ascii=False, indent=2, default=str)
-        told = f"Data: {len(data):,} characters of JSON, which the session's own file has."
+        told = f"Data: {counted(len(data), 'character')} of JSON, which the session's own file has."
         parts.append(_fenced(data, "json") if len(data) <= _LONGEST_DATA else told)
     if output.raw_data_refs:
         parts.append("Raw data: " + ", ".join(f"`{ref}`" for ref in output.raw_data_refs))
@@ -218,7 +219,7 @@ def _one_line(text: str) -> str:
 
 def stages(count: int) -> str:
     """So many stages, in words."""
-    return "1 stage" if count == 1 else f"{count} stages"
+    return counted(count, "stage")
 
 
 def _number(value: Any) -> str:

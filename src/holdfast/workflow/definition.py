@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
 
+from holdfast.amounts import counted
 from holdfast.config.problems import Misfit
 from holdfast.errors import ConfigError
 from holdfast.session.output import check_schema
@@ -60,7 +61,7 @@ def _listed(value: object) -> object:
     if not isinstance(value, list | tuple) or not value:
         raise Misfit("must be a list of at least one stage")
     if len(value) > MAX_STAGES:
-        raise Misfit(f"has {len(value)} stages; at most {MAX_STAGES} are allowed")
+        raise Misfit(f"has {counted(len(value), 'stage')}; at most {MAX_STAGES} are allowed")
     return value
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from holdfast.amounts import counted
 from holdfast.extract.passages import Grounding, Passage, SourceText, ground
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.normalise import normalise
@@ -50,7 +51,7 @@ class GroundingReport:
     def summary(self) -> str:
         """One line for a person."""
         total, bad = len(self.verdicts), len(self.ungrounded)
-        return f"{total - bad} of {total} findings are in their sources." if total else "There are no findings to check."
+        return f"{total - bad} of {counted(total, 'finding')} can be found in the sources." if total else "There are no findings to check."
 
 
 def ground_output(output: StageOutput, resolve: Resolve) -> tuple[StageOutput, GroundingReport]:

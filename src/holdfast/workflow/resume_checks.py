@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.amounts import some
 from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError, InputError, OutputInvalid, WorkflowChanged
 from holdfast.session.edits import output_invalid, output_problems
@@ -58,7 +59,7 @@ def _differences(session: Session, workflow: Workflow) -> str:
     parts += [f"{name} is different" for name in now if name in before and before[name].document() != now[name].document()]
     if not parts and [*before] != [*now]:
         parts.append("the order of the stages is another")
-    return ", ".join(parts[:5]) + (f" and {len(parts) - 5} more" if len(parts) > 5 else "") or "its settings are others"
+    return some(parts, 5) or "its settings are others"
 
 
 def with_added_stages(workflow: Workflow, session: Session) -> Workflow:

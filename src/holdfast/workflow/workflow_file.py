@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from holdfast.amounts import counted
 from holdfast.config.known_keys import near_miss, nearest
 from holdfast.config.loading import errors_of, is_explained
 from holdfast.config.problems import all_errors, described, raise_all
@@ -229,7 +230,9 @@ def with_stages_added(
     problems: list[str] = []
     left = workflow.max_added_stages - len(workflow.added_by)
     if len(wanted) > left:
-        problems.append(f"add_stages: {len(wanted)} stages are added, and {left} more are allowed (max_added_stages)")
+        problems.append(
+            f"add_stages: {counted(len(wanted), 'stage is', 'stages are')} added, and {left} more are allowed (max_added_stages)"
+        )
     stages: list[Stage] = []
     for number, value in enumerate(wanted):
         try:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from holdfast.app.output import Column, counted, listing, markdown, plain, prose, to_paste
+import holdfast
+from holdfast.amounts import counted, some
+from holdfast.app.commands.memory_tables import draw_changes
+from holdfast.app.output import Column, listing, markdown, plain, prose, to_paste
+from holdfast.memory.history import Change, Difference
 
 COLUMNS = (Column("sure", right=True), Column("fact", text=True), Column("said", right=True), Column("id"))
 FACT = "Prefers short answers with the figures first, and no polite padding at the end"
@@ -88,6 +97,42 @@ def test_markdown_is_drawn_and_addresses_stay_visible() -> None:
     assert "**" not in text and "#" not in text and "|" not in text
     assert "https://x.example/a" in text
     assert " 1. night" in text and " 2. day" in text
+
+
+_PLURAL = re.compile(r" (?:[a-z]+ )?[a-z]{3,}s\b")
+
+
+def test_nothing_that_a_person_reads_counts_by_hand() -> None:
+    """O1: `1 sources` comes of a length before a plural; `counted` knows better."""
+    found = []
+    for file in sorted(Path(holdfast.__file__).parent.rglob("*.py")):
+        if not {"app", "offline", "pages", "session", "workflow", "memory"} & set(file.parts):
+            continue
+        tree = ast.parse(file.read_text("utf-8"))
+        chosen = {id(node) for choice in ast.walk(tree) if isinstance(choice, ast.IfExp) for node in ast.walk(choice)}
+        for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and id(node) not in chosen):
+            for value, after in pairwise(text.values):
+                length = isinstance(value, ast.FormattedValue) and ast.unparse(value.value).startswith(("len(", "sum("))
+                if length and isinstance(after, ast.Constant) and _PLURAL.match(str(after.value)):
+                    found.append(f"{file.name}:{text.lineno}: {ast.unparse(text)}")
+    assert found == []
+
+
+def test_one_more_is_shown_and_not_counted() -> None:
+    """O1: a fold that would hide one thing saves nothing."""
+    assert [some(["a", "b", "c"][:n], 1) for n in (1, 2, 3)] == ["a", "a, b", "a and 2 more"]
+    assert some(["a", "b", "c"], 1, "; ") == "a; and 2 more"
+    both = tuple(Difference("fact", f"f{n}", None, {"content": f"fact {n}"}) for n in (1, 2))
+    change = Change("c1", "2026-04-19T08:00:00Z", 1, "user", "", both)
+    assert "fact 2" in drawn(change) and "more" not in drawn(change)
+    three = replace(change, differences=(*change.differences, Difference("fact", "f3", None, {"content": "fact 3"})))
+    assert "fact 2" not in drawn(three) and "and 2 more" in drawn(three)
+
+
+def drawn(change: Change) -> str:
+    console = terminal()
+    draw_changes(console, [change], [])
+    return "\n".join(shown(console))
 
 
 def test_things_are_counted_in_words() -> None:

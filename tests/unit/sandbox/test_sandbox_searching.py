@@ -72,7 +72,7 @@ def test_grep_takes_expressions_plain_text_case_and_names(files: ThreadFiles) ->
     assert [line.text for line in grep(files, "main():", literal=True).lines] == ["def main():"]
     assert len(grep(files, "main", path="src/app.py").lines) == 1
     assert len(grep(files, "m[a]in", path="/mnt/user-data").lines) == 4
-    assert grep(files, "nowhere").text == "Nothing fits.\n[1 files were left out: not text, or too large.]"
+    assert grep(files, "nowhere").text == "Nothing fits.\n[Left out: 1 file, not text or too large.]"
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "(?P<x", "a{2,1}"])

@@ -63,7 +63,7 @@ def test_one_bad_finding_lowers_the_confidence_by_one_step_and_none_is_removed()
     findings = (Finding("Port 8080 is used.", "doc.md"), Finding("Port 9090 is used.", "doc.md"), Finding("It is blue.", "doc.md"))
     output, report = ground_output(StageOutput("s", "x", findings, "high"), resolve)
     assert [finding.grounded for finding in output.key_findings] == [True, False, False]
-    assert output.confidence == "medium" and report.summary == "1 of 3 findings are in their sources."
+    assert output.confidence == "medium" and report.summary == "1 of 3 findings can be found in the sources."
     assert "9090" in report.ungrounded[0].why
     assert ground_output(StageOutput("s", "x", findings, "low"), resolve)[0].confidence == "low"
     assert ground_output(StageOutput("s", "x"), resolve)[1].summary == "There are no findings to check."

@@ -27,6 +27,7 @@ from holdfast.agents.agent_settings import filled
 from holdfast.agents.middleware.thread_data import AroundModelCall, LeadState
 from holdfast.agents.middleware.tool_calls import ended_by
 from holdfast.agents.model_spans import asked
+from holdfast.amounts import counted
 from holdfast.context.view import marks_of
 from holdfast.memory.facts import without_uploads
 from holdfast.models.abilities import model_name_of
@@ -103,7 +104,7 @@ class TodoState(AgentState[Any]):
 def write_todos(todos: list[Todo], runtime: ToolRuntime[Any, Any]) -> Command[Any]:
     """Write your whole list of what is to be done, whenever it changes. For work of three steps or more."""
     done = sum(todo["status"] == "completed" for todo in todos)
-    said = ToolMessage(f"The list has {len(todos)} items, {done} of them done.", tool_call_id=runtime.tool_call_id or "")
+    said = ToolMessage(f"The list has {counted(len(todos), 'item')}, {done} of them done.", tool_call_id=runtime.tool_call_id or "")
     return Command(update={"todos": [dict(todo) for todo in todos], "messages": [said]})
 
 

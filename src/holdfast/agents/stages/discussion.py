@@ -18,6 +18,7 @@ from holdfast.agents.stages.model_stage import ModelStage, prompt_text
 from holdfast.agents.stages.stage_sources import Desk, Passage
 from holdfast.agents.stages.tool_loop import talk_with_tools
 from holdfast.agents.stages.transcript import MODERATOR, Transcript, Turn
+from holdfast.amounts import counted
 from holdfast.errors import InputError, ModelNotConfigured
 from holdfast.models.abilities import model_name_of
 from holdfast.models.factory import settings_of
@@ -178,7 +179,7 @@ class _Talk:
             chosen = self._next()
             if chosen is not None:
                 self._turn(*chosen)
-        self.request.emit(f"the discussion is over after {len(transcript.turns)} turns: {transcript.ended}")
+        self.request.emit(f"the discussion is over after {counted(len(transcript.turns), 'turn')}: {transcript.ended}")
 
     def _next(self) -> tuple[Participant, str, int, list[dict[str, Any]]] | None:
         """Who speaks now, why where that needs saying, the tokens of choosing, and what was charged. None when the moderator ends it."""
@@ -225,7 +226,7 @@ class _Talk:
         roles = "\n".join(f"- {one.name}: {' '.join(one.prompt.split())[:_SHOWN_ROLE]}" for one in self.discussion.participants)
         parts = (prompt_text("moderator"), moderator.prompt if moderator else "", self.request.system_prompt, f"# Participants\n\n{roles}")
         left = self.transcript.allowed - len(self.transcript.turns)
-        return self._messages(asker, parts, f"At most {left} more turns. Who speaks next?")
+        return self._messages(asker, parts, f"At most {counted(left, 'more turn')}. Who speaks next?")
 
     def _messages(self, asker: Asker, parts: Sequence[str], last: str) -> list[BaseMessage]:
         system = "\n\n".join(part.strip() for part in parts if part.strip())

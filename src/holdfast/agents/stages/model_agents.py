@@ -18,6 +18,7 @@ from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
 from holdfast.agents.stages.model_stage import ModelStage, role_prompt
 from holdfast.agents.stages.stage_agents import BASH, PROGRAMS, code_call, sandbox_thread, stopping
 from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, Passage, source_tools
+from holdfast.amounts import counted
 from holdfast.durable.replace import replace_text
 from holdfast.errors import HoldfastError, SandboxUnavailable
 from holdfast.offline.documents import Library, SourceDocument
@@ -77,7 +78,7 @@ class ModelResearcher(ModelStage):
         asked = "\n".join(f"- {question.text}" for question in questions)
         calls = whole_number(request.stage, "max_searches", whole_number(request.stage, "max_tool_calls", _CALLS))
         self.look(request, asker, desk, self._tools(request, asker, desk), calls, f"# Questions\n\n{asked}")
-        request.emit(f"{len(desk.passages)} passages from {len(library)} documents")
+        request.emit(f"{counted(len(desk.passages), 'passage')} from {counted(len(library), 'document')}")
         return desk.evidence()
 
     def _tools(self, request: StageRequest, asker: Asker, desk: _Desk) -> list[BaseTool]:

@@ -17,6 +17,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
 from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, source_tools
 from holdfast.agents.stages.tool_loop import talk_with_tools
+from holdfast.amounts import counted
 from holdfast.durable.replace import replace_text
 from holdfast.errors import OutputInvalid
 from holdfast.models.abilities import Task, abilities_of, is_on_this_machine, model_name_of
@@ -211,7 +212,7 @@ class ModelWriter(ModelStage):
         data = value.get("data") if isinstance(value, Mapping) else None
         report = data.get("report") if isinstance(data, Mapping) and request.stage.output_schema is None else None
         words = len(report.split()) if isinstance(report, str) else _REPORT_WORDS
-        return f"is a report of {words} words" if words < _REPORT_WORDS else None
+        return f"is a report of {counted(words, 'word')}" if words < _REPORT_WORDS else None
 
     def finish(self, request: StageRequest, output: object) -> object:
         data = output.data if isinstance(output, StageOutput) else None

@@ -215,8 +215,8 @@ class Desk:
         for document in self:
             ref = f"{document.ref[: len('raw:sha256-') + _REF_DIGITS]}, " if document.ref and document.ref != document.id else ""
             lines.append(f"- {document.id} ({ref}{len(document.text)} characters)")
-        more = len(lines) - _MOST_LISTED
-        return "\n".join([*lines[:_MOST_LISTED], *([f"- and {more} more"] if more > 0 else [])])
+        shown = lines if len(lines) <= _MOST_LISTED + 1 else [*lines[:_MOST_LISTED], f"- and {len(lines) - _MOST_LISTED} more"]
+        return "\n".join(shown)
 
     def unknown(self, name: str) -> str:
         """What to answer about a name that stands for nothing here."""

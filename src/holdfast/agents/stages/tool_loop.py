@@ -16,6 +16,7 @@ from holdfast.agents.middleware.tool_calls import failed_result
 from holdfast.agents.model_spans import asked, tool_run
 from holdfast.agents.stages.asker import Asker, stop_if_cancelled
 from holdfast.agents.stages.stage_sources import Desk
+from holdfast.amounts import counted
 from holdfast.errors import HoldfastError, LimitExceeded
 from holdfast.models.abilities import abilities_of
 from holdfast.workflow.agent import StageRequest
@@ -71,7 +72,7 @@ def talk_with_tools(
         for wanted in said.tool_calls:
             stop_if_cancelled(request)
             talk.append(_result(wanted, known, desk, foreign, approvals))
-    request.emit(f"stopped after {calls} rounds of tool calls")
+    request.emit(f"stopped after {counted(calls, 'round')} of tool calls")
     return None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.amounts import counted
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
 from holdfast.offline.panel import Discussion
@@ -125,7 +126,7 @@ class Transcript:
         """Why nobody may speak any more, or None."""
         everybody = len(self.discussion.participants)
         if len(self.turns) >= self.allowed:
-            return f"the limit of {self.allowed} turns"
+            return f"the limit of {counted(self.allowed, 'turn')}"
         if self.turns and self.tokens >= self.discussion.max_tokens:
             return f"the limit of {self.discussion.max_tokens:,} tokens"
         last = self.turns[max(len(self.turns) - everybody, self.remarks[-1][0] if self.remarks else 0) :]
@@ -176,7 +177,7 @@ class Transcript:
         """The talk as a file for people."""
         who = [f"- {one}" + (f" (model {spent['model']})" if spent["model"] else "") for one, spent in self.spent().items()]
         how = "A moderator says whose turn it is." if self.discussion.moderator is not None else "They speak in turn."
-        over = [f"Ended after {len(self.turns)} turns: {self.ended}."] if self.ended is not None else ["(It goes on.)"]
+        over = [f"Ended after {counted(len(self.turns), 'turn')}: {self.ended}."] if self.ended is not None else ["(It goes on.)"]
         return "\n\n".join([f"# Discussion: {name}", inert(task), "\n".join(who), how, *self.blocks(), *over]) + "\n"
 
 

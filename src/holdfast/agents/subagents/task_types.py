@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.agents.agent_settings import prompt_text
+from holdfast.amounts import counted
 from holdfast.config.known_keys import nearest
 from holdfast.errors import InputError
 from holdfast.events import (
@@ -77,7 +78,7 @@ class SubagentResult:
             case "cancelled":
                 return "The sub-agent was cancelled."
             case "turn_capped":
-                return f"The sub-agent was stopped after {self.turns} turns, before it was done."
+                return f"The sub-agent was stopped after {counted(self.turns, 'turn')}, before it was done."
             case "token_capped":
                 return f"The sub-agent was stopped after {self.tokens} tokens, before it was done."
             case "completed":

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.app.output import Column, ConfigOption, JsonOption, counted, listing, open_harness, plain, prose, say, show
+from holdfast.amounts import counted
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, open_harness, plain, prose, say, show
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.environment import BASE_VARIABLE, base_directory
 from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, plain, prose, show
 from holdfast.app.progress import progress_of_questions
 from holdfast.errors import InputError
@@ -118,9 +119,11 @@ def _draw_figures(console: Console, summary: Mapping[str, Any]) -> None:
     size = "" if cost["bytes"] is None else f", {cost['bytes']:,} bytes"
     prose(console, f"a question takes {cost['query_ms_p50']} ms (median), {cost['query_ms_p95']} ms (95 %)")
     prose(
-        console, f"{cost['records']:,} records of {cost['conversations']} conversations taken in within {cost['ingestion_seconds']} s{size}"
+        console,
+        f"{counted(cost['records'], 'record')} of {counted(cost['conversations'], 'conversation')} taken in within "
+        f"{cost['ingestion_seconds']} s{size}",
     )
     if summary["skipped"]:
-        prose(console, f"{summary['skipped']} questions without evidence were skipped", style="yellow")
+        prose(console, f"Skipped: {counted(summary['skipped'], 'question')} without evidence", style="yellow")
     for problem in summary["problems"]:
         prose(console, plain(problem, "yellow"))

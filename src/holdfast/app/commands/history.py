@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.commands.threads import draw_threads
-from holdfast.app.output import Column, ConfigOption, JsonOption, counted, listing, moment, open_harness, plain, prose, show
+from holdfast.app.output import Column, ConfigOption, JsonOption, listing, moment, open_harness, plain, prose, show
 from holdfast.app.transcripts import all_stats
 from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
@@ -128,7 +129,7 @@ def _search(
 
     def draw(console: Console) -> None:
         if not hits:
-            prose(console, f"None of the {stats.messages} messages fits. Try other words.")
+            prose(console, f"None of the {counted(stats.messages, 'message')} fits. Try other words.")
         for hit in hits:
             prose(console, _headline(hit.record))
             prose(console, _highlighted(hit), mark="  ")

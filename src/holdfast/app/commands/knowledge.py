@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from holdfast.amounts import counted
 from holdfast.app.output import (
     KNOWLEDGE,
     ConfigOption,
     JsonOption,
     check_place,
     confirm,
-    counted,
     echo,
     open_harness,
     plain,

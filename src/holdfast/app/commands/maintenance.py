@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import deerflow as deerflow_files
+from holdfast.amounts import counted
 from holdfast.app.commands.config import agree_to_own
-from holdfast.app.output import ALL_STATE, ConfigOption, JsonOption, confirm, counted, open_harness, plain, prose, show, spans
+from holdfast.app.output import ALL_STATE, ConfigOption, JsonOption, confirm, open_harness, plain, prose, show, spans
 from holdfast.config.loading import FILE_NAME, beside
 from holdfast.errors import ConfigError
 
@@ -151,7 +152,7 @@ def backup(
 
 
 def _draw_backup(console: Console, done: Backup) -> None:
-    prose(console, f"{len(done.copy.files):,} files, {done.copy.bytes:,} bytes, in {done.copy.path}")
+    prose(console, f"{counted(len(done.copy.files), 'file')}, {counted(done.copy.bytes, 'byte')}, in {done.copy.path}")
     for _, place in done.copy.outside:
         prose(console, plain(f"with {place}"))
     for name, why in done.copy.left_out:
@@ -178,7 +179,7 @@ def restore(
 
 
 def _draw_restored(console: Console, done: Restored) -> None:
-    prose(console, plain(f"{done.files:,} files were checked and put back in {done.path}"))
+    prose(console, plain(f"{counted(done.files, 'file was', 'files were')} checked and put back in {done.path}"))
     if done.before is not None:
         prose(console, plain(f"What was there is in {done.before}"))
     for place, what in done.outside:

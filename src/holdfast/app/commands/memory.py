@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.commands import memory_tables as tables
-from holdfast.app.output import ALL_STATE, MEMORY, ConfigOption, JsonOption, confirm, counted, echo_json, open_harness, say, show
+from holdfast.app.output import ALL_STATE, MEMORY, ConfigOption, JsonOption, confirm, echo_json, open_harness, say, show
 from holdfast.config.known_keys import nearest
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
@@ -248,7 +249,11 @@ def export(
         echo_json(document)
         return
     replace_json(file.absolute(), document)
-    say({"path": str(file), "facts": len(document["facts"])}, f"{len(document['facts'])} facts written to {file}.", as_json=as_json)
+    say(
+        {"path": str(file), "facts": len(document["facts"])},
+        f"{counted(len(document['facts']), 'fact')} written to {file}.",
+        as_json=as_json,
+    )
 
 
 @app.command("import", epilog="Example: holdfast memory import memory-backup.json --agent coder")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from holdfast.app.output import Column, counted, listing, moment, plain, prose, spans
+from holdfast.amounts import counted
+from holdfast.app.output import Column, listing, moment, plain, prose, spans
 from holdfast.memory.rendering import best_first
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _details(fact: Fact) -> list[tuple[str, str]]:
         ("id", fact.id),
         ("category", fact.category),
         ("confidence", f"{fact.confidence:.2f}{' (unconfirmed)' if fact.status == 'provisional' else ''}"),
-        ("confirmed", f"{fact.confirmations} times{', last ' + moment(fact.confirmed) if fact.confirmed else ''}"),
+        ("confirmed", f"{counted(fact.confirmations, 'time')}{', last ' + moment(fact.confirmed) if fact.confirmed else ''}"),
         ("since", moment(fact.valid_from or fact.created)),
         ("source", fact.source),
         ("said by", origin.kind if origin.kind != "unknown" else ""),
@@ -130,8 +131,8 @@ def draw_rendering(console: Console, rendering: Rendering) -> None:
     """The text as the model sees it."""
     prose(console, plain(rendering.text or "Nothing is injected."))
     if rendering.text:
-        left = f", {rendering.left_out} parts left out" if rendering.left_out else ""
-        prose(console, f"{rendering.tokens} tokens, {len(rendering.facts)} facts{left}", style="dim")
+        left = f", {counted(rendering.left_out, 'part')} left out" if rendering.left_out else ""
+        prose(console, f"{counted(rendering.tokens, 'token')}, {counted(len(rendering.facts), 'fact')}{left}", style="dim")
 
 
 def draw_changes(
@@ -189,13 +190,14 @@ def _said(value: Any) -> str:
 
 
 def _what(change: Change) -> Text:
-    """What a change did, in words: the first difference, and how many more."""
+    """What a change did, in words: the first difference, and how many more; two are both shown."""
     text = Text()
-    for difference in change.differences[:1]:
+    shown = change.differences if len(change.differences) == 2 else change.differences[:1]
+    for number, difference in enumerate(shown):
         sign, colour = _SIGNS[difference.what]
-        text.append(f"{sign} ", colour).append_text(plain(_said(difference.after or difference.before)))
-    if len(change.differences) > 1:
-        text.append(f"  and {len(change.differences) - 1} more", "dim")
+        text.append("  " if number else "").append(f"{sign} ", colour).append_text(plain(_said(difference.after or difference.before)))
+    if len(change.differences) > len(shown):
+        text.append(f"  and {len(change.differences) - len(shown)} more", "dim")
     if change.held:
         text.append(f"  {len(change.held)} held for review", "magenta")
     return text

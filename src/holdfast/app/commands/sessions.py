@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.commands.workers import draw_queue, hand_over, queue_of
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
 from holdfast.app.output import (
@@ -307,7 +308,7 @@ def restore(
         kept = [one.name for one in store.checkpoints(id) if one.name.startswith("before-restore-")]
     value = {"session": id, "restored": checkpoint, "status": done.status, "revision": done.revision, "kept_as": kept[-1] if kept else None}
     aside = f" What was current is kept as {kept[-1]}." if kept else ""
-    say(value, f"{id} is back at {checkpoint}, with {len(done.completed_stages)} of its stages completed.{aside}", as_json=as_json)
+    say(value, f"{id} is back at {checkpoint}, with {counted(len(done.completed_stages), 'stage')} completed.{aside}", as_json=as_json)
 
 
 @session_app.command(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.output import ConfigOption, JsonOption, open_harness, prose, show
 from holdfast.errors import NotThere
 
@@ -112,6 +113,7 @@ def _draw_compacted(console: Console, value: dict[str, Any]) -> None:
         return
     prose(
         console,
-        f"{value['tokens_before']:,} tokens became {value['tokens_after']:,}: {value['left']} messages left the window, "
-        f"{value['cleared']} tool results were cleared. All of it is in `holdfast history {value['thread']}`.",
+        f"{value['tokens_before']:,} tokens became {value['tokens_after']:,}: {counted(value['left'], 'message')} left the window, "
+        f"{counted(value['cleared'], 'tool result was', 'tool results were')} cleared. "
+        f"All of it is in `holdfast history {value['thread']}`.",
     )

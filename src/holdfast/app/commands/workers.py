@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import counted
 from holdfast.app.output import (
     KNOWLEDGE,
     MEMORY,
@@ -149,7 +150,8 @@ def say_queued(value: dict[str, Any], *, session_config: Path | None, config: Pa
 
 def _said(value: dict[str, Any], session_config: Path | None, config: Path | None, *, as_json: bool) -> None:
     ahead, workers = value["waiting"], value["workers"]
-    line = f"Session {value['session']} is queued; {ahead} wait, and {workers} workers are at it."
+    at_it = counted(workers, "worker is", "workers are")
+    line = f"Session {value['session']} is queued; {counted(ahead, 'waits', 'wait')}, and {at_it} at it."
     then = typed("session", "show", value["session"], session_config=session_config, config=config)
     say(value, line if workers else f"{line} Start one with `holdfast worker`.", as_json=as_json, then=then)
 

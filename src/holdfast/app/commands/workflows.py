@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.amounts import some
 from holdfast.app.commands.workers import PriorityOption, hand_over, queue_of, run_later, say_queued
 from holdfast.app.output import (
     SESSIONS,
@@ -413,8 +414,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
             if report is not None:
                 prose(console, f"Report: {report}")
         if unread:
-            more = f"; and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
-            prose(console, "Not read: " + "; ".join(f"{name} ({why})" for name, why in list(unread.items())[:_NAMED]) + more)
+            prose(console, f"Not read: {some((f'{name} ({why})' for name, why in unread.items()), _NAMED, '; ')}")
         if session.error is not None:
             prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
         if trace is not None:

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from holdfast import __version__
+from holdfast.amounts import counted
 from holdfast.errors import HoldfastError
 from holdfast.server.problem_details import problem_of
 
@@ -80,8 +81,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
         return moment.strftime("%Y-%m-%d")
     for size, one, many in _UNITS:
         if seconds >= size:
-            count = int(seconds // size)
-            return f"{count} {one if count == 1 else many} ago"
+            return f"{counted(int(seconds // size), one, many)} ago"
     return "just now"
 
 
@@ -114,11 +114,6 @@ def duration(seconds: float | None) -> str:
     if seconds < 1:
         return f"{seconds:.2g} s"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def count(amount: int, one: str, many: str | None = None) -> str:
-    """`1 finding`, `3 findings`."""
-    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
 
 
 def markdown(text: str) -> Markup:
@@ -177,7 +172,8 @@ _TEMPLATES = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _TEMPLATES.filters.update(
-    {one.__name__: one for one in (when, number, money, duration, count, markdown, pretty, sentence, ticked)}  # `ago` is inside of `when`
+    {one.__name__: one for one in (when, number, money, duration, markdown, pretty, sentence, ticked)},  # `ago` is inside of `when`
+    count=counted,
 )
 _TEMPLATES.globals.update(navigation=NAVIGATION, version=__version__)
 

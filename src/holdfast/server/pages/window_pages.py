@@ -11,6 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from markupsafe import Markup
 
+from holdfast.amounts import counted
 from holdfast.context.call_log import Call
 from holdfast.context.manifest import Part
 from holdfast.context.records import MessageRecord, SummaryRecord
@@ -116,7 +117,7 @@ def _href(id: str, number: int) -> str:
 
 def _mark(call: Call) -> str:
     if call.left:
-        return f"{len(call.left):,} messages left the window"
+        return f"{counted(len(call.left), 'message')} left the window"
     return "a summary was made" if call.how else ""
 
 
@@ -140,7 +141,7 @@ def _parts(use: Services, id: str, agent: str | None, call: Call, before: Call |
 
 def _bar(call: Call, parts: Sequence[ShownPart]) -> Markup:
     segments = [drawing.Segment(one.part.origin, one.part.tokens, _label(one), f"#p-{one.index}") for one in parts]
-    said = f"{call.tokens:,} of {call.window:,} tokens in {len(parts):,} parts"
+    said = f"{call.tokens:,} of {call.window:,} tokens in {counted(len(parts), 'part')}"
     return drawing.window_bar(segments, window=call.window, cap=call.cap, label=said)
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from holdfast.amounts import counted
 from holdfast.context.archive import Archive
 from holdfast.context.call_log import Call, digest
 from holdfast.context.records import MessageRecord
@@ -309,7 +310,7 @@ def calls_part(use: Use, id: ThreadId, number: Number, index: Annotated[int, Pat
     agent = use.agent_of(id)
     call = use.calls.call(id, number)
     if index >= len(call.parts):
-        raise NotThere(f"call {number} has {len(call.parts)} parts.")
+        raise NotThere(f"call {number} has {counted(len(call.parts), 'part')}.")
     part = call.parts[index]
     text = part_text(use, id, agent, call, index, use.harness.whole_thread(id))
     return {"origin": part.origin, "role": part.role, "tokens": part.tokens, "message": part.id, "text": text}
