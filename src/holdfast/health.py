@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import __version__
 from holdfast.amounts import counted
+from holdfast.config.checks import missing_variables
 from holdfast.config.mcp_servers import all_servers
 from holdfast.config.problems import all_errors
 from holdfast.durable.database import open_plain
@@ -115,6 +116,11 @@ def _configuration(config: Config) -> Check:
 def _model(config: Config) -> Check:
     choice = pick(config)
     detail = [{"what": one.what, "usable": one.usable, "seen": one.seen} for one in choice.considered]
+    used = dict(choice.config.fields()) if choice.config is not None else {}
+    unset = dict.fromkeys(name for name, _, _ in missing_variables(used))
+    if unset:
+        told = f"{choice.why} It cannot be used: {' and '.join(unset)} {'is' if len(unset) == 1 else 'are'} not set in the environment."
+        return Check("model", "note", told, detail)
     return Check("model", "good" if choice.name else "note", choice.why, detail)
 
 

@@ -129,6 +129,32 @@ def test_every_mistake_of_a_workflow_is_told_at_once_with_its_own_line(tmp_path:
     assert len(lines) == 21 and "40 more mistakes" in lines[-1]
 
 
+def test_doctor_names_the_variable_without_which_the_model_cannot_be_used(tmp_path: Path) -> None:
+    """C2, O1"""
+    (tmp_path / "config.yaml").write_text(
+        "models:\n  - name: m\n    use: langchain_openai:ChatOpenAI\n    model: x\n    api_key: $SOME_KEY\n"
+    )
+    named = {"HOLDFAST_CONFIG": str(tmp_path / "config.yaml")}
+
+    def model(**environ: str) -> tuple[str, str]:
+        told = json.loads(holdfast("doctor", "--json", cwd=tmp_path, **named, **environ).stdout)
+        found = next(one for one in told if one["about"] == "model")
+        return found["state"], found["text"]
+
+    level, message = model()
+    assert level == "note" and "SOME_KEY is not set" in message
+    level, message = model(SOME_KEY="a-secret-value")
+    assert level == "good" and "a-secret-value" not in message
+
+
+def test_a_file_that_is_not_trusted_is_explained_once(tmp_path: Path) -> None:
+    """C1, O1"""
+    (tmp_path / "config.yaml").write_text("models:\n  - name: m\n    use: langchain_openai:ChatOpenAI\n    model: x\n    api_key: k\n")
+    told = holdfast("chat", "-p", "hello", cwd=tmp_path).stderr
+    assert told.count("holdfast config trust") == told.count("is not trusted") == 1
+    assert "models: is needed for this" in told
+
+
 def test_the_session_configuration_of_the_reference_is_explained(tmp_path: Path) -> None:
     """C5, W1"""
     file = SHARED / "deerflow_session.yaml"

@@ -92,7 +92,9 @@ def test_without_the_token_nothing_is_answered_but_401(served: Served, api: http
                     tried += 1
         assert nobody.get("/openapi.json").status_code == 401
         assert nobody.get("/healthz").json() == {"status": "ok"}
-        assert nobody.get("/login", params={"token": "wrong"}).status_code == 401
+        assert nobody.get("/login", params={"token": "wrong"}).headers["content-type"] == "application/problem+json"
+        wrong = nobody.get("/login", params={"token": "wrong"}, headers={"Accept": "text/html"})
+        assert wrong.status_code == 401 and "holdfast serve --show-token" in wrong.text and "not the one of this server" in wrong.text
     assert tried > 200
     assert (
         raw_request(

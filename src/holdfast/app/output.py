@@ -24,7 +24,7 @@ import typer
 
 from holdfast.amounts import counted
 from holdfast.config.environment import BASE_NAME
-from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError
+from holdfast.errors import ConfigError, HoldfastError, InputError, NotTrusted, StorageError
 from holdfast.redaction import redact_text, visible, visible_json
 from holdfast.tracing import set_up_tracing
 
@@ -46,6 +46,8 @@ _WIDEST = 110
 _WORD = re.compile(r"\s*(?:[\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]|[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]+)\s*")
 _NARROWEST, _READABLE = 20, 36
 """Columns that prose has at least, and that the text of a table has if it is one."""
+_TOLD: set[str] = set()
+"""Files of which it was said that they do not count whole."""
 MOST_ERRORS = 20
 """Mistakes of one file that are told at once."""
 TRACEBACKS = threading.Event()
@@ -77,6 +79,7 @@ def open_harness(path: Path | None, *needs: str, traced: bool = False) -> Harnes
     config.need(*needs)
     set_up_log(config.logging, said="logging" in config.raw)
     if (told := config.trust.told(config.file)) is not None:
+        _TOLD.add(str(config.file))
         complain(told)
     announce(config, withheld=False)
     if traced:
@@ -352,10 +355,17 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
         echo_json({"error": [_error_record(one) for one in errors]})
     shown = errors if len(errors) <= MOST_ERRORS + 1 else errors[:MOST_ERRORS]
     for one in shown:
-        complain(str(one))
+        complain(_once(one))
     if len(errors) > len(shown):
         complain(f"and {counted(len(errors) - len(shown), 'more mistake')}; mend these first.")
     return error.exit_code
+
+
+def _once(error: HoldfastError) -> str:
+    """What an error says, without what this process has said already: that a file is not trusted, and what to do about it."""
+    if not isinstance(error, NotTrusted) or str(error.file) not in _TOLD:
+        return str(error)
+    return str(NotTrusted("is needed for this, and does not count.", file=error.file, line=error.line, key=error.key))
 
 
 def complain(text: str) -> None:
