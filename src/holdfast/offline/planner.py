@@ -144,6 +144,10 @@ _NEXT_QUESTION = re.compile(
     rf"|[,;]?\s+(?:und|et|y|e|och|og|en|и)\s+(?={_WORDS['foreign_question_word']}\b)",
     re.IGNORECASE,
 )
+_NEXT_FOREIGN = re.compile(rf"[,;]\s*(?:{AND}\s+)?(?={_WORDS['foreign_asking']}\b)", re.IGNORECASE)
+_FOREIGN = re.compile(rf"^¿?\s*{_WORDS['foreign_question_word']}\b", re.IGNORECASE)
+_WHOLE = re.compile(rf"(?:who|when|where|why|{_WORDS['foreign_asking']})\s+\S", re.IGNORECASE)
+_BARE = re.compile(rf"\b(?:{_WH}|{_WORDS['foreign_question_word']}|{AND}|much|many|long|often)\b", re.IGNORECASE)
 _QUESTION = re.compile(rf"^{_WH}\b|[?？]\s*$", re.IGNORECASE)
 _NAME = re.compile(r"\b(?:[A-Z]+-\d[\w-]*|[A-Z][\w-]*\d[\w-]*|[A-Z]\w+(?:\s[A-Z0-9][\w-]*)*)")
 _CHOICE = re.compile(
@@ -214,11 +218,14 @@ def _clauses(sentence: str) -> Iterator[str]:
 
 def _asked_clauses(sentence: str) -> Iterator[str]:
     start = 0
-    for match in _NEXT_QUESTION.finditer(sentence):
+    places = list(_NEXT_QUESTION.finditer(sentence))
+    if not _QUESTION.match(sentence) and _FOREIGN.match(sentence):  # else such a word begins a clause of the one question
+        places = sorted({match.end(): match for match in (*places, *_NEXT_FOREIGN.finditer(sentence))}.values(), key=lambda one: one.end())
+    for match in places:
         piece = sentence[start : match.start()].strip()
         # "which X, is Y" is one question: what comes first must be able to stand alone.
         # A bare "and why?" asks about the same and stays with it.
-        if len(piece.split()) >= 3 and len(sentence[match.end() :].split()) >= 2:
+        if (len(piece.split()) >= 3 or _WHOLE.match(piece)) and re.search(r"\w", _BARE.sub("", sentence[match.end() :])):
             yield piece
             start = match.end()
     rest = sentence[start:].strip()
@@ -326,10 +333,11 @@ def _enumerated(subject: str, plan: _Plan) -> list[str]:
     """ "The causes and effects of X": one for each, with what they are of."""
     if plan.items:
         return [subject]
+    asked = _QUESTION.match(subject) or _FOREIGN.match(subject)
     match = _OF_LIST.match(subject) if "," in subject or re.search(rf"\s{AND}\s", subject) else None
     if match is None:
         listed = list_parts(subject)
-        short = len(listed) > 2 and all(len(part.split()) <= 3 for part in listed) and not looks_like_names(listed)
+        short = not asked and len(listed) > 2 and all(len(part.split()) <= 3 for part in listed) and not looks_like_names(listed)
         return listed if short else [subject]
     parts = list_parts(match.group("list"))
     if len(parts) < 2 or looks_like_names(parts) or max(len(part.split()) for part in parts) > 4:

@@ -130,3 +130,22 @@ def test_what_introduces_a_list_of_questions_is_none_and_a_bare_why_stays_with_i
         "Which school gets no grant, and why?",
     ]
     assert split_task("When can the scaffolding come and what does it cost?")[1].text == "What does it cost?"
+
+
+@pytest.mark.parametrize(
+    ("task", "count"),
+    [
+        ("When was the mill built, who paid for it, how long did it take, and what did it cost?", 4),
+        ("Who paid, when was it built, how long did it take, and what did it cost?", 4),
+        ("Wann wurde die Mühle gebaut, wer hat sie bezahlt, wie lange dauerte es, und was hat sie gekostet?", 4),
+        ("Quand le moulin a-t-il été construit, qui l'a payé, combien de temps cela a-t-il pris et combien a-t-il coûté ?", 4),
+        ("¿Cuándo se construyó el molino, quién lo pagó, cuánto duró y qué costó?", 4),
+        ("Which pumps, valves, and filters are sold?", 1),
+        ("Welche Pumpen, Ventile und Filter werden verkauft?", 1),
+        ("What is the price of apples, pears, and plums?", 1),
+        ("Who built it, when, and why?", 1),
+    ],
+)
+def test_questions_joined_by_commas_are_parted_and_lists_of_things_are_not(task: str, count: int) -> None:
+    """W18"""
+    assert len(split_task(task)) == count
