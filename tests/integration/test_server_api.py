@@ -617,6 +617,10 @@ def test_the_first_page_of_a_fresh_clone_shows_the_session_of_make_run_and_what_
     with serving(tmp_path, {"knowledge": {"embedder": "none"}}) as served, served.client() as api:
         (made,) = api.get("/api/v1/sessions").json()["items"]
         page = api.get("/", headers={"Accept": "text/html"}).text
+        whole = api.get(f"/sessions/{made['workflow_id']}", headers={"Accept": "text/html"}).text
+    before, _, _ = whole.partition('id="stages"')
+    assert "Where the sources disagree" in before and "<details" not in before, "the report is open, above the stages"
+    assert whole.count("Where the sources disagree</") == 1
     assert made["status"] == "completed" and f'href="/sessions/{made["workflow_id"]}"' in page
     tries = page.partition('<ol class="tries">')[2].partition("</ol>")[0]
     assert tries.count("<li>") == 3

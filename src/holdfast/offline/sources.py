@@ -195,7 +195,7 @@ def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, li
 def record_document(hit: Hit) -> SourceDocument:
     """A record that was found, as a document."""
     source = hit.record.source or ""
-    extra = {"source": source} if source else {}
+    extra = {"source": source}
     if hit.record.kind == "document":  # who wrote it is data about it, and the rows of its tables stand with their heads
         text, author = with_heads("\n".join(one.text for one in hit.records)), hit.record.speaker or ""
         return SourceDocument(hit.record.id, f"{text}\n", trust=hit.record.trust, name=source, extra=extra, author=author)
@@ -213,7 +213,7 @@ def _memories(retrieved: Sequence[Mapping[str, Any]], library: Library) -> Itera
         if not isinstance(text, str) or not text.strip() or memory.get("kind") == "summary":
             continue
         if library.get(id) is None and (not source or library.get(source) is None):
-            yield SourceDocument(id, text, trust=str(memory.get("trust") or "low"))
+            yield SourceDocument(id, text, trust=str(memory.get("trust") or "low"), extra={"source": source})
 
 
 def library_of_outputs(request: StageRequest) -> Library:

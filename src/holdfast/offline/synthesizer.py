@@ -98,6 +98,10 @@ def synthesize(task: str, given: Sequence[StageOutput], library: Library) -> Syn
     found = find_disagreements([*library, *_stand_ins(findings, library)])
     pairs = [(one.first, one.second) for one in found]
     groups = tuple(_group(question, questions, findings, documents, pairs) for question in questions)
+    touched = {number for group in groups for said in group.said for number in said.disputes}
+    if touched and max(touched) > len(touched):  # those about what was asked come first
+        pairs = [pair for _, pair in sorted(enumerate(pairs, 1), key=lambda one: one[0] not in touched)]
+        groups = tuple(_group(question, questions, findings, documents, pairs) for question in questions)
     disputes = tuple(_dispute(number, pair, groups) for number, pair in enumerate(pairs, 1))
     return Synthesis(groups, disputes, documents, _merged(given, "passed_over"), _merged(given, "not_read"))
 
@@ -130,22 +134,23 @@ def _group(
     documents: Mapping[str, Mapping[str, Any]],
     pairs: Sequence[tuple[Statement, Statement]],
 ) -> QuestionGroup:
-    merged: list[tuple[Finding, list[Cited], float]] = []
+    merged: list[tuple[Finding, list[Cited], float, list[str]]] = []
     for finding in findings:
         if not _answers(finding, question, questions):
             continue
         twin = next((one for one in merged if likeness(one[0].fact, finding.fact) >= NEAR), None)
         if twin is not None:
             twin[1].extend(place for place in _places(finding) if place not in twin[1])
+            twin[3].append(finding.fact)
         else:
-            merged.append((finding, _places(finding), _weight(finding, question.id)))
-    written = {place: day for _, places, _ in merged for place in places if (day := _written(place.document, documents))}
+            merged.append((finding, _places(finding), _weight(finding, question.id), [finding.fact]))
+    written = {place: day for _, places, _, _ in merged for place in places if (day := _written(place.document, documents))}
     newest = max((day for name in documents if (day := _written(name, documents))), default=None)
     said = []
-    for finding, places, weight in merged:
+    for finding, places, weight, facts in merged:
         own = max((written[place] for place in places if place in written), default=None)
         old = own.year if own and newest and (newest - own).days >= _OUTDATED else None
-        against = tuple(n for n, pair in enumerate(pairs, 1) if any(one.fact == finding.fact for one in pair))
+        against = tuple(n for n, pair in enumerate(pairs, 1) if any(one.fact in facts for one in pair))
         said.append(Said(finding.fact, tuple(places), weight, old, finding.grounded, against))
     return QuestionGroup(question, tuple(sorted(said, key=lambda one: -one.weight)))
 
@@ -285,9 +290,12 @@ def _summary(synthesis: Synthesis) -> str:
     sentences, open_ones = sum(len(group.said) for group in synthesis.groups), synthesis.unanswered
     answered = len(synthesis.groups) - len(open_ones)
     parts = [f"{counted(sentences, 'finding')} for {answered} of {counted(len(synthesis.groups), 'question')}. Nothing was generated."]
-    if synthesis.disputes:
-        named = some((dispute.values for dispute in synthesis.disputes), _NAMED, "; ")
-        parts.append(f"The sources disagree in {counted(len(synthesis.disputes), 'point')}: {named}.")
+    asked = [dispute for dispute in synthesis.disputes if dispute.questions]
+    if asked:
+        named = some((dispute.values for dispute in asked), _NAMED, "; ")
+        parts.append(f"The sources disagree in {counted(len(asked), 'point')}: {named}.")
+    if beside := len(synthesis.disputes) - len(asked):
+        parts.append(f"They disagree in {counted(beside, 'point')} that nobody asked about.")
     if open_ones:
         parts.append(f"Not found: {'; '.join(question.text for question in open_ones[:_NAMED])}")
     return " ".join(parts)

@@ -60,10 +60,13 @@ def render(task: str, synthesis: Synthesis) -> str:
     rest: list[str] = []
     for topic, groups in _by_topic(synthesis.groups).items():
         lines += _section(topic, groups, synthesis.disputes, numbering, rest)
-    lines += _disagreements(synthesis.disputes, numbering)
+    asked = [one for one in synthesis.disputes if one.questions]
+    lines += _disagreements("## Where the sources disagree", asked, numbering)
     lines += _open(synthesis)
     lines += ["## Appendix", "", f"**Task.** {escape(one_line(task))}", ""]
     lines += ["### Further sentences", "", *rest] if rest else []
+    beside = [one for one in synthesis.disputes if not one.questions]
+    lines += _disagreements("### Where the sources disagree about what was not asked", beside, numbering)
     return "\n".join([*lines, *_sources(numbering, synthesis.documents)]).rstrip() + "\n"
 
 
@@ -85,7 +88,7 @@ def _counts(synthesis: Synthesis) -> str:
 
 
 def _disputed(synthesis: Synthesis) -> str:
-    return counted(len(synthesis.disputes), "disagreement")
+    return counted(sum(bool(one.questions) for one in synthesis.disputes), "disagreement")
 
 
 def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]:
@@ -154,10 +157,10 @@ def _against(said: Said, shown: Sequence[Said], disputes: Sequence[Dispute], num
     ]
 
 
-def _disagreements(disputes: Sequence[Dispute], numbering: Numbering) -> list[str]:
+def _disagreements(heading: str, disputes: Sequence[Dispute], numbering: Numbering) -> list[str]:
     if not disputes:
         return []
-    lines = ["## Where the sources disagree", ""]
+    lines = [heading, ""]
     for dispute in disputes:
         lines += [f"**D{dispute.number}. {escape(dispute.values)}?**", ""]
         lines += [f"- {escape(one.fact)} {numbering.mark([Cited(one.source)])}" for one in dispute.statements]
@@ -173,8 +176,9 @@ def _open(synthesis: Synthesis) -> list[str]:
     if synthesis.not_read:
         lines += ["## What was not read", "", *(f"- {escape(name)}: {escape(why)}" for name, why in synthesis.not_read.items()), ""]
     if synthesis.passed_over:
+        names = {document: _name(document, synthesis.documents.get(document, {})) for document in synthesis.passed_over}
         told = [
-            f"- *{counted(count, 'sentence')} of {escape(document)} with orders to an assistant instead of something said.*"
+            f"- *{escape(names[document])}: {counted(count, 'sentence')} with orders to an assistant instead of something said.*"
             for document, count in synthesis.passed_over.items()
         ]
         lines += ["## What was passed over", "", *told, ""]
@@ -186,10 +190,18 @@ def _sources(numbering: Numbering, documents: Mapping[str, Mapping[str, Any]]) -
     for number, document, raw in numbering.listed():
         known = documents.get(document, {})
         title, author, dated = (known.get(key) for key in ("title", "author", "dated"))
-        parts = [escape(document), f"“{escape(title)}”" if title else "", escape(author or ""), f"dated {dated}" if dated else "not dated"]
+        name = _name(document, known)
+        called = f"“{escape(title)}”" if title and title != name else ""
+        parts = [escape(name), called, escape(author or ""), f"dated {dated}" if dated else "not dated"]
         ref = raw or str(known.get("ref") or "")
-        lines.append(f"{number}. {', '.join(part for part in parts if part)}" + (f" (`{ref[:_REF]}`)" if ref else ""))
+        ids = [f"`{one}`" for one in (document if name != document else "", ref[:_REF]) if one]
+        lines.append(f"{number}. {', '.join(part for part in parts if part)}" + (f" ({', '.join(ids)})" if ids else ""))
     return lines if len(lines) > 2 else []
+
+
+def _name(document: str, known: Mapping[str, Any]) -> str:
+    """What people call a document: the name of its file; of a record what it is from, else how it begins, and not its id."""
+    return str(known["source"] or known.get("title") or document) if "source" in known else document
 
 
 class Writer:

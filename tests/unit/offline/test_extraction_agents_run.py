@@ -138,6 +138,29 @@ def test_a_knowledge_store_and_memories_are_sources_cited_by_their_ids(tmp_path:
     assert shelf.asked == ["What is the price of Ava"]
     assert {finding.source.split("#")[0] for finding in output.key_findings} == {"k-1", "m-7"}
     assert all(finding.grounded for finding in output.key_findings)
+    report = desk.run(Writer(), "report").data["report"]
+    sources = report.split("## Sources")[1]
+    assert "k-1" not in report.split("## Sources")[0] and "shop.md, not dated (`k-1`" in sources, "a name for people, the id behind it"
+    assert "The price of Ava was 35 euros in spring." in sources and "(`m-7`" in sources
+
+
+def test_a_disagreement_about_what_nobody_asked_stands_in_the_appendix(tmp_path: Path) -> None:
+    """W18: the top of a report is about the questions."""
+    plan = StageOutput("plan", "p", data={"questions": ["What is the price of Ava?"]})
+    asked = {"questions": ["q1"]}
+    facts = (
+        Finding("The weight of Bo is 30 kg.", "https://a.example", extra={"questions": []}),
+        Finding("The weight of Bo is 45 kg.", "https://b.example", extra={"questions": []}),
+        Finding("The price of Ava is 40 euros.", "https://a.example", extra=asked),
+        Finding("The price of Ava is 55 euros.", "https://b.example", extra=asked),
+    )
+    desk = Desk(tmp_path, "What is the price of Ava?")
+    output = desk.run(Synthesizer(), given=[plan, StageOutput("research", "r", facts, "high")])
+    report = desk.run(Writer(), "report", given=[output]).data["report"]
+    top, appendix = report.split("## Appendix")
+    assert "D1. 40 euros or 55 euros" in top and "30 kg" not in top and "1 disagreement" in top
+    assert "D2. 30 kg or 45 kg" in appendix
+    assert "30 kg" not in output.summary and "1 point that nobody asked about" in output.summary
 
 
 def test_raw_data_of_earlier_stages_is_a_source(tmp_path: Path) -> None:
