@@ -44,7 +44,10 @@ class SmallDisk:
         subprocess.run(["mount", "-o", "loop", self.image, self.place], check=True, capture_output=True)
 
     def unmount(self) -> None:
+        """Until the kernel has let go of it: a mount before that would get the file system that was cut off, as it is in memory."""
         subprocess.run(["umount", self.place], check=True, capture_output=True)
+        while subprocess.run(["losetup", "-j", self.image], check=True, capture_output=True).stdout:
+            time.sleep(0.005)
 
     def cut(self, how: int) -> None:
         handle = os.open(self.place, os.O_RDONLY)
