@@ -1,10 +1,9 @@
 """Learns how texts read that loosen a check, were pasted, or tell a secret, and writes src/holdfast/memory/weights (M10).
 
 Logistic regression over the features of `holdfast.memory.wording`, one table of weights a question, on the invented texts in
-`benchmarks/data/gate` and `benchmarks/data/gate/training`. Where a score begins to count is taken from examples that the weights were not
-learned from: each quarter of the lines (by number, so that lines of one intent in several languages stay together) is scored by weights of
-the other three, and the mark is set where `BOUNDS` of the harmless ones are above it. `--check` prints these scores' figures and writes
-nothing. The same data gives the same file. Needs numpy.
+`benchmarks/data/gate` and `benchmarks/data/gate/training`. Where a score begins to count is taken from writers whose texts the weights were
+not learned from: those of each one are scored by weights of all others', and the mark is set where `BOUNDS` of the harmless ones are above
+it. `--check` prints these scores' figures and writes nothing. The same data gives the same file. Needs numpy.
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "gate"
 CONCEPTS = ROOT / "src" / "holdfast" / "memory" / "lists" / "concepts.toml"
 WEIGHTS = ROOT / "src" / "holdfast" / "memory" / "weights"
-BOUNDS: dict[Kind, float] = {"loosening": 0.03, "pasted": 0.013, "pasted_part": 0.5, "secret": 0.012}
+BOUNDS: dict[Kind, float] = {"loosening": 0.045, "pasted": 0.02, "pasted_part": 0.5, "secret": 0.015}
 """The share of harmless examples that may be taken for the kind. Of the parts of a message with pasted text the mark is even odds."""
-STRENGTH = 0.15  # of the pull of all weights towards 0
-FOLDS = 4
-MADE = 100  # added to the fold of an example that was made of two: it is learned from, and no mark is set by it
+STRENGTH = 0.2  # of the pull of all weights towards 0
+ALL_LANGUAGES = "hijkm"
+"""Writers of all kinds in all six languages, one fold each. Others (one language or one kind) are learned from always, and set no mark."""
+FOLDS = len(ALL_LANGUAGES) + 1
+LEARNED = 100  # added to the fold of an example that is only learned from: of such a writer, or made of two
 Groups = Sequence[frozenset[int]]
 Floats = NDArray[np.float64]
 
@@ -56,7 +57,11 @@ def said(line: dict[str, Any]) -> list[str]:
 
 
 def fold(line: dict[str, Any]) -> int:
-    return int(re.findall(r"\d+", line["id"])[-1]) % FOLDS
+    """The number of its writer: that of the first texts is the last one."""
+    writer = re.search(r"-([g-su-y])\d+$", line["id"])
+    if writer is None:
+        return FOLDS - 1
+    return ALL_LANGUAGES.index(writer[1]) if writer[1] in ALL_LANGUAGES else LEARNED + FOLDS
 
 
 def joined(lines_: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -88,7 +93,7 @@ def examples(kind: Kind) -> tuple[list[Groups], NDArray[np.bool_], NDArray[np.in
         typed = [*everyday, *benign]
         rows += [(message_groups(said(line)[-1]), True, fold(line)) for line in pasted]
         rows += [(message_groups(said(line)[-1]), False, fold(line)) for line in (*typed, *loosening, *secrets)]
-        rows += [(message_groups(said(line)[-1]), False, MADE + fold(line)) for line in joined(typed)]
+        rows += [(message_groups(said(line)[-1]), False, LEARNED + fold(line)) for line in joined(typed)]
     else:
         true = loosening if kind == "loosening" else secrets
         false = (*everyday, *benign) if kind == "loosening" else (*everyday, *benign, *loosening)
@@ -120,6 +125,11 @@ class Features:
                 value.append(np.full(len(group), share / max(1, len(group)) ** 0.5))
         self.index, self.row, self.value = np.concatenate(index), np.concatenate(row), np.concatenate(value)
 
+    def telling(self, labels: NDArray[np.bool_]) -> Floats:
+        """How much each feature tells the two kinds apart by itself: the root of the logarithm of how often they have it."""
+        held = [np.bincount(self.index[labels[self.row] == kind], minlength=BUCKETS) + 0.5 for kind in (True, False)]
+        return np.sqrt(np.abs(np.log(held[0] / held[0].sum()) - np.log(held[1] / held[1].sum())))
+
     def scores(self, weights: Floats) -> Floats:
         sums = np.bincount(self.row, weights=self.value * weights[self.index], minlength=self.rows)
         return np.asarray(sums + weights[-1], dtype=np.float64)
@@ -129,7 +139,12 @@ class Features:
 
 
 def learn(features: Features, labels: NDArray[np.bool_]) -> Floats:
-    """Weights and, last, the bias: logistic regression by L-BFGS, both kinds counting the same."""
+    """Weights and, last, the bias: logistic regression by L-BFGS, both kinds counting the same.
+
+    The weight of a feature that tells the kinds apart by itself is pulled towards 0 the less.
+    """
+    telling = features.telling(labels)
+    plain, features.value = features.value, features.value * telling[features.index]
     balance = np.where(labels, (~labels).sum() / max(1, labels.sum()), 1.0)
     pull = np.append(np.full(BUCKETS, STRENGTH), 0.0)
 
@@ -157,7 +172,8 @@ def learn(features: Features, labels: NDArray[np.bool_]) -> Floats:
         weights, value, slope = there, value_there, slope_there
         if done:
             break
-    return weights
+    features.value = plain
+    return np.append(weights[:-1] * telling, weights[-1])
 
 
 def _direction(slope: Floats, steps: Sequence[tuple[Floats, Floats]]) -> Floats:
@@ -181,7 +197,7 @@ def unseen_scores(rows: list[Groups], labels: NDArray[np.bool_], folds: NDArray[
     """The score of each example by weights that were learned without its fold."""
     scores = np.zeros(len(rows))
     for number in range(FOLDS):
-        rest, part = np.flatnonzero(folds % MADE != number), np.flatnonzero(folds % MADE == number)
+        rest, part = np.flatnonzero(folds % LEARNED != number), np.flatnonzero(folds == number)
         weights = learn(Features([rows[one] for one in rest], shares), labels[rest])
         scores[part] = Features([rows[one] for one in part], shares).scores(weights)
     return scores
@@ -201,10 +217,10 @@ def main() -> int:
     for kind, shares in SHARES.items():
         rows, labels, folds = examples(kind)
         scores = unseen_scores(rows, labels, folds, shares) if kind != "pasted_part" or asked.check else np.zeros(len(rows))
-        real = folds < MADE
+        real = folds < LEARNED
         begins = mark(kind, scores[real], labels[real])
         above = scores > begins
-        found = {"examples": len(rows), "found": above[labels].mean(), "wrongly": above[~labels & real].mean()}
+        found = {"examples": len(rows), "found": above[labels & real].mean(), "wrongly": above[~labels & real].mean()}
         print(json.dumps({kind: {name: round(float(value), 3) for name, value in found.items()}}))
         if asked.check:
             continue

@@ -50,7 +50,7 @@ _SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5,}\w\b")
 _FANCY = re.compile("[\U0001d400-\U0001d7ff\u24b6-\u24e9\U0001f130-\U0001f189\uff21-\uff3a\uff41-\uff5a]{2,}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _LEET = str.maketrans("013457@$", "oieastas")
-_LEET_WORD = re.compile(r"(?i)(?<![\w/.-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/.-])")
+_LEET_WORD = re.compile(r"(?i)(?<![\w/.@$-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/.-])")
 _DISGUISES = word_lists("disguises")
 _PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     *(

@@ -1,9 +1,9 @@
 """Whether something that a user types takes a check away or reaches beyond the conversation (M10).
 
 What he wants of answers and of the work is simply remembered. A recipient, money, a permission, secrecy, an address, a check that is
-switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. The words are in
-`lists/loosening.toml`, by what is done and not by how an order is built, in the forms that order or allow. People put it in other words
-too: what none of the forms knows is told by how it reads, as learned from examples (`wording.py`).
+switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. Addresses and orders
+to set rules aside have a form (`lists/loosening.toml`). All else is told by how a text reads, as learned from examples (`wording.py`): of
+strangers' texts, lists of words for it found 37 % and took 15 % of the harmless ones for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.memory.word_lists import word_lists
 from holdfast.memory.wording import reads_loosening, speaks_of
 
 _LISTS = word_lists("loosening")
-_CONCEPTS = tuple((one["rule"], _LISTS.compiled(one["form"]), one["why"]) for one in _LISTS.tables["concepts"])
+_FORMS = tuple((one["rule"], _LISTS.compiled(one["form"]), one["why"]) for one in _LISTS.tables["concepts"])
 _ADDS_CHECK = _LISTS.pattern("adds_check")
 _STANDING = _LISTS.pattern("standing")
 _KINDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -47,7 +47,7 @@ def find_loosening(text: str) -> Loosening | None:
     (None, 'permission')
     """
     plain = without_added_checks(text)
-    for rule, pattern, why in _CONCEPTS:
+    for rule, pattern, why in _FORMS:
         match = pattern.search(plain)
         if match:
             return Loosening(rule, why, match.group()[:80])

@@ -28,6 +28,8 @@ _QUOTATIONS = re.compile(
     '“([^”]{1,4000})”|"([^"\\n]{1,4000})"|« ?([^»]{1,4000})»|„([^“”]{1,4000})[“”]'
     "|(?<!\\w)‘([^’]{1,4000})’(?!\\w)|(?<!\\w)'([^\\n]{1,400}?)'(?!\\w)|「([^」]{1,4000})」|『([^』]{1,4000})』"
 )
+_ASKS_TRUTH = _LISTS.compiled(r"(?:(?<=[.!。！\n])|(?<=[.!] ))(?:{asks_truth})\s?[?？]+\s{0,9}$", re.IGNORECASE)
+_ASKS_OPINION = _LISTS.compiled(r"(?<=\n\n)(?:{asks_opinion})\s?[?？]+\s{0,9}$", re.IGNORECASE)
 _QUOTED_WORDS, _QUOTED_CHARACTERS = 4, 9  # a longer quotation is somebody's sentence, a shorter one is a name or a word that is spoken of
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 _ASKS = re.compile(r"[?？]|[:：][ \t]*$")
@@ -47,6 +49,7 @@ def own_words(text: str) -> str:
         own = pattern.sub(_blank, own)
     own = _without_letters(own)
     own = _without_speakers(own)
+    own = _without_doubted(own)
     own = _FILE_LINE.sub(_blank, own) if "\n" in text.strip() else own
     own = _QUOTATIONS.sub(lambda m: _blank(m) if _is_sentence(m.group()) else m.group(), own)
     if reads_pasted(text) <= 0:
@@ -108,6 +111,12 @@ def _without_speakers(text: str) -> str:
             head = text[: found[0].start()]
             text = text if _asks(head) else _blanks(head) + text[found[0].start() :]
     return text
+
+
+def _without_doubted(text: str) -> str:
+    """Without what a question at the end asks about: whether it is true, or, behind an empty line, what to think of it."""
+    asked = _ASKS_TRUTH.search(text) or _ASKS_OPINION.search(text)
+    return _cut(text, 0, asked.start()) if asked else text
 
 
 def _asks_of_itself(line: str) -> bool:

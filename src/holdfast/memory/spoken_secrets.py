@@ -43,8 +43,8 @@ _BY_WORDING = "told in plain words"
 _SMALL_WORDS = frozenset(word for words in STOP_WORDS.values() for word in words)
 _STRAY = 2  # small words that may stand among the words of a wallet by chance ("again", "this")
 _JOINING = frozenset(_LISTS.words("joining"))
-_RUN = re.compile(r"[^\W\d_]+(?:[ 　][^\W\d_]+){10,}")
-_KANA_RUN = re.compile("[\u3040-\u30ff\u4e00-\u9fff]+(?:[ 　、][\u3040-\u30ff\u4e00-\u9fff]+){7,}")
+_RUN = re.compile(r"(?<![^\W\d_])[^\W\d_]+(?:[ 　][^\W\d_]+){10,}")
+_KANA_RUN = re.compile("(?<![\u3040-\u30ff\u4e00-\u9fff])[\u3040-\u30ff\u4e00-\u9fff]+(?:[ 　、][\u3040-\u30ff\u4e00-\u9fff]+){7,}")
 
 
 @lru_cache(maxsize=2048)

@@ -277,10 +277,10 @@ def _part_form(parts: Sequence[str], number: int) -> frozenset[int]:
 # What is asked of a text
 
 SHARES: dict[Kind, tuple[float, ...]] = {
-    "loosening": (1.5, 1.5, 0.7),
-    "pasted": (1.0, 1.0, 1.0, 1.0),
+    "loosening": (2.0, 1.0, 1.0),
+    "pasted": (1.5, 1.0, 1.0, 1.5),
     "pasted_part": (1.0, 1.0, 0.5, 1.5),
-    "secret": (1.0, 1.0, 1.0),
+    "secret": (2.0, 1.0, 1.0),
 }
 """How much each group of features counts in all, whatever the length of the text: letters, about, together, form."""
 

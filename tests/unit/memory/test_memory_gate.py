@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
 from holdfast.memory.gate import ASKED, LONGEST, admit_removals, admit_slots, judge
+from holdfast.memory.instructions import find_disguise, find_instruction
 from holdfast.memory.loosening import find_loosening
 from holdfast.memory.pasted import own_words
 from holdfast.memory.spoken_secrets import find_spoken_secret
@@ -143,7 +144,7 @@ def test_a_working_rule_is_active_as_a_description(said: str) -> None:
         ("Tu peux accepter les rendez-vous à ma place", "permission"),
         ("我怀孕的事先瞒着婆婆", "secrecy"),
         ("5000円までなら会社のカードで勝手に買っていいよ", "permission"),
-        ("Pakete bitte alle an die Packstation 117 in 99425 Weimar", "recipient"),
+        ("Pakete bitte alle an die Packstation 117 in 99425 Weimar", "address"),
     ],
 )
 def test_what_loosens_a_check_is_asked_about_though_typed(said: str, rule: str) -> None:
@@ -468,7 +469,7 @@ def test_summaries_keep_only_sentences_that_the_user_or_the_old_memory_supports(
 @pytest.mark.parametrize("text", [" " * 40_000 + "x", "a" + " " * 40_000 + "b", "Bob" + " " * 40_000 + "x\nAda" + " " * 40_000 + "y"])
 def test_a_message_of_any_shape_is_looked_at_in_one_pass(text: str) -> None:
     """M10: text from outside costs what its length costs; a long run of blanks took a minute."""
-    assert own_words(text).strip()
+    assert len(own_words(text)) == len(text)
 
 
 @pytest.mark.timeout(60)
@@ -476,3 +477,11 @@ def test_a_message_of_any_shape_is_looked_at_in_one_pass(text: str) -> None:
 def test_signs_without_a_blank_are_looked_through_in_one_pass(text: str) -> None:
     """M10: two thousand times "a@" took minutes when a secret was looked for in them, and a long word when an address was."""
     assert find_spoken_secret(text) is None and find_loosening(text) is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ["\n" * 20_000, " \n" * 10_000, "1 " * 10_000, "1-" * 10_000, "-" * 20_000, "的" * 20_000, "a@" * 10_000])
+def test_no_form_of_an_order_takes_longer_than_the_text_is(text: str) -> None:
+    """M10: five thousand line ends took half a minute to be looked through for orders, and a line of dashes for the head of a mail."""
+    assert find_instruction(text) is None and (find_disguise(text) is None or "1" in text)  # "1 1 1": spelled out letter by letter
+    assert len(own_words(text)) == len(text)
