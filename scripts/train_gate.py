@@ -58,7 +58,7 @@ def said(line: dict[str, Any]) -> list[str]:
 
 def fold(line: dict[str, Any]) -> int:
     """The number of its writer: that of the first texts is the last one."""
-    writer = re.search(r"-([g-su-y])\d+$", line["id"])
+    writer = re.search(r"-([e-su-y])\d+$", line["id"])
     if writer is None:
         return FOLDS - 1
     return ALL_LANGUAGES.index(writer[1]) if writer[1] in ALL_LANGUAGES else LEARNED + FOLDS

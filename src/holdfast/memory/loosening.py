@@ -1,9 +1,9 @@
 """Whether something that a user types takes a check away or reaches beyond the conversation (M10).
 
 What he wants of answers and of the work is simply remembered. A recipient, money, a permission, secrecy, an address, a check that is
-switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. Addresses and orders
-to set rules aside have a form (`lists/loosening.toml`). All else is told by how a text reads, as learned from examples (`wording.py`): of
-strangers' texts, lists of words for it found 37 % and took 15 % of the harmless ones for it.
+switched off: these are asked about first, because whoever gets one of them into memory has more than a wrong answer. Addresses, "without
+asking" and orders to set rules aside have a form (`lists/loosening.toml`). All else is told by how a text reads, as learned from examples
+(`wording.py`): of strangers' texts, lists of words for it found 37 % and took 15 % of the harmless ones for it.
 """
 
 from __future__ import annotations
