@@ -8,6 +8,7 @@ from typing import Any
 
 HIDDEN = "***"
 
+_SLIPS = re.compile(r"[^\w\s.-]+")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_WORDS = frozenset(
     {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials"}
@@ -35,13 +36,16 @@ _PATH = re.compile(r"(?<![\w.:/<])(?:~|\.{1,2})?/(?!mnt/)[^\s'\"`,;:()\[\]]+")
 
 
 def is_secret_key(name: object) -> bool:
-    """Whether a setting of this name holds a secret. `max_tokens` and `token_counter` do not.
+    """Whether a setting of this name holds a secret. `max_tokens` and `token_counter` do not. A slip of the key within a word hides none.
 
-    >>> [is_secret_key(name) for name in ("api_key", "OPENAI_API_KEY", "clientSecret", "max_tokens", "token_counter")]
-    [True, True, True, False, False]
+    >>> [is_secret_key(name) for name in ("api_key", "OPENAI_API_KEY", "clientSecret", "client_s*ecret", "max_tokens", "token_counter")]
+    [True, True, True, True, False, False]
     """
-    words = [word.lower() for word in _WORDS.findall(str(name))]
-    return bool(words) and (words[-1] in _SECRET_ENDS or not _SECRET_WORDS.isdisjoint(words))
+    for form in dict.fromkeys((str(name), _SLIPS.sub("", str(name)))):
+        words = [word.lower() for word in _WORDS.findall(form)]
+        if words and (words[-1] in _SECRET_ENDS or not _SECRET_WORDS.isdisjoint(words)):
+            return True
+    return False
 
 
 def redact_text(text: str) -> str:

@@ -142,9 +142,9 @@ _WEB_TOOL = re.compile(r"community\.(\w+)\.tools:web_(search|fetch)_tool", re.AS
 _ENGINE = re.compile(r"holdfast\.agents\.tools[:.](\w+)_web_search", re.ASCII)
 
 
-def search_engine(use: str | None) -> str | None:
-    """The engine that a tool's path names, as `holdfast.agents.tools:tavily_web_search`; None where it names none."""
-    match = _ENGINE.fullmatch(use or "")
+def search_engine(use: object) -> str | None:
+    """The engine that a tool's path names, as `holdfast.agents.tools:tavily_web_search`; None where it names none, or is not yet known."""
+    match = _ENGINE.fullmatch(use) if isinstance(use, str) else None
     return match[1] if match else None
 
 

@@ -198,6 +198,13 @@ def test_a_value_read_from_the_environment_shows_as_its_name() -> None:
     assert shown["server.port"].value == 81, "a number is no secret"
 
 
+def test_the_path_of_a_tool_may_come_from_the_environment() -> None:
+    """C3, A10: whether a tool is a web search that lacks its key is told without reading the value."""
+    config = read("tools: [{name: find, use: 'x${S}y'}]", S="holdfast.agents.tools:tavily_web_search")
+    assert isinstance(config.tools[0].written("use"), EnvironmentReference)
+    assert not [one for one in config.warnings if one.kind == "not-ready"]
+
+
 def test_the_name_of_a_setting_decides_whether_it_is_secret() -> None:
     for name in (
         "api_key",
@@ -210,6 +217,8 @@ def test_the_name_of_a_setting_decides_whether_it_is_secret() -> None:
         "DB_PASSWORD",
         "clientSecret",
         "credentials",
+        "client_s*ecret",
+        "pass'word",
     ):
         assert is_secret_key(name), name
     for name in (
