@@ -44,7 +44,7 @@ docs: $(STAMP) $(VENV)/docs/.installed  ## run every snippet of the README and t
 $(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
 	@echo "==> installing what builds the site (requirements/docs.txt)"
 	@$(PYTHON) -m venv $(VENV)/docs
-	@$(VENV)/docs/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@$(VENV)/docs/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.txt
 	@touch $@
 
 config-upgrade: $(STAMP)  ## bring a config.yaml to the current schema, comments kept: CONFIG=path

