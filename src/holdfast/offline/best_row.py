@@ -1,7 +1,7 @@
 """Which row of a table has the most, the lowest, the earliest: where a question asks for it, its column is compared (W18).
 
 Rows stand in a text with the heads of their columns, `- Model: CB-40; Price: 489` (`text/file_formats.py`). A column counts where the
-question names it, or where it is the only one that can be compared; and only where one row is best. Nothing is known of any subject.
+question names it, one of days also where it is the only one; and only where one row is best. Nothing is known of any subject.
 """
 
 from __future__ import annotations

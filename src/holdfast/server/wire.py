@@ -11,7 +11,6 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
 T = TypeVar("T")
-_NO_CONTROL = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$"
 
 _VISIBLE = (
     r"[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180e\u2000-\u200f\u2028-\u202f"
