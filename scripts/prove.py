@@ -29,6 +29,7 @@ PAGE = ROOT / "docs/proof.md"
 SHARES = {
     "tests/crash/test_agent_kill.py": 3,
     "tests/crash/test_compaction_kill.py": 4,
+    "tests/crash/test_learning_kill.py": 5,
     "tests/crash/test_session_kill.py": 5,
     "tests/crash/test_workflow_kill.py": 5,
     "tests/property/test_context.py": 20,

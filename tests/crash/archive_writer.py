@@ -11,7 +11,7 @@ from holdfast.context.view import PlainMessage
 
 
 def talk(owner: str, count: int) -> list[PlainMessage]:
-    return [PlainMessage("human", f"{owner} says number {n}. " * 20, f"{owner}-{n}") for n in range(count)]
+    return [PlainMessage("human", f"{owner} says number {n}. " * 4, f"{owner}-{n}") for n in range(count)]
 
 
 def main(base: str, owner: str, count: int, seed: int) -> None:

@@ -93,7 +93,7 @@ def converse(folder: Path, turns: int) -> Measured:
 @pytest.mark.prove
 @pytest.mark.timeout(3600)
 def test_a_long_conversation_stays_within_its_window_and_costs_the_same_all_the_way(effort: Effort, tmp_path: Path) -> None:
-    turns = effort(60, 5_000)
+    turns = effort(60, 2_000)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:  # memory of a process that does nothing else
         seen = alone.submit(converse, tmp_path, turns).result()
     half = len(seen.state) // 2
