@@ -17,7 +17,7 @@ from holdfast.server.routes.sessions_api import check_agent_name, named_workflow
 from holdfast.server.services import Services, services_of
 from holdfast.storage.postgres import PostgresBackend
 from holdfast.workers.session_queue import SessionQueue
-from holdfast.workflow.agent import find_agents
+from holdfast.workflow.agent import checked_agents
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.workflow_file import parse_workflow_text
 
@@ -74,7 +74,7 @@ def _read_workflow(use: Services, text: str) -> Workflow:
         made = replace(made, file=str(_EXAMPLE), home=_EXAMPLE.parent)
     for one in made.stages:
         check_agent_name(one.agent_type)
-    find_agents(made, use.harness.stage_agents())
+    checked_agents(made, use.harness.stage_agents())
     return made
 
 

@@ -38,7 +38,7 @@ from holdfast.session.renderer import session_json
 from holdfast.session.state import Session, spare_name, stage_folder
 from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow import control
-from holdfast.workflow.agent import find_agents
+from holdfast.workflow.agent import checked_agents
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 router = APIRouter(tags=["sessions"], dependencies=[TOKEN])
@@ -168,7 +168,7 @@ def workflows_check(use: Use, body: Definition) -> dict[str, Any]:
     """Whether a definition could be run, and every problem with its place."""
     try:
         made = parse_workflow(_plain(body.workflow))
-        find_agents(made, use.harness.stage_agents())
+        checked_agents(made, use.harness.stage_agents())
     except ConfigError as error:
         found = [error, *error.others]
         return {
