@@ -206,6 +206,7 @@ def _date_words(time: str) -> str:
 CANDIDATES = 100
 _REACH = 2  # neighbours on each side that are compared too
 _AT_ONCE, _BESIDES = 200, 32  # pieces that one search embeds at most: of what it looks at, and of others that wait
+_OF_TOOLS = 20  # of the candidates, pieces of what tools gave that are compared by meaning
 _READ = 5000  # characters of a question that are embedded
 
 Said = Callable[[Indexed], str]
@@ -312,12 +313,17 @@ def _entries(
 def _meanings(
     index: FullTextIndex, indexed: Mapping[int, Indexed], first: Sequence[int], said: Said, compact: Compact
 ) -> dict[int, tuple[bytes, bytes]]:
-    """The vectors of these pieces. Those that have none yet get some: the candidates first, then what stands beside them, then others."""
+    """The vectors of these pieces. Those that have none yet get some: the candidates first, then what stands beside them, then others.
+
+    What a tool gave is long, and mostly found by its words: of that only the best candidates get vectors.
+    """
     known = index.meanings(indexed) if index.note("meanings") == compact.name else {}
-    missing = [row for row in dict.fromkeys([*first, *indexed]) if row in indexed and row not in known][:_AT_ONCE]
+    lacking = [row for row in dict.fromkeys([*first, *indexed]) if row in indexed and row not in known]
+    given = [row for row in first if row in indexed and indexed[row].kind == "tool"][:_OF_TOOLS]
+    missing = [row for row in lacking if indexed[row].kind != "tool" or row in given][:_AT_ONCE]
     if not missing:
         return known
-    more = index.indexed(set(index.without_meaning(_BESIDES)) - indexed.keys()) if known else {}
+    more = index.indexed(set(index.without_meaning(_BESIDES, but="tool")) - indexed.keys()) if known else {}
     texts = {row: cut_for_meaning(said(piece)) for row, piece in [*((row, indexed[row]) for row in missing), *more.items()]}
     made = compact.embed({row.to_bytes(8, "big"): pieces for row, pieces in texts.items()})
     fresh = {int.from_bytes(key, "big"): (meaning.vectors, meaning.tokens) for key, meaning in made.items()}

@@ -224,11 +224,11 @@ class FullTextIndex:
                 found |= {row: (vectors, tokens) for row, vectors, tokens in self._database.execute(statement, batch)}
         return found
 
-    def without_meaning(self, limit: int) -> list[int]:
-        """The newest pieces that have none."""
-        statement = "SELECT row FROM pieces WHERE row NOT IN (SELECT row FROM meanings) ORDER BY row DESC LIMIT ?"
+    def without_meaning(self, limit: int, *, but: str = "") -> list[int]:
+        """The newest pieces that have none, those of the kind `but` left out."""
+        statement = "SELECT row FROM pieces WHERE kind IS NOT ? AND row NOT IN (SELECT row FROM meanings) ORDER BY row DESC LIMIT ?"
         with self._lock, database_faults(self.path, "read"):
-            return [row for (row,) in self._database.execute(statement, (limit,))]
+            return [row for (row,) in self._database.execute(statement, (but or None, limit))]
 
     def keep_meanings(self, made: Mapping[int, tuple[bytes, bytes]], *, by: str) -> None:
         """Keep the vectors of pieces beside them. `by` names what made them: those of another maker go."""

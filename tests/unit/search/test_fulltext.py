@@ -174,6 +174,9 @@ def test_vectors_of_pieces_are_kept_beside_them_and_go_with_them(tmp_path: Path)
         index.add([Document("d0", {"text": "another heron"})])
         assert first not in index.meanings(rows)
         assert index.without_meaning(10) == [4]
+        index.add([Document("d9", {"text": "a fourth heron"}, kind="tool")])
+        assert index.without_meaning(10) == [5, 4]
+        assert index.without_meaning(10, but="tool") == [4]
         index.keep_meanings({4: (b"", b"")}, by="other")
         assert index.meanings([1, 2, 3, 4]) == {4: (b"", b"")}
         assert index.note("meanings") == "other"
