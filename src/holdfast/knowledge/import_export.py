@@ -233,7 +233,7 @@ def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | 
     with opened(path) as file:
         data = file.read()
     ending = _ending(path.name)
-    if ending in _DOCUMENTS and not (ending in (".csv", ".tsv") and _is_not_utf8(data)):
+    if ending in _DOCUMENTS:
         yield from _document(data, ending, name, convert)
         return
     try:
@@ -255,14 +255,6 @@ def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | 
         yield Fault(name, error.lineno, f"it is not JSON: {error.msg}.")
     except (InputError, RecursionError) as error:
         yield Fault(name, None, str(error))
-
-
-def _is_not_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _has_records(value: Any) -> bool:

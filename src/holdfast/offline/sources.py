@@ -6,6 +6,7 @@ reason in `Library.not_read`, so that terminal and report can say it.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ def _document(path: Path, name: str, root: Path) -> SourceDocument:
         raise InputError(f"it has more than {_LARGEST // 1_000_000} MB")
     if suffix in READ or not suffix:
         data = path.read_bytes()
-        if b"\0" in data[:4096]:
+        if b"\0" in data[:4096] and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             raise InputError("it is no text")
     elif convertible(name):
         text, problem = MarkItDown().convert(path.read_bytes(), suffix)

@@ -7,6 +7,7 @@ of its columns, `- Model: CB-40; Price: 489`, because a row alone says nothing. 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -36,10 +37,10 @@ class FileText:
 
 
 def read_text(data: bytes | str, suffix: str) -> FileText:
-    """The text of a file by the ending of its name. What is not UTF-8 shows as U+FFFD; a BOM and characters that draw nothing go.
+    """The text of a file by the ending of its name; a BOM and characters that draw nothing go.
 
     Of a page what its reader does not see is not there either: that is where instructions and false figures are planted. InputError if
-    the file is not what its name says.
+    the file is not what its name says, or is neither UTF-8 nor says what it is.
     """
     ending = suffix.lower().lstrip(".")
     if ending == "eml":
@@ -47,9 +48,19 @@ def read_text(data: bytes | str, suffix: str) -> FileText:
     elif f".{ending}" in PAGES:
         found = _page(data)
     else:
-        text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
+        text = data if isinstance(data, str) else _decoded(data)
         found = ({**_READERS, **_CONVERTED_READERS}).get(ending, _markdown)(_plain(text))
     return replace(found, text=strip_invisible(with_heads(found.text)), title=one_line(found.title)[:120])
+
+
+def _decoded(data: bytes) -> str:
+    """Text as UTF-8, or as its mark of the byte order says. A guess at anything else could put wrong letters into a quotation."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"it is not UTF-8 text (line {line}); save it as UTF-8, e.g. by `iconv -f WINDOWS-1252 -t UTF-8`") from error
 
 
 def _plain(text: str) -> str:

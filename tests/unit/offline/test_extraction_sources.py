@@ -106,10 +106,14 @@ def test_what_is_printed_on_every_page_of_a_pdf_is_neither_its_title_nor_its_tex
 def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     folder = write_corpus(tmp_path / "c", {"a.md": "Inside.", "b.exe": "no", "c.json": "{", "d.txt": "  "})
     (folder / "e.pdf").write_bytes(b"no pdf")
+    (folder / "f.txt").write_bytes("Der Schlüssel\nhängt dort.".encode("latin-1"))
+    (folder / "g.csv").write_bytes("Stadt;Größe\nKöln;405\n".encode("cp1252"))
+    (folder / "h.txt").write_bytes("Größe, as one editor writes it.".encode("utf-16"))
     library = Library()
     read_folder(folder, library=library)
-    assert [document.id for document in library] == ["a.md"]
-    assert set(library.not_read) == {"b.exe", "c.json", "d.txt", "e.pdf"} and "not read" in library.not_read["b.exe"]
+    assert [document.id for document in library] == ["a.md", "h.txt"]
+    assert set(library.not_read) == {"b.exe", "c.json", "d.txt", "e.pdf", "f.txt", "g.csv"} and "not read" in library.not_read["b.exe"]
+    assert library.not_read["f.txt"].startswith("it is not UTF-8 text (line 1)"), "wrong letters would be quoted as word for word"
 
 
 def test_places_in_documents_are_named_and_found_again(tmp_path: Path) -> None:
