@@ -437,7 +437,9 @@ def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_t
         assert not checked["ok"] and checked["problems"]
         lacking = {"name": "look", "agent_type": "researcher", "sources": {"folder": "nowhere-at-all", "top_k": 0}}
         checked = api.post("/api/v1/workflows/check", json={"workflow": {"id": "x", "task": "t", "stages": [lacking]}}).json()
-        assert [one["at"] for one in checked["problems"]] == ["stages.look.sources.top_k", "stages.look.sources.folder"], "before it is started"
+        assert [one["at"] for one in checked["problems"]] == ["stages.look.sources.top_k", "stages.look.sources.folder"], (
+            "before it is started"
+        )
         id = api.post("/api/v1/sessions", json={"workflow": WORKFLOW, "id": "harbour-1"}).json()["id"]
         seen = ""
         with api.stream("GET", f"/api/v1/sessions/{id}/events") as stream:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +36,8 @@ from holdfast.redaction import is_secret_key
 
 LITERAL = frozenset({"summary_prompt", "system_prompt", "prompt", "description", "display_name", "text"})
 """Settings that are prose: a dollar sign in them is a dollar sign."""
+
+_PACKAGE = re.compile(r"([A-Za-z_]\w*)[\w.]*:[A-Za-z_][\w.]*\Z", re.ASCII)  # of a class path with a colon
 
 
 class KeyCheck:
@@ -116,6 +120,8 @@ class KeyCheck:
             return value
         if name in CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
             return self._class_path(value, path)
+        if name in CLASS_KEYS and isinstance(value, str) and (package := _PACKAGE.match(value)) and find_spec(package[1]) is None:
+            self.notice("class-path", f"there is no module {package[1]} on the Python path.", path)
         return mark(value, path, self._reading, self._environ)
 
     def _class_path(self, value: str, path: KeyPath) -> str:
@@ -330,12 +336,12 @@ def _build(
     migrated = migrate(reading)
     check = KeyCheck(migrated.reading, environ)
     values = check.root(Config, migrated.reading.values)
-    config, errors = _validated(values, migrated.reading)
-    if config is not None:
-        _come_from(config, file, raw, migrated.reading, NAMED, environ, cwd)
-        if not errors and not check.errors:
-            errors.extend(checks.contradictions(config))
-    raise_all([*check.errors, *(error for error in errors if not is_explained(error, check.errors))])
+    config, found = _validated(values, migrated.reading)
+    errors = [*check.errors, *(error for error in found if not is_explained(error, check.errors))]
+    sound = config if not errors else _validated(_without_sections_of(errors, values), migrated.reading)[0]
+    if sound is not None:
+        errors += checks.contradictions(_come_from(sound, file, raw, migrated.reading, NAMED, environ, cwd))
+    raise_all(errors)
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
     config._warnings = tuple(sorted(_notices(config, check, values, migrated, environ), key=lambda notice: notice.line or 0))
     return _trusted(config, values, judged(config), environ, cwd)
@@ -387,6 +393,12 @@ def _validated(values: dict[str, Any], reading: Reading) -> tuple[Config | None,
         return Config.model_validate(values), []
     except ValidationError as error:
         return None, errors_of(error, values, reading)
+
+
+def _without_sections_of(errors: Iterable[ConfigError], values: dict[str, Any]) -> dict[str, Any]:
+    """The sections in which nothing is wrong by itself: what contradicts in them is told with the rest."""
+    broken = {re.split(r"[.\[]", error.key or "")[0] for error in errors}
+    return {name: value for name, value in values.items() if name not in broken}
 
 
 def errors_of(error: ValidationError, values: Any, reading: Reading) -> list[ConfigError]:
