@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config.loading import announce, load_config, read_file
+from holdfast.config.loading import announce, config_from_values, load_config, read_file
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.errors import InputError
@@ -454,15 +454,15 @@ def _found(thread: str | None) -> str:
 
 
 def build(
-    config: Config | str | Path | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     clock: Clock | None = None,
     ids: IdSource | None = None,
     disk: Disk | None = None,
     bus: Bus | None = None,
 ) -> Harness:
-    """A harness from a configuration, a path of one, or whatever `load_config` finds."""
+    """A harness from a configuration, its values, a path of one, or whatever `load_config` finds."""
     if not isinstance(config, Config):
-        config = read_file(config)
+        config = config_from_values(config) if isinstance(config, Mapping) else read_file(config)
         announce(config, bus or process_bus)
     return Harness(config, clock or SystemClock(), ids or RandomIds(), disk or REAL, bus or process_bus)

@@ -193,3 +193,21 @@ def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest
     modes = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (tmp_path / "home").rglob("*") if not path.is_symlink()}
     assert any(path.suffix == ".db" for path in modes) and any("files" in path.parts for path in modes)
     assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
+
+
+def test_what_is_given_in_a_wrong_form_is_a_typed_error_that_says_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2: and the values of a configuration are taken as they are."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    with holdfast.build({"knowledge": {"adapter": "markdown"}}) as harness:
+        store, memory = harness.knowledge, harness.memory
+        strange: Any = Record("one heron")
+        for wrong, words in (
+            (lambda: holdfast.build(strange), "named by its path"),
+            (lambda: store.add(strange), "added as a list"),
+            (lambda: store.add("ab"), "added as a list"),  # type: ignore[arg-type]
+            (lambda: memory.add(strange), "a fact is text"),
+            (lambda: memory.add("User keeps geese", confidence="high"), "not a confidence"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InputError, match=words):
+                wrong()
+        assert not list(store.records()) and not memory.document().facts

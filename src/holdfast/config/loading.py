@@ -29,7 +29,7 @@ from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import Nested, Section, nested
 from holdfast.config.sections import Config, Raw
 from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge
-from holdfast.errors import ConfigError, MissingVariable
+from holdfast.errors import ConfigError, InputError, MissingVariable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.redaction import is_secret_key
@@ -162,6 +162,8 @@ def _located(
     explicit: str | PathLike[str] | None, environ: Mapping[str, str] | None, cwd: str | PathLike[str] | None
 ) -> tuple[Path | None, bool]:
     """The file, and whether somebody named it."""
+    if not isinstance(explicit, str | PathLike | None):
+        raise InputError(f"a configuration is named by its path, and not by {type(explicit).__name__}.", hint="Give a str or a Path.")
     environ = os.environ if environ is None else environ
     here = Path(cwd) if cwd is not None else Path.cwd()
     for name, said_by in ((explicit, "given"), (environ.get(CONFIG_VARIABLE) or None, f"named by {CONFIG_VARIABLE}")):

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ConfigError, StorageError
+from holdfast.errors import ConfigError, InputError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.knowledge.indexing import analyse
@@ -127,8 +127,11 @@ class BaseStore(ABC):
         return report
 
     def _batches(self, records: Iterable[Record]) -> Iterator[list[Record]]:
-        pending = iter(records)
+        pending = iter(records if isinstance(records, Iterable) else (records,))
         while batch := list(islice(pending, self.batch)):
+            strange = records if isinstance(records, Record) else next((one for one in batch if not isinstance(one, Record)), None)
+            if strange is not None:
+                raise InputError(f"records are added as a list, and this is {type(strange).__name__}.", hint="store.add([Record(text)])")
             yield batch
 
     def search(

@@ -551,6 +551,8 @@ def _fact(document: Document, id: str, agent: str | None) -> Fact:
 
 
 def _checked(content: str) -> str:
+    if not isinstance(content, str):
+        raise InputError(f"a fact is text, and not {type(content).__name__}.", hint='For example: "Prefers short answers".')
     text = " ".join(content.split())
     if not text:
         raise InputError("a fact needs words.", hint='For example: "Prefers short answers".')
@@ -560,6 +562,6 @@ def _checked(content: str) -> str:
 
 
 def _share(value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise InputError(f"{value} is not a confidence.", hint="Give a number from 0 to 1.")
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise InputError(f"{value!r} is not a confidence.", hint="Give a number from 0 to 1.")
     return float(value)
