@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -120,7 +121,8 @@ class KeyCheck:
             return value
         if name in CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
             return self._class_path(value, path)
-        if name in CLASS_KEYS and isinstance(value, str) and (package := _PACKAGE.match(value)) and find_spec(package[1]) is None:
+        package = _PACKAGE.match(value) if name in CLASS_KEYS and isinstance(value, str) else None
+        if package is not None and package[1] not in sys.modules and find_spec(package[1]) is None:
             self.notice("class-path", f"there is no module {package[1]} on the Python path.", path)
         return mark(value, path, self._reading, self._environ)
 
