@@ -36,8 +36,7 @@ from holdfast.durable.postgres import Postgres
 from holdfast.harness import Harness, build
 from holdfast.session.factory import postgres_sessions
 from holdfast.session.output import StageOutput
-from holdfast.workers.engine import engine, prepare
-from holdfast.workers.session_queue import SessionQueue
+from holdfast.workers.session_queue import SessionQueue, engine, prepare
 
 sys.path.append(str(Path(__file__).parents[1]))  # workers load the agent of the trial by its whole name
 from benchmarks.parts.worker_trial import Trial, settings, workflow

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.agents.parts import Parts
     from holdfast.agents.threads import Threads
     from holdfast.agents.tools.mcp_tools import McpServers
-    from holdfast.context.archive import Archive, FileArchive
+    from holdfast.context.archive import Archive, FileArchive, Stats
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.document import Document
     from holdfast.memory.service import MemoryService
@@ -210,6 +210,17 @@ class Harness:
         found = [*known.values(), *(ThreadInfo(name, created=s.first, updated=s.last, archived_only=True) for name, s in others.items())]
         chosen = [info for info in found if subagents or not info.id.startswith("subagent-")]
         return sorted(chosen, key=lambda info: (info.updated, info.id), reverse=True)
+
+    def thread_stats(self) -> list[Stats]:
+        """How much was said in every conversation, the one with the newest message first; messages in the window count as well (S9)."""
+        found = {name: self.archive.stats(name) for name in self.archive.threads()}
+        for info in self.threads.all(subagents=True) if self.has_checkpoints else ():
+            stats = found.get(info.id) or self.archive.stats(info.id)
+            inside = len(self.threads.only_in_window(info.id))
+            if stats.messages + inside:
+                first, last = stats.first or info.created, max(stats.last, info.updated)
+                found[info.id] = replace(stats, messages=stats.messages + inside, first=first, last=last)
+        return sorted(found.values(), key=lambda stats: stats.last, reverse=True)
 
     def whole_thread(self, thread: str) -> Archive:
         """What was said in a thread: the archive, and what is still in the window of a conversation of ours."""

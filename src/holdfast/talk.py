@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.context.manifest import Manifest
+    from holdfast.context.call_log import Manifest
     from holdfast.context.records import MessageRecord
     from holdfast.context.window import Prepared
     from holdfast.memory.service import MemoryService

@@ -14,7 +14,7 @@ from holdfast.durable.disk import read_whole
 from holdfast.session.factory import file_sessions, postgres_sessions
 from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Delete, Put
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.sessions import MemorySessionStore
 

@@ -19,7 +19,7 @@ from holdfast.errors import Damaged, InputError, Locked, RevisionConflict, Store
 from holdfast.events import Bus
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put
 from holdfast.storage.files import FileBackend
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 from holdfast.storage.pending import KeptBeside
 from holdfast.storage.postgres import PostgresBackend
 from holdfast.testing.disk import SimulatedDisk

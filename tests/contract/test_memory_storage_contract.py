@@ -24,7 +24,7 @@ from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
 from holdfast.memory.store import Edit
 from holdfast.storage.backend import Put
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 
 
 @dataclass

@@ -73,7 +73,7 @@ def test_a_module_beside_the_workflow_file_is_found_from_anywhere(tmp_path: Path
 def test_the_python_path_is_left_alone_by_a_workflow_without_agents_of_its_own(tmp_path: Path) -> None:
     """W12: a folder is searched only where the module is in it."""
     file = tmp_path / "w.yaml"
-    file.write_text("id: w\ntask: t\nstages:\n- {name: s1, agent_type: 'holdfast.offline.llm:Plain'}\n")
+    file.write_text("id: w\ntask: t\nstages:\n- {name: s1, agent_type: 'holdfast.offline.panel:Plain'}\n")
     before = list(sys.path)
     holdfast.run_workflow(file, config={}, folder=tmp_path / "files", session_config={"session": {"path": str(tmp_path / "sessions")}})
     assert sys.path == before

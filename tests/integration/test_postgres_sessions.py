@@ -19,9 +19,9 @@ from tests.crash.postgres_server import own_server
 from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
-from holdfast.session.factory import open_sessions, postgres_sessions
+from holdfast.harness import build
+from holdfast.session.factory import SessionBackend, postgres_sessions
 from holdfast.session.output import StageOutput
-from holdfast.session.postgres_rows import SessionBackend
 from holdfast.session.renderer import render_session
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
@@ -258,9 +258,9 @@ def test_the_configuration_opens_it(postgres: str, tmp_path: Path) -> None:
     home = {"HOLDFAST_HOME": str(tmp_path)}
     values: dict[str, Any] = {"session": {"storage_backend": "postgresql"}}
     with pytest.raises(ConfigError, match=r"session\.connection"):
-        open_sessions(config_from_values(values, environ=home))
+        build(config_from_values(values, environ=home)).open_sessions()
     values["session"]["vector_store"] = {"provider": "pgvector", "connection": postgres}
-    store = open_sessions(config_from_values(values, environ=home))
+    store = build(config_from_values(values, environ=home)).open_sessions()
     assert isinstance(store.backend, SessionBackend)
     assert store.create(session()).revision == 1
     store.close()

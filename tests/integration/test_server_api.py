@@ -23,9 +23,9 @@ from tests.conftest import Effort
 from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start
 
 from holdfast.server import problem_details
-from holdfast.server.asgi_app import PAGES, TimeLimit
 from holdfast.server.asgi_guard import OPEN
 from holdfast.server.event_stream import EventStream
+from holdfast.server.http_server import PAGES, TimeLimit
 
 SECRET = "sk-proj-9fK2mQ7xT4vB8nL1cR6wZ3yD5hJ0pS"  # noqa: S105 - made up
 WORKFLOW: dict[str, Any] = {

@@ -25,12 +25,11 @@ from holdfast.memory.facts import Turn
 from holdfast.models.call_limits import CallLimit
 from holdfast.server.services import standing
 from holdfast.session.state import Session
-from holdfast.workers.engine import prepare
 from holdfast.workers.model_limits import SharedLimiter
 from holdfast.workers.queue_overview import models_in_use
 from holdfast.workers.queue_worker import QueueWorker
 from holdfast.workers.schedules import Schedules, next_moment
-from holdfast.workers.session_queue import SessionQueue
+from holdfast.workers.session_queue import SessionQueue, prepare
 from holdfast.workflow import control
 from holdfast.workflow.agent import StageRequest
 

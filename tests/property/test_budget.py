@@ -78,34 +78,6 @@ def test_the_tree_says_what_belongs_to_what() -> None:
     assert tree.parts[1].parts == (Share("kept", 3000), Share("buffer", 2000))
 
 
-@given(windows, st.dictionaries(st.sampled_from(sorted(PARTS)), st.integers(0, 3_000_000)))
-def test_a_fitted_budget_gives_every_part_what_it_needs_and_adds_up(window: int, needs: dict[str, int]) -> None:
-    budget = Budget.split(window)
-    if sum(needs.values()) > window:
-        with pytest.raises(BudgetError):
-            budget.fit(needs)
-        return
-    fitted = budget.fit(needs)
-    assert sum(getattr(fitted, name) for name in PARTS) == fitted.window == window
-    assert all(getattr(fitted, name) >= tokens for name, tokens in needs.items())
-
-
-def test_room_is_given_by_the_buffer_before_anything_else() -> None:
-    fitted = Budget.split(8000).fit({"tool_definitions": 2500, "base": 900})
-    assert (fitted.tool_definitions, fitted.base, fitted.buffer, fitted.kept) == (2500, 900, 100, 3000)
-    assert (fitted.memory, fitted.response) == (500, 500)
-
-
-def test_needs_that_do_not_fit_are_refused_with_what_needs_how_much() -> None:
-    budget = Budget.split(8000)
-    budget.require({"system prompt": 3000, "tools": 4000, "newest message": 1000})
-    with pytest.raises(BudgetError) as caught:
-        budget.require({"system prompt": 3000, "tools": 4000, "newest message": 1001})
-    assert "8,001" in str(caught.value)
-    assert "tools 4,000, system prompt 3,000, newest message 1,001" in str(caught.value)
-    assert (caught.value.window, caught.value.needs["tools"]) == (8000, 4000)
-
-
 @pytest.mark.parametrize("window", [0, -1, True, 1.5, "8000", None])
 def test_what_is_no_window_is_refused(window: object) -> None:
     with pytest.raises(InputError):
@@ -117,8 +89,6 @@ def test_an_unknown_part_and_a_negative_one_are_refused() -> None:
         Budget.split(8000, respnse=5)
     with pytest.raises(InputError, match="response"):
         Budget.split(8000, response=-5)
-    with pytest.raises(InputError):
-        Budget.split(8000).fit({"nothing": 3})
 
 
 @given(windows, st.sampled_from(sorted(PARTS)), st.integers(-5, 5))

@@ -1,4 +1,4 @@
-"""A9, P3: no path, name, link, race or archive leads a file tool out of the thread's folders.
+"""A9, P3: no path, name, link or race leads a file tool out of the thread's folders.
 
 Every case is a path (or a thing at a path) and an operation. What is asked for may be refused or may do something inside; what lies outside
 is compared byte by byte before and after, and the text of the canaries there must not come back from anything.
@@ -6,12 +6,9 @@ is compared byte by byte before and after, and the text of the canaries there mu
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +25,7 @@ from holdfast.errors import HoldfastError, InputError, NotWritable, OutsideRoot
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import WORKSPACE, Root, ThreadFolders, VirtualPaths
 from holdfast.sandbox.searching import glob, grep
-from holdfast.sandbox.uploads import Uploads, unpack
+from holdfast.sandbox.uploads import Uploads
 
 CANARY = "canary-7f3a"
 INSIDE = "inside-text"
@@ -95,25 +92,6 @@ def ground(tmp_path: Path, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
         yield replace(made, before=made.outside())
 
 
-def archive(ground: Ground, path: str) -> object:
-    """A zip and a tar with a member of this name, unpacked into the workspace."""
-    packed, taped = io.BytesIO(), io.BytesIO()
-    results = []
-    with suppress(ValueError, UnicodeError):
-        with zipfile.ZipFile(packed, "w") as file:
-            file.writestr(zipfile.ZipInfo(path), "evil")
-        with ground.files.paths.resolve(WORKSPACE).folder.folder(".") as folder:
-            results.append(unpack(packed, folder))
-    with suppress(ValueError, UnicodeError):
-        with tarfile.open(fileobj=taped, mode="w") as tape:
-            info = tarfile.TarInfo(path)
-            info.size = 4
-            tape.addfile(info, io.BytesIO(b"evil"))
-        with ground.files.paths.resolve(WORKSPACE).folder.folder(".") as folder:
-            results.append(unpack(taped, folder))
-    return results
-
-
 def handed_out(ground: Ground, path: str) -> bytes:
     given = ground.files.artifact(path, within=WORKSPACE)
     with given.stream:
@@ -143,8 +121,6 @@ WRITING: dict[str, Operation] = {
     "copy to": lambda ground, path: ground.files.copy("inside.txt", path),
     "upload": lambda ground, path: ground.uploads.take(path, b"evil"),
     "remove upload": lambda ground, path: ground.uploads.remove(path),
-    "unpack": lambda ground, path: ground.uploads.unpack(path),
-    "archive": archive,
 }
 EVERYTHING = READING | WRITING
 
@@ -264,7 +240,7 @@ def test_no_name_leads_out(ground: Ground, operation: str) -> None:
         stays_inside(ground, EVERYTHING[operation], name.replace("{place}", str(ground.place)))
 
 
-FILE_TOOLS = [name for name in EVERYTHING if name not in ("upload", "remove upload", "unpack", "archive", "glob")]
+FILE_TOOLS = [name for name in EVERYTHING if name not in ("upload", "remove upload", "glob")]
 
 
 @pytest.mark.parametrize("operation", FILE_TOOLS)
@@ -351,46 +327,6 @@ def test_names_that_are_all_inside_are_no_second_names(ground: Ground) -> None:
     ]
     ground.files.append("sub/twin.txt", "!")
     assert ground.files.read("inside.txt").text == INSIDE  # a link is never written through
-
-
-ARCHIVES: dict[str, tuple[str, bytes]] = {
-    "symbolic link": ("link", tarfile.SYMTYPE),
-    "hard link": ("link", tarfile.LNKTYPE),
-    "device": ("device", tarfile.CHRTYPE),
-    "pipe": ("pipe", tarfile.FIFOTYPE),
-}
-
-
-@pytest.mark.parametrize("kind", ARCHIVES)
-def test_nothing_but_plain_files_comes_out_of_an_archive(ground: Ground, kind: str) -> None:
-    name, type = ARCHIVES[kind]
-    tape = io.BytesIO()
-    with tarfile.open(fileobj=tape, mode="w") as packed:
-        link = tarfile.TarInfo(name)
-        link.type, link.linkname = type, str(ground.place / "outside")
-        packed.addfile(link)
-        through = tarfile.TarInfo(f"{name}/canary")
-        through.size = 4
-        packed.addfile(through, io.BytesIO(b"evil"))
-    upload = ground.uploads.take("evil.tar", tape.getvalue())
-    before = ground.outside()
-    with suppress(InputError):
-        folder, unpacked = ground.uploads.unpack(upload.name)
-        assert unpacked.refused[0] == (name, "it is a link or a device")
-        assert [seen.kind for seen in ground.files.ls(folder).entries] == ["folder"]
-    assert ground.outside() == before
-
-
-def test_a_link_in_a_zip_is_not_made(ground: Ground) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as file:
-        info = zipfile.ZipInfo("link")
-        info.external_attr = 0o120777 << 16
-        file.writestr(info, str(ground.place / "canary"))
-    folder, unpacked = ground.uploads.unpack(ground.uploads.take("evil.zip", packed.getvalue()).name)
-    assert unpacked.files == ()
-    assert unpacked.refused == (("link", "it is a link or a device"),)
-    assert ground.files.ls(folder).entries == ()
 
 
 @pytest.mark.parametrize("root", ["/mnt/skills", "/mnt/skills/guide.md", "/mnt/skills/new.md"])
@@ -542,7 +478,5 @@ def test_a_folder_that_is_swapped_for_a_link_during_the_call_does_not_lead_out(g
 
 def test_there_are_at_least_three_hundred_cases() -> None:
     names = len(OUT) + len(LITERAL)
-    cases = (
-        names * len(EVERYTHING) + len(LINKS) * len(EVERYTHING) * 5 + 3 * len(FILE_TOOLS) + len(ARCHIVES) + len(THREADS) * 4 + len(RACING)
-    )
+    cases = names * len(EVERYTHING) + len(LINKS) * len(EVERYTHING) * 5 + 3 * len(FILE_TOOLS) + len(THREADS) * 4 + len(RACING)
     assert cases >= 300

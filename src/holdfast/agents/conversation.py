@@ -46,7 +46,7 @@ from holdfast.tracing import span
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.agents.tools.toolset import ThreadSandboxes
-    from holdfast.context.manifest import Manifest
+    from holdfast.context.call_log import Manifest
     from holdfast.context.records import MessageRecord
     from holdfast.context.window import Prepared
     from holdfast.memory.service import MemoryService

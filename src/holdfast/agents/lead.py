@@ -7,28 +7,31 @@
 
 `agent.graph` is a LangGraph agent like any other; `conversation` is the comfortable way to talk to it. `make_lead_agent` brings together
 the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `chain.py`. A request to the graph
-may name another agent or model, switch thinking on or sub-agents off: what it asks for is made then, and kept (`request_graph.py`).
+may name another agent or model, switch thinking on or sub-agents off: what it asks for is made then, and kept (`RequestGraph`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from langchain_core.runnables.config import RunnableConfig, ensure_config, merge_configs
+from langgraph.graph.state import CompiledStateGraph
+
 from holdfast.agents.agent_settings import AgentSettings, folders_block, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.chain import Assembled, Blueprint, assemble
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.middleware.thread_data import RequestSettings
 from holdfast.agents.parts import Given, Parts, open_parts
-from holdfast.agents.request_graph import RequestGraph
 from holdfast.agents.subagents.executor import Executor, task_tool
 from holdfast.agents.subagents.task_types import Registry, SubagentType
 from holdfast.agents.threads import prune_subagents
@@ -45,7 +48,6 @@ from holdfast.tokens.windows import find_window
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
 
     from holdfast.agents.tools.toolset import ThreadSandboxes
@@ -346,3 +348,47 @@ class _Kit:
             return ""
         window = find_window(model, bus=self.parts.bus).tokens
         return render(chosen, budget=Budget.split(window).skills, count=open_counter(bus=self.parts.bus).count_text)
+
+
+Choose = Callable[[RequestSettings], "CompiledStateGraph[Any, Any, Any, Any] | None"]
+"""Gives the graph for a request; None for the one that was asked."""
+
+
+class RequestGraph(CompiledStateGraph[Any, Any, Any, Any]):
+    """A graph as `create_agent` makes it, which hands a request over where another one serves it (M3).
+
+        graph.invoke(given, {"configurable": {"thread_id": "t", "agent_name": "coder", "model_name": "small"}})
+
+    All graphs that are made for requests keep the same state in the same checkpoints, so a thread can go from one to the next, and whatever
+    only looks at or changes the state does not need to know which of them it was.
+    """
+
+    def __init__(self, *, choose: Choose, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.choose = choose
+
+    @classmethod
+    def of(cls, graph: CompiledStateGraph[Any, Any, Any, Any], choose: Choose) -> RequestGraph:
+        """The same graph, with a choice."""
+        return cls(choose=choose, **{name: part for name, part in vars(graph).items() if name != "__orig_class__"})
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **settings: Any) -> Iterator[Any]:
+        """As LangGraph's. Raises InputError or ModelNotConfigured before anything happens when the request names what there is not."""
+        request, config = self._request(config, context)
+        other = self.choose(request) if request != RequestSettings() else None
+        chosen: Any = other if other is not None else super()
+        yield from chosen.stream(input, config, context=context, **settings)
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, *, context: Any = None, **settings: Any
+    ) -> AsyncIterator[Any]:
+        """As `stream`. What has to be read or made for the request is done in a thread."""
+        request, config = self._request(config, context)
+        other = await asyncio.to_thread(self.choose, request) if request != RequestSettings() else None
+        chosen: Any = other if other is not None else super()
+        async for part in chosen.astream(input, config, context=context, **settings):
+            yield part
+
+    def _request(self, config: RunnableConfig | None, context: Any) -> tuple[RequestSettings, RunnableConfig]:
+        merged = merge_configs(self.config, config)
+        return RequestSettings.read(ensure_config(merged), context), merged

@@ -64,12 +64,12 @@ class Threads:
         self._base, self._checkpoints, self._archive = base, checkpoints, archive
         self._clock = clock or SystemClock()
 
-    def all(self, *, subagents: bool = False, agent: str | None = None) -> list[ThreadInfo]:
-        """The conversations, the one that was used last first. `agent` lists only those with that agent."""
+    def all(self, *, subagents: bool = False) -> list[ThreadInfo]:
+        """The conversations, the one that was used last first."""
         with self._checkpoints.cursor(transaction=False) as cursor:
             rows = cursor.execute(f"SELECT {_COLUMNS} FROM threads ORDER BY updated DESC, id DESC").fetchall()  # noqa: S608 - our own names
         found = [ThreadInfo(*row) for row in rows]
-        return [one for one in found if (subagents or not is_subagent(one.id)) and agent in (None, one.agent)]
+        return [one for one in found if subagents or not is_subagent(one.id)]
 
     def find(self, thread: str) -> ThreadInfo | None:
         """What is known of a thread, or None."""
@@ -119,10 +119,10 @@ class Threads:
                 (clean, by, check_thread(thread), by),
             )
 
-    def older_than(self, moment: str, *, begins: str = SUBAGENT) -> list[str]:
-        """The threads with this beginning that were last used before a moment."""
+    def older_than(self, moment: str) -> list[str]:
+        """The threads of sub-agents that were last used before a moment."""
         with self._checkpoints.cursor(transaction=False) as cursor:
-            found = cursor.execute("SELECT id FROM threads WHERE updated < ? AND substr(id, 1, ?) = ?", (moment, len(begins), begins))
+            found = cursor.execute("SELECT id FROM threads WHERE updated < ? AND substr(id, 1, ?) = ?", (moment, len(SUBAGENT), SUBAGENT))
             return [id for (id,) in found.fetchall()]
 
     def delete(self, threads: Sequence[str] | str) -> list[str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents.agent_settings import agent_names, load_agent
 from holdfast.app.chat_screen import Screen, one_line
+from holdfast.app.commands.history import draw_threads
 from holdfast.app.commands.memory_tables import draw_change, draw_known
-from holdfast.app.commands.threads import draw_threads
 from holdfast.config.known_keys import nearest
 from holdfast.errors import HoldfastError, InputError
 from holdfast.talk import Talk

@@ -38,7 +38,6 @@ from holdfast.app.mcp_answers import (
     SessionTold,
     ThreadOut,
 )
-from holdfast.app.transcripts import all_stats
 from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
 from holdfast.knowledge.periods import read_moment
 from holdfast.knowledge.records import Record, from_json, reading_order, to_json
@@ -261,9 +260,11 @@ def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions)
         """How many records there are, their tags and kinds, and what is wrong with the store."""
         return {**stats_to_json(harness.knowledge.stats()), "where": "holdfast"}
 
-    if options.read_only:
-        return
+    if not options.read_only:
+        _knowledge_changes(server, harness)
 
+
+def _knowledge_changes(server: MCPServer[Any], harness: Harness) -> None:
     @server.tool(title="Keep records", annotations=WRITE)
     @as_tool
     def knowledge_add(
@@ -308,7 +309,7 @@ def _history(server: MCPServer[Any], harness: Harness) -> None:
     @as_tool
     def history_threads(limit: Limit = 20) -> Conversations:
         """The conversations that are kept, the one that was used last first."""
-        found = all_stats(harness)[:limit]
+        found = harness.thread_stats()[:limit]
         return Conversations(threads=[ThreadOut(thread=one.thread, messages=one.messages, first=one.first, last=one.last) for one in found])
 
     @server.tool(title="Search conversations", annotations=READ)
@@ -317,7 +318,7 @@ def _history(server: MCPServer[Any], harness: Harness) -> None:
         query: Query, thread: Annotated[str | None, Field(description="One conversation; else the newest.")] = None, limit: Limit = 5
     ) -> Messages:
         """Find what was said, word for word, in one conversation or in the newest ones."""
-        names = [thread] if thread is not None else [one.thread for one in all_stats(harness)[:_NEWEST]]
+        names = [thread] if thread is not None else [one.thread for one in harness.thread_stats()[:_NEWEST]]
         hits = [(hit, name) for name in names for hit in harness.whole_thread(name).search(name, query, limit)]
         best = sorted(hits, key=lambda pair: -pair[0].score)[:limit]
         return Messages(messages=[_message(name, hit.record, hit.snippet) for hit, name in best])

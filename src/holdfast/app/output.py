@@ -124,9 +124,9 @@ def echo(text: str, *, exact: bool = False, nl: bool = True) -> None:
     typer.echo(text if exact and not sys.stdout.isatty() else visible(text), nl=nl)
 
 
-def echo_json(value: Any, *, indent: int | None = 2) -> None:
+def echo_json(value: Any) -> None:
     """A value for a program: one JSON document, in which what nobody sees is an escape."""
-    typer.echo(visible_json(json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)))
+    typer.echo(visible_json(json.dumps(value, ensure_ascii=False, indent=2, default=_plain)))
 
 
 def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:

@@ -24,12 +24,11 @@ from holdfast.config.environment import BASE_NAME, BASE_VARIABLE, base_directory
 from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
 from holdfast.config.mcp_servers import EXTENSIONS
 from holdfast.config.migration import CLASS_KEYS, CURRENT, Copy, Migrated, migrate
-from holdfast.config.plain_settings import plain_part
 from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import Nested, Section, nested
 from holdfast.config.sections import Config, Raw
-from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge
+from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge, plain_part
 from holdfast.errors import ConfigError, InputError, MissingVariable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus

@@ -31,7 +31,7 @@ from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
 from holdfast.storage.backend import Backend, Delete, Put
 from holdfast.storage.files import FileBackend
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
 

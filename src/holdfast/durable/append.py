@@ -21,7 +21,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from holdfast.durable.disk import REAL, Disk, Identity, closing, open_in, read_whole, write_all
-from holdfast.durable.records import (
+from holdfast.durable.log_records import (
     BLANK,
     START,
     Damage,

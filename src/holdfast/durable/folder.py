@@ -64,7 +64,6 @@ def _skip(pattern: Sequence[str], indices: set[int]) -> set[int]:
 
 _FOLDER = os.O_RDONLY | DIRECTORY | CLOEXEC
 _FILE = os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # a pipe must not make us wait
-_CHUNK = 1 << 20
 EntryKind = Literal["file", "folder", "link", "other"]
 
 

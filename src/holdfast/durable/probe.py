@@ -29,7 +29,6 @@ class Probe:
     fsync_ms: float | None
     fsync_stubbed: bool
     free_bytes: int
-    free_inodes: int
     openat2: bool
     file_locks: bool
     doubts: tuple[str, ...]
@@ -60,7 +59,6 @@ def probe(folder: str | PathLike[str]) -> Probe:
         fsync_ms=sync_ms,
         fsync_stubbed=bool(stubbed),
         free_bytes=space.f_bavail * space.f_frsize,
-        free_inodes=space.f_favail,
         openat2=openat2_works(),
         file_locks=locks,
         doubts=tuple(doubts),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, drop
 from holdfast.durable.disk import REAL, faults, flush, make_folders
@@ -21,7 +21,6 @@ _FOLDER = os.O_RDONLY | DIRECTORY | CLOEXEC
 _FILE = os.O_RDONLY | CLOEXEC | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)  # a pipe must not make us wait
 _OPEN = 64
 _MODES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-EntryKind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -110,9 +110,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def rank_records(records: Sequence[Record], question: str, now: datetime, limit: int, allowed: Collection[int] | None = None) -> list[Hit]:
-    """The records that answer the question best by their words: for stores that have no index of their own. `allowed` are places."""
-    found = PlainIndex(entry_of(place, record) for place, record in enumerate(records)).rank(
-        asked_of(question, now), allowed=allowed, limit=limit
-    )
+def rank_records(records: Sequence[Record], question: str, now: datetime, limit: int) -> list[Hit]:
+    """The records that answer the question best by their words: for stores that have no index of their own."""
+    index = PlainIndex(entry_of(place, record) for place, record in enumerate(records))
+    found = index.rank(asked_of(question, now), limit=limit)
     return hits_of(found, dict(enumerate(records)))

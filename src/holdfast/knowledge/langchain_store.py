@@ -32,12 +32,11 @@ from holdfast.events import Bus, Event
 from holdfast.knowledge import sqlite_rows as rows
 from holdfast.knowledge.base import REMEDY, BaseStore, no_embedder
 from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, texts_of
-from holdfast.knowledge.outside_documents import RECORD, records_of
 from holdfast.knowledge.piece_ledger import PieceLedger, VectorForm, keys_of
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.knowledge.vector_store import OutsideVectors, Piece, VectorSource
+from holdfast.knowledge.vector_store import RECORD, OutsideVectors, Piece, VectorSource, records_of
 from holdfast.search.corpus import Corpus, CorpusStatistics
 from holdfast.search.embedding import Embedder, Embedding, Reranker, as_embedder, load_embedder
 from holdfast.search.plain_ranking import WINDOW

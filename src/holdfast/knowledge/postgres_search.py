@@ -186,7 +186,6 @@ class Vectors:
         return int(row[0]) if row else 0
 
 
-_INSERT_MEANING = "INSERT INTO knowledge_meanings (record, embedder, hash, pieces, vectors, tokens) VALUES (%s, %s, %s, %s, %s, %s)"
 _INSERT_PIECE = """
 INSERT INTO knowledge_pieces (record, place, collection, embedder, dimension, vector) VALUES (%s, %s, %s, %s, %s, %s::halfvec)
 """

@@ -14,7 +14,7 @@ or close a tag. Blocks, the texts that an agent edits itself, stand inside `<blo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,9 +101,9 @@ def is_shown(fact: Fact) -> bool:
     return fact.status == "active" and bool(fact.content.strip())
 
 
-def best_first(facts: Iterable[Fact], besides: Collection[str] = ()) -> list[Fact]:
+def best_first(facts: Iterable[Fact]) -> list[Fact]:
     """What may stand in a prompt, by value: confidence, confirmations, and the newer first. Nothing that waits for a person (M10)."""
-    chosen = sorted((fact for fact in facts if is_shown(fact) and fact.id not in besides), key=lambda fact: fact.id)
+    chosen = sorted((fact for fact in facts if is_shown(fact)), key=lambda fact: fact.id)
     chosen.sort(key=lambda fact: fact.confirmed or fact.created, reverse=True)
     chosen.sort(key=lambda fact: (-fact.confidence, -fact.confirmations))
     return chosen

@@ -1,7 +1,7 @@
 """Memory documents with their history and quarantine, over a storage backend (M3, M6, M7).
 
 One change is one record in the history, with one sync; the document is put in its place after it, as a view that can be made again and an
-input that a person may edit (see `document_log.py`). What waits for a person goes with it in one step. So a document and its history never
+input that a person may edit (see `document_file.py`). What waits for a person goes with it in one step. So a document and its history never
 disagree, and an update of the queue that is in the history has been carried out.
 
 `keys_of` says under which keys a scope is kept: the global memory, and one for each agent (M3, M4).
@@ -22,8 +22,7 @@ from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.ids import IdSource, RandomIds, check_name
 from holdfast.memory.document import Document
-from holdfast.memory.document_file import DocumentFile, Found
-from holdfast.memory.document_log import fold, gathered, is_state, states, written
+from holdfast.memory.document_file import DocumentFile, Found, fold, gathered, is_state, states, written
 from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.history import (
     Author,

@@ -35,7 +35,7 @@ from holdfast.text.normalise import one_line
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
-    from holdfast.context.manifest import Manifest
+    from holdfast.context.call_log import Manifest
     from holdfast.context.window import Prepared
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.sandbox.uploads import Upload

@@ -1,13 +1,15 @@
-"""Discussions (W12): what a stage says about its participants, and a discussion without a model, in which each role finds its sentences.
+"""Stages that only a model could talk through, without one (W12): discussions, in which each role finds its sentences, and the plain stage.
 
 Without a capable model nobody can talk. Each participant then stands for a question, the words of its role, and what answers it is
-selected from what the stage was given, word for word and with its source; the output says so (W18).
+selected from what the stage was given, word for word and with its source; the output says so (W18). In a plain stage the
+system prompt is the question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.amounts import counted
@@ -15,7 +17,8 @@ from holdfast.config.known_keys import nearest
 from holdfast.errors import ConfigError
 from holdfast.extract.passages import SourceText
 from holdfast.extract.selection import select
-from holdfast.offline.llm import readings, without_orders
+from holdfast.offline.documents import Library, SourceDocument, tainted_units
+from holdfast.offline.sources import check_sources, gather, library_of_outputs
 from holdfast.offline.stage_settings import whole_number
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, data_problems
 from holdfast.text.framing import inert
@@ -217,3 +220,81 @@ def _output(
 
 def _data(discussion: Discussion, said: Mapping[str, list[Finding]]) -> dict[str, Any]:
     return {"method": "extraction", "statements": {name: [one.fact for one in said.get(name, ())] for name in discussion.names}}
+
+
+_TOKENS = 400
+
+
+class Plain:
+    """Selects the sentences that answer the system prompt and the task. Settings: `max_tokens` of what is selected (400), `sources`.
+
+    It reads the findings and raw data of the outputs that it was given, the retrieved memories, and its own `sources`.
+    """
+
+    def check_sources(self, stage: Stage, home: Path | None) -> None:
+        """ConfigError for sources that cannot be read."""
+        check_sources(stage, home)
+
+    def run(self, request: StageRequest) -> StageResult:
+        budget = whole_number(request.stage, "max_tokens", _TOKENS)
+        asked = " ".join(part.strip() for part in (request.system_prompt, request.task) if part.strip())
+        library = readings(request, asked)
+        question = asked or None
+        extract = select([SourceText(document.id, without_orders(document)) for document in library], budget=budget, question=question)
+        findings = tuple(
+            Finding(" ".join(passage.text.split()), passage.source) for passage in extract.passages if passage.text.strip("#- \n")
+        )
+        refs = {
+            document.id: document.ref or request.raw.put(document.text, source=document.id, media_type="text/markdown")
+            for document in library
+        }
+        used = dict.fromkeys(finding.source for finding in findings)
+        left = sum(one.units for one in extract.left_out)
+        given = [output.confidence for output in request.given if output.key_findings]
+        output = StageOutput(
+            request.stage.name,
+            _summary(len(findings), len(library), left),
+            tuple(Finding(one.fact, one.source, extra={"raw": refs[one.source]}) for one in findings),
+            max((*given, "medium"), key=CONFIDENCES.index) if findings else "low",
+            () if findings else ("Give this stage sources, or outputs to read.",),
+            tuple(dict.fromkeys(refs[name] for name in used)),
+            {"method": "extraction", "text": extract.text},
+        )
+        return StageResult(output=ground_output(output, library.text_of)[0])
+
+
+def _summary(found: int, texts: int, left: int) -> str:
+    if not found:
+        return "There was nothing to select from. Nothing was generated."
+    selected = f"Selected for what was asked, word for word: {counted(found, 'sentence')} of {counted(texts, 'text')}"
+    return f"{selected}; left out: {left:,}. Nothing was generated."
+
+
+def readings(request: StageRequest, asked: str) -> Library:
+    """All that the stage may read: raw data of the given outputs, findings whose raw data is not at hand, memories, its own sources."""
+    library = library_of_outputs(request)
+    for document in _findings(request, library):
+        library.add(document)
+    for document in gather(request, [asked] if asked else []):
+        if library.get(document.id) is None:
+            library.add(document)
+    return library
+
+
+def _findings(request: StageRequest, library: Library) -> Iterable[SourceDocument]:
+    facts: dict[str, list[str]] = {}
+    for output in request.given:
+        for finding in output.key_findings:
+            if library.get(finding.source) is None:
+                facts.setdefault(finding.source, []).append(finding.fact)
+    return [SourceDocument(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
+
+
+def without_orders(document: SourceDocument) -> str:
+    """The text without what gives orders to an assistant."""
+    bad = tainted_units(document)
+    text = document.text
+    for n in sorted(bad, reverse=True):
+        passage = document.units[n].passage
+        text = text[: passage.start] + text[passage.end :]
+    return text

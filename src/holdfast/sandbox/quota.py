@@ -69,10 +69,6 @@ class DiskQuota:
         with self._lock:
             self._written += more
 
-    def room(self) -> int | None:
-        """The bytes that are left; None without a limit."""
-        return None if self.limit is None else max(self.limit - self.used(), 0)
-
     def watch(self) -> QuotaWatch | None:
         """Looks after one command; None without a limit."""
         return None if self.limit is None else QuotaWatch(self, self.limit)

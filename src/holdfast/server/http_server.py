@@ -1,21 +1,48 @@
-"""uvicorn, stopped in order: streams are told first, so that nobody waits for them, and the process ends with 0."""
+"""The HTTP server: routes, the door in front of them, how errors are answered, and uvicorn, which is stopped in order.
+
+Streams are told first, so that nobody waits for them, and the process ends with 0.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
-from holdfast.errors import InputError
+from holdfast import __version__
+from holdfast.errors import HoldfastError, InputError
 from holdfast.harness import Harness
+from holdfast.server import problem_details
 from holdfast.server.access_token import Keys
-from holdfast.server.asgi_app import hosts_of, make_app
+from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
+from holdfast.server.gateway import gateway_routes
+from holdfast.server.pages import (
+    html_pages,
+    knowledge_pages,
+    memory_pages,
+    session_pages,
+    stage_pages,
+    start_page,
+    thread_pages,
+    window_pages,
+)
+from holdfast.server.problem_details import PROBLEMS, Problem, describe
+from holdfast.server.routes import about_api, agui_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
+from holdfast.server.server_metrics import ServerMetrics
 from holdfast.server.services import Services
+from holdfast.tracing import below_request
 
 
 class _Server(uvicorn.Server):
@@ -86,3 +113,126 @@ def run_server(harness: Harness, token: str, listening: socket.socket, *, starte
         await serving
 
     asyncio.run(main())
+
+
+API = "/api/v1"
+PAGES = (start_page, session_pages, stage_pages, thread_pages, window_pages, memory_pages, knowledge_pages)
+_SPARE = 1_000_000
+"""Bytes of a body beside the file in it."""
+
+
+def make_app(services: Services, *, hosts: Collection[str], origins: Collection[str] = ()) -> Any:
+    """The ASGI application of a server. It answers for these hosts (with port) alone, and to pages of these origins."""
+    settings = services.harness.config.server
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        services.open()
+        yield
+        await services.close(settings.shutdown_seconds)
+
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        description="Memory, conversations, sessions and knowledge of a Holdfast installation. Every operation but health needs the token.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        responses=PROBLEMS,
+        generate_unique_id_function=lambda route: route.name,
+        telemetry={"logs": False},
+    )
+    app.state.services = services
+    app.include_router(about_api.open_router)
+    for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api, queue_api):
+        app.include_router(part.router, prefix=API)
+    app.include_router(gateway_routes.router)
+    app.include_router(agui_api.router)
+    for pages in PAGES:
+        app.include_router(pages.router)
+    app.mount("/static", html_pages.Static(), name="static")
+    form = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = form.pop("$defs", {})
+    app.openapi = lambda: describe(app, form, definitions)  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    for kind, handler in (
+        (HoldfastError, problem_details.of_ours),
+        (RequestValidationError, problem_details.of_validation),
+        (HTTPException, problem_details.of_http),
+        (Exception, problem_details.of_others),
+    ):
+        app.add_exception_handler(kind, _readable(handler))
+    limit = settings.max_upload_bytes + _SPARE
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
+    measured = _Measured(TimeLimit(app, settings.request_seconds), services.metrics)
+    return Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit)
+
+
+def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """An error as a page for a browser, as `problem+json` for a program."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return html_pages.as_page(request, await handler(request, error))
+
+    return answer
+
+
+class TimeLimit:
+    """Answers with 504 where nothing else was answered in time: a body that never ends, a store that hangs, a model that says nothing."""
+
+    def __init__(self, app: App, seconds: float) -> None:
+        self._app, self._seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = asyncio.timeout(self._seconds)
+
+        async def sending(message: Any) -> None:
+            limit.reschedule(None)  # it has begun: how long a stream goes on is its own business
+            await send(message)
+
+        try:
+            async with limit:
+                await self._app(scope, receive, sending)
+        except Exception as error:  # the framework raises again what it answered, and uvicorn would log it once more
+            if not isinstance(error, TimeoutError) or not limit.expired():
+                if problem_details.TOLD in scope:
+                    return
+                raise
+            hint = "`server.request_seconds` says how long a request may take."
+            await problem_details.problem(504, "too-slow", "It took too long.", hint=hint)(scope, receive, send)
+
+
+class _Measured:
+    """Counts requests by the pattern of their route."""
+
+    def __init__(self, app: App, metrics: ServerMetrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            with below_request(scope["headers"]):
+                await self._app(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", None) or "none"
+            self._metrics.request(route, status, time.monotonic() - began)
+
+
+def hosts_of(host: str, port: int, more: Collection[str] = ()) -> set[str]:
+    """The names, with port, under which a server on this address answers."""
+    names = {host, "localhost", "127.0.0.1"} if host in ("127.0.0.1", "localhost", "::1", "0.0.0.0") else {host}  # noqa: S104 - compared
+    known = {f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names}
+    return known | {name.lower() if ":" in name else f"{name.lower()}:{port}" for name in more}

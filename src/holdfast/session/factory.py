@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import os
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.postgres import Postgres, lock_key
+from holdfast.durable.postgres_connection import driver
 from holdfast.errors import ConfigError
 from holdfast.session.store import SessionStore
 from holdfast.session.stored import Views
 from holdfast.storage.files import FileBackend
-
-if TYPE_CHECKING:
-    from holdfast.config.sections import Config
-    from holdfast.durable.postgres import Postgres
-
-
-def open_sessions(config: Config, *, disk: Disk = REAL, clock: Clock | None = None) -> SessionStore:
-    """The store of `session.storage_backend`. Files lie in `session.path`, else in `sessions/` of the base directory."""
-    path = config.memory.session_memory.path
-    return store_of(
-        config.session.storage_backend,
-        folder=config.base / (config.session.path or "sessions"),
-        path=None if path is None else str(config.base / path),
-        connection=config.session.dsn(),
-        export=config.memory.session_memory.persist,
-        disk=disk,
-        clock=clock,
-    )
+from holdfast.storage.postgres import PostgresBackend
 
 
 def store_of(
@@ -72,7 +58,6 @@ def postgres_sessions(
 
     `settings` are those of `PostgresBackend`.
     """
-    from holdfast.session.postgres_rows import SessionBackend  # it brings the driver along
 
     files, name = _files(folder, path, disk=disk, clock=clock)
     base = Path(folder).parent  # the base directory, in which `local:` keeps its server
@@ -93,3 +78,41 @@ def _files(folder: str | PathLike[str], path: str | None, **settings: Any) -> tu
             )
         moved = {f"{whole.name}/{{session_id}}.json": str(whole / path)}
     return FileBackend(whole.parent, places=moved, **settings), whole.name
+
+
+_OLD = 1
+"""The number of the tables that this version moves."""
+
+
+class SessionBackend(PostgresBackend):
+    """A backend in PostgreSQL in which the sessions of older versions are found below `prefix`."""
+
+    def __init__(self, database: str | Postgres, *, prefix: str = "sessions", **settings: Any) -> None:
+        super().__init__(database, **settings)
+        self._prefix = prefix
+        self._is_moved = False
+
+    @property
+    def database(self) -> Postgres:
+        """The database, with its tables in their newest form and the rows of older versions moved."""
+        opened = super().database
+        if not self._is_moved:
+            move_rows(opened, self._prefix)
+            self._is_moved = True
+        return opened
+
+
+def move_rows(database: Postgres, prefix: str) -> None:
+    """Move what the first version kept in tables of its own. Harmless where there is nothing of it."""
+    if _number(database) != _OLD:
+        return
+    script = (files("holdfast.session") / "sql" / "move_rows.sql").read_text(encoding="utf-8")
+    with database.transaction(lock_key(database.schema, "migrations")) as step:
+        row = step.one("SELECT number FROM schemas WHERE component = 'session' FOR UPDATE")
+        if row is not None and int(row[0]) == _OLD:  # otherwise another process was quicker
+            step.execute(script.replace("{prefix}", driver().sql.Literal(prefix).as_string(step.connection)))
+
+
+def _number(database: Postgres) -> int:
+    row = database.one("SELECT number FROM schemas WHERE component = 'session'")
+    return int(row[0]) if row is not None else 0

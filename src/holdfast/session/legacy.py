@@ -1,7 +1,7 @@
 """Sessions as older versions kept them: a JSON document without a log, and recovery points in a log of their own (O7).
 
 They are read as they are, and become records of the log with the first write. In PostgreSQL the old rows were moved to the same keys, see
-`postgres_rows.py`.
+`factory.py: SessionBackend`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.durable.append import AppendLog
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.disk import REAL, Disk, closing, make_folders, read_whole
-from holdfast.durable.records import line_of
+from holdfast.durable.log_records import line_of
 from holdfast.durable.replace import Draft, is_temp, replace, set_aside
 from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed
 from holdfast.events import Bus

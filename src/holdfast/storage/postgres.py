@@ -15,9 +15,9 @@ from typing import Any
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable import strict_json
 from holdfast.durable.blobs import blob_id
+from holdfast.durable.log_records import line_of
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, queries, scripts
 from holdfast.durable.postgres_connection import driver
-from holdfast.durable.records import line_of
 from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
 from holdfast.storage import postgres_leases
 from holdfast.storage.backend import (

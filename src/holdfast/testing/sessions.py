@@ -8,7 +8,7 @@ from holdfast.clock import Clock
 from holdfast.session.store import SessionStore
 from holdfast.session.stored import Views
 from holdfast.storage.backend import Put
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 
 
 class MemorySessionStore(SessionStore):

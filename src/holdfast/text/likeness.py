@@ -62,11 +62,6 @@ def count_negations(plain: str, language: str = "en") -> int:
     return sum(1 for _ in pattern.finditer(plain))
 
 
-def without_negations(plain: str, language: str = "en") -> str:
-    """A normalised text without the words that deny: what it speaks of, yes or no."""
-    return _PATTERNS.get(language, _PATTERNS["en"]).sub("", plain)
-
-
 def are_opposite(stem: str, other: str) -> bool:
     """Whether two English stems are each other's opposite."""
     return frozenset((stem, other)) in _PAIRS

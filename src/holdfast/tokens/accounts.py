@@ -19,8 +19,6 @@ from holdfast.events import bus as process_bus
 from holdfast.tokens.usage import Price, Usage, amount
 
 ANSWER: Final = "answer"
-SUMMARY: Final = "summary"
-MEMORY: Final = "memory"
 
 Dimension = Literal["session", "run", "subagent", "stage", "model", "purpose"]
 _SCHEMA = 1

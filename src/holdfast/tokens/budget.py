@@ -6,7 +6,7 @@ A `Budget` is a value: eight shares that add up to the window. Every part of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
 from holdfast.errors import BudgetError, InputError
@@ -22,9 +22,6 @@ PARTS: Final[dict[str, int]] = {
     "response": 500,
 }
 """The shares of a window of 8,000 tokens; other windows are split in the same proportion."""
-
-_GIVING = ("buffer", "kept", "memory", "skills", "instructions", "base", "tool_definitions", "response")
-"""Who gives room when another part needs more than its share, in this order."""
 
 
 @dataclass(frozen=True)
@@ -138,36 +135,6 @@ class Budget:
     def as_dict(self) -> dict[str, int]:
         """The window and every share by name."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
-
-    def require(self, needs: Mapping[str, int]) -> None:
-        """Raise BudgetError, saying what needs how much, when these fixed needs together do not fit the window. Names are free."""
-        total = sum(_whole(tokens, name) for name, tokens in needs.items())
-        if total > self.window:
-            listed = ", ".join(f"{name} {tokens:,}" for name, tokens in sorted(needs.items(), key=lambda need: -need[1]))
-            raise BudgetError(
-                f"the prompt needs at least {total:,} tokens, the window has {self.window:,}: {listed}.",
-                window=self.window,
-                needs=needs,
-                hint="Use a model with a larger window, fewer tools, or a shorter prompt.",
-            )
-
-    def fit(self, needs: Mapping[str, int]) -> Budget:
-        """A budget in which every part named has at least what it needs; buffer, then kept, then the others give the room.
-
-        Raises BudgetError when it does not fit, and InputError for a part that does not exist.
-        """
-        _known(needs)
-        self.require(needs)
-        shares = {name: getattr(self, name) for name in PARTS}
-        missing = 0
-        for name, tokens in needs.items():
-            missing += max(0, tokens - shares[name])
-            shares[name] = max(shares[name], tokens)
-        for name in _GIVING:
-            given = min(missing, shares[name] - needs.get(name, 0))
-            shares[name] -= given
-            missing -= given
-        return replace(self, **shares)
 
 
 def _shared(tokens: int, names: list[str]) -> dict[str, int]:

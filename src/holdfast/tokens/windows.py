@@ -171,13 +171,12 @@ _NUMBER = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([km]?)\s*", re.IGNORECASE | r
 _LARGEST = 10**12
 
 
-def window_of(config: object, profile: object = None, *, name: str | None = None, bus: Bus | None = None) -> int:
-    """The window in tokens, at least 1. `config` and `profile` are mappings or objects with attributes, or None."""
-    return find_window(config, profile, name=name, bus=bus).tokens
-
-
 def find_window(config: object, profile: object = None, *, name: str | None = None, bus: Bus | None = None) -> Window:
-    """As `window_of`, with where it came from. A profile that hangs on the config itself (`model.profile`) is looked at as well."""
+    """The window in tokens, at least 1, and where it came from.
+
+    `config` and `profile` are mappings or objects with attributes, or None. A profile that hangs on the config itself (`model.profile`) is
+    looked at as well.
+    """
     for key in ("max_input_tokens", "context_window"):
         tokens = _window(_read(config, key))
         if tokens:

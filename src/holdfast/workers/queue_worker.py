@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast import __version__
 from holdfast.durable.postgres_connection import driver
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
-from holdfast.workers.engine import QUEUE, TASK, engine, engine_version
 from holdfast.workers.queue_events import DatabaseAway, DatabaseBack, SessionTakenOver
 from holdfast.workers.schedules import Schedules
 from holdfast.workers.session_job import RETRIES, Again, Running, SessionJob
-from holdfast.workers.session_queue import SessionQueue
+from holdfast.workers.session_queue import QUEUE, TASK, SessionQueue, engine, engine_version
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness

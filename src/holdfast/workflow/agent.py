@@ -189,7 +189,7 @@ OFFLINE_AGENTS: Mapping[str, str] = {
     "synthesizer": "holdfast.offline.synthesizer:Synthesizer",
     "writer": "holdfast.offline.writer:Writer",
     "coder": "holdfast.offline.coder:Coder",
-    "llm": "holdfast.offline.llm:Plain",
+    "llm": "holdfast.offline.panel:Plain",
     "discussion": "holdfast.offline.panel:Panel",
 }
 """The agents that work without a model (W18)."""

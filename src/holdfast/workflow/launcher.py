@@ -271,13 +271,9 @@ class Launcher:
         parameters: Mapping[str, Any],
         agents: dict[str, StageAgent],
     ) -> Session:
-        prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
-        accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
-        if session.usage:
-            accounts.restore(session.usage)
         knowledge = cast("KnowledgeStore", TrustedKnowledge(knowledge, settings.min_trust)) if knowledge is not None else None
         name, counter = session.workflow_id, self.counter
-        usage = RunUsage(accounts, name, self.ids.new("run"))
+        usage = RunUsage(self._accounts(session, settings), name, self.ids.new("run"))
         contexts = ContextBuilder(
             lambda: counter or open_counter(bus=self.bus), max_tokens=settings.max_tokens, policy=settings.eviction_policy
         )
@@ -293,15 +289,8 @@ class Launcher:
             model=settings.model,
             found=agents,
         )
-        recorder = SessionRecorder(
-            placed(workflow, session),
-            workflow,
-            store,
-            self.bus,
-            self.clock,
-            usage.snapshot,
-            points=settings.recovery_points,
-        )
+        points = settings.recovery_points
+        recorder = SessionRecorder(placed(workflow, session), workflow, store, self.bus, self.clock, usage.snapshot, points=points)
         memory = _memory(settings, workflow, knowledge, parameters)
         if self.started is not None:
             self.started(session, workflow, store.file(name))
@@ -322,6 +311,14 @@ class Launcher:
                 return ended
         finally:
             self.raised = runner.raised
+
+    def _accounts(self, session: Session, settings: RunSettings) -> Accounts:
+        """What the session used so far, and what it may use."""
+        prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
+        accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
+        if session.usage:
+            accounts.restore(session.usage)
+        return accounts
 
     def _settings(self, workflow: Workflow, configs: list[Config | None], kept: Mapping[str, Any] | None = None) -> RunSettings:
         settings = settings_of(configs, kept)

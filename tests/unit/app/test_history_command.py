@@ -38,7 +38,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    result = CliRunner().invoke(app, ["history", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -111,7 +111,7 @@ def test_showing_is_word_for_word_with_what_was_said_around(base: Path) -> None:
 )
 def test_what_does_not_fit_is_answered_with_what_would(base: Path, arguments: list[str], says: str) -> None:
     with pytest.raises(InputError) as caught:
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
+        CliRunner().invoke(app, ["history", *arguments], catch_exceptions=False)
     assert says in str(caught.value)
 
 

@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from holdfast.config.loading import config_from_values, example_text, read_config, read_file
-from holdfast.config.plain_settings import PLAIN, plain_part
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
+from holdfast.config.trust import PLAIN, plain_part
 
 NEEDS = {
     "models.*",

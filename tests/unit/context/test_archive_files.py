@@ -41,7 +41,7 @@ def test_the_log_is_json_lines_with_a_schema_number_that_a_person_can_read(archi
 
 
 def test_a_log_of_a_newer_version_is_refused(archive: FileArchive, tmp_path: Path) -> None:
-    from holdfast.durable.records import line_of
+    from holdfast.durable.log_records import line_of
 
     rest = log_of(tmp_path).read_bytes().split(b"\n", 1)[1]
     log_of(tmp_path).write_bytes(line_of({"holdfast": "log", "schema": 99}) + rest)

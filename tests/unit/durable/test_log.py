@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.durable.append import AppendLog
 from holdfast.durable.disk import read_whole
-from holdfast.durable.records import Damage, Entry, line_of, parse
+from holdfast.durable.log_records import Damage, Entry, line_of, parse
 from holdfast.errors import Damaged, DiskFull, InputError, StorageError, SyncFailed, WriteFailed
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite

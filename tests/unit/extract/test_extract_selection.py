@@ -12,10 +12,9 @@ from types import ModuleType
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.extract.answer_types import offers, understand
 from holdfast.extract.passages import SourceText, cut
 from holdfast.extract.selection import centrality, positions, select, unit_terms
-from holdfast.extract.sentence_index import FLOOR, IndexedSentence, SentenceIndex
+from holdfast.extract.sentence_index import FLOOR, IndexedSentence, SentenceIndex, offers, understand
 
 ROOT = Path(__file__).parents[3]
 NOTES = SourceText(

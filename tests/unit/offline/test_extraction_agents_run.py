@@ -15,7 +15,7 @@ from tests.unit.offline.desk import PUMPS, Desk, write_corpus
 from holdfast.errors import Cancelled, ConfigError, SandboxError
 from holdfast.knowledge.records import Hit, Record
 from holdfast.offline.coder import Coder, Ran
-from holdfast.offline.llm import Plain
+from holdfast.offline.panel import Plain
 from holdfast.offline.planner import Planner
 from holdfast.offline.researcher import Researcher
 from holdfast.offline.synthesizer import Synthesizer

@@ -31,13 +31,14 @@ from holdfast.errors import (
     SyncFailed,
     WriteFailed,
 )
-from holdfast.session.factory import file_sessions, open_sessions
+from holdfast.harness import build
+from holdfast.session.factory import file_sessions
 from holdfast.session.log import TextPacker, compacted, texts_of
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Append, Change, Mark
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault
@@ -100,14 +101,14 @@ def test_the_store_that_a_configuration_describes(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     file = tmp_path / "config.yaml"
     file.write_text("session:\n  path: runs\n")
-    open_sessions(load_config(file)).create(session())
+    build(load_config(file)).open_sessions().create(session())
     assert (tmp_path / "home" / "runs" / "w-1.json").exists()
     file.write_text(f'memory:\n  session_memory:\n    path: "{tmp_path}/{{session_id}}.json"\n')
-    open_sessions(load_config(file)).create(session("w-2"))
+    build(load_config(file)).open_sessions().create(session("w-2"))
     assert (tmp_path / "w-2.json").exists()
     file.write_text("session:\n  storage_backend: postgresql\n")
     with pytest.raises(ConfigError, match="connection"):
-        open_sessions(load_config(file))
+        build(load_config(file)).open_sessions()
 
 
 def test_a_file_that_was_copied_under_another_name_is_told_of(tmp_path: Path) -> None:
@@ -397,7 +398,7 @@ def test_an_id_from_outside_never_leads_out(tmp_path: Path) -> None:
 def test_forgetting_and_pruning_reach_the_folder_and_the_template_that_the_configuration_names(tmp_path: Path) -> None:
     """M14, O7: `session.path` and `memory.session_memory.path`."""
     values = {"session": {"path": "runs"}, "memory": {"session_memory": {"path": str(tmp_path / "out" / "{session_id}.json")}}}
-    store = open_sessions(config_from_values(values, environ={"HOLDFAST_HOME": str(tmp_path / "home")}))
+    store = build(config_from_values(values, environ={"HOLDFAST_HOME": str(tmp_path / "home")})).open_sessions()
     made = store.create(Session("w-1", task="Begin. The heron sings. End."))
     store.commit(made, expect=1, point="p", files=stage_files(1, "a", context="The heron sings. And more."))
     assert (tmp_path / "home/runs/w-1/log.jsonl").exists()

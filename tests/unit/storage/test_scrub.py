@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.storage.backend import Append, Backend, Put
 from holdfast.storage.files import FileBackend
-from holdfast.storage.memory import MemoryBackend
+from holdfast.storage.in_memory import MemoryBackend
 from holdfast.storage.scrub import Needle as NeedleLike
 from holdfast.storage.scrub import Rule, scrub
 from holdfast.text.needle import FORGOTTEN, Needle

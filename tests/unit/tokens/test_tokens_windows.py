@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.events import Bus, Event
 from holdfast.tokens import windows as windows_module
-from holdfast.tokens.windows import DEFAULT_WINDOW, Notices, WindowUnknown, find_window, window_of
+from holdfast.tokens.windows import DEFAULT_WINDOW, Notices, WindowUnknown, find_window
 
 
 @pytest.fixture(autouse=True)
@@ -45,17 +45,17 @@ def test_the_window_is_taken_from_the_first_that_says_a_usable_one(config: Any, 
     "bad", [None, 0, -5, "", "x", "8k tokens", float("nan"), float("inf"), -0.5, [], {}, object(), True, "9" * 400, 10**40]
 )
 def test_a_value_that_is_no_window_is_passed_over(bad: object) -> None:
-    assert window_of({"max_input_tokens": bad, "context_window": bad}, {"max_input_tokens": 1234}, bus=Bus()) == 1234
-    assert window_of({"name": "m", "max_input_tokens": bad}, bad, bus=Bus()) == DEFAULT_WINDOW
+    assert find_window({"max_input_tokens": bad, "context_window": bad}, {"max_input_tokens": 1234}, bus=Bus()).tokens == 1234
+    assert find_window({"name": "m", "max_input_tokens": bad}, bad, bus=Bus()).tokens == DEFAULT_WINDOW
 
 
 def test_the_default_is_warned_about_once_for_each_model() -> None:
     seen: list[Event] = []
     bus = Bus(seen.append)
     for _ in range(3):
-        assert window_of({"name": "a"}, bus=bus) == 8192
-        assert window_of({"model": "b"}, bus=bus) == 8192
-        assert window_of({"name": "c", "context_window": 10}, bus=bus) == 10
+        assert find_window({"name": "a"}, bus=bus).tokens == 8192
+        assert find_window({"model": "b"}, bus=bus).tokens == 8192
+        assert find_window({"name": "c", "context_window": 10}, bus=bus).tokens == 10
     assert seen == [WindowUnknown(model="a", window=8192), WindowUnknown(model="b", window=8192)]
 
 
@@ -69,7 +69,7 @@ def test_a_model_object_whose_attributes_fail_has_the_default_window() -> None:
         def profile(self) -> object:
             raise ValueError("no")
 
-    assert window_of(Broken(), Broken(), bus=Bus()) == DEFAULT_WINDOW
+    assert find_window(Broken(), Broken(), bus=Bus()).tokens == DEFAULT_WINDOW
 
 
 _values = st.recursive(
@@ -81,6 +81,6 @@ _configs = st.dictionaries(st.sampled_from(["max_input_tokens", "context_window"
 
 @given(_configs, _configs)
 def test_nothing_whatever_raises_and_the_window_is_a_positive_whole_number(config: object, profile: object) -> None:
-    window = window_of(config, profile, bus=Bus())
+    window = find_window(config, profile, bus=Bus()).tokens
     assert isinstance(window, int)
     assert window >= 1

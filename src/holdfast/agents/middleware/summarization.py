@@ -45,8 +45,8 @@ from holdfast.agents.middleware.drop_in import (
 from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
 from holdfast.agents.summarizer import Summarizer
 from holdfast.agents.threads import recall_tools
+from holdfast.context.call_log import Manifest, manifest_of
 from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
-from holdfast.context.manifest import Manifest, manifest_of
 from holdfast.context.planner import Policy
 from holdfast.context.recall import LongTerm, LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
@@ -147,15 +147,11 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
-        self._archive = archive
-        self.outputs = outputs
-        self.accounts = accounts
-        self.calls = calls
+        self._archive, self._long_term, self._window = archive, long_term, window
+        self.outputs, self.accounts, self.calls = outputs, accounts, calls
         self.calibration = Calibration(self.bus)
         self.recall = read_policy(recall)
-        self._long_term = long_term
         self._ids = ids or RandomIds()
-        self._window = window
         self._unnamed = self._ids.new("thread")
         self.model = _chat_model(model)
         self._summarizer = Summarizer.of(self.model if summarizer is None else summarizer, timeout=timeout, heard=self._heard)

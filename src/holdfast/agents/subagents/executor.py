@@ -108,7 +108,7 @@ class Executor:
         self._accounts, self._archive, self._threads = accounts, archive, threads
         self._bus, self._clock, self._ids = bus or Bus(), clock or SystemClock(), ids or RandomIds()
         self._graphs: dict[str, Any] = {}
-        self._running: dict[str, tuple[str | None, asyncio.Task[SubagentResult]]] = {}  # changed on the loop only
+        self._running: dict[str, asyncio.Task[SubagentResult]] = {}  # changed on the loop only
 
     def start(self, task: Task, emit: Emit | None = None) -> Running:
         """Start one, or put it in line. `emit` is called with its events, from the loop's thread."""
@@ -133,7 +133,7 @@ class Executor:
 
         def begin() -> None:
             work = loop.create_task(self._run(task, id, thread, reporter), context=context)
-            self._running[id] = (task.parent, work)
+            self._running[id] = work
             work.add_done_callback(ended)
 
         loop.call_soon_threadsafe(begin)
@@ -145,13 +145,12 @@ class Executor:
 
     def _stop(self, id: str) -> None:
         if (found := self._running.get(id)) is not None:
-            found[1].cancel()
+            found.cancel()
 
-    def cancel_all(self, parent: str | None = None) -> None:
-        """Stop all of a parent's, or (None) all."""
-        for id, (owner, _) in list(self._running.items()):
-            if parent in (None, owner):
-                self.cancel(id)
+    def cancel_all(self) -> None:
+        """Stop all that run or wait in line."""
+        for id in self.running():
+            self.cancel(id)
 
     def running(self) -> list[str]:
         """Those that run or wait in line."""

@@ -1,4 +1,4 @@
-"""What may be asked: http and https, on hosts of the public internet (A10).
+"""What may be asked: http and https, on hosts of the public internet (A10); and for how long, over everything together.
 
 A name is resolved here, every address that it resolves to is judged, and the connection then goes to the very address that was judged: a
 name that answers differently a moment later gains nothing. Addresses of the user's own network are refused unless the settings name them.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ssl import SSLContext
 from threading import Thread
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
+
+import httpcore
 
 from holdfast.errors import AddressRefused, ConfigError, WebError
 
@@ -183,3 +187,55 @@ def _literal(host: str) -> Address | None:
         except (OSError, ValueError):
             return None
     return None
+
+
+class DeadlineBackend(httpcore.NetworkBackend):
+    """Connects as httpcore does, with one limit over connecting, TLS, headers and body, however slowly bytes trickle in.
+
+    No call waits longer than `left()` seconds, and none begins when that is zero."""
+
+    def __init__(self, left: Callable[[], float]) -> None:
+        self._left = left
+        self._inner = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        stream = self._inner.connect_tcp(host, port, _remaining(self._left, httpcore.ConnectTimeout), local_address, socket_options)
+        return _DeadlineStream(stream, self._left)
+
+
+class _DeadlineStream(httpcore.NetworkStream):
+    def __init__(self, inner: httpcore.NetworkStream, left: Callable[[], float]) -> None:
+        self._inner = inner
+        self._left = left
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _remaining(self._left, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _remaining(self._left, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        inner = self._inner.start_tls(ssl_context, server_hostname, _remaining(self._left, httpcore.ConnectTimeout))
+        return _DeadlineStream(inner, self._left)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def _remaining(left: Callable[[], float], late: type[Exception]) -> float:
+    seconds = left()
+    if seconds <= 0:
+        raise late("the time is over")
+    return seconds

@@ -76,7 +76,7 @@ class Fetcher:
         """The bytes behind an address, after at most `redirects` hops, each of which is judged anew."""
         import httpcore
 
-        from holdfast.agents.web.deadline import DeadlineBackend
+        from holdfast.agents.web.guard import DeadlineBackend
 
         deadline = self.monotonic() + self.seconds
         with httpcore.ConnectionPool(network_backend=DeadlineBackend(lambda: deadline - self.monotonic())) as pool:

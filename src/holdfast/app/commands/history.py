@@ -1,24 +1,26 @@
-"""`holdfast history`: what was said in a thread, also what the window no longer holds (S9)."""
+"""`holdfast threads`: all conversations (A14, O1); `holdfast history`: what was said in one, also what the window no longer holds (S9)."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.amounts import counted
-from holdfast.app.commands.threads import draw_threads
 from holdfast.app.output import Column, ConfigOption, JsonOption, listing, moment, open_harness, plain, prose, show
-from holdfast.app.transcripts import all_stats
 from holdfast.context.archive import Archive, Hit, Passage, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from holdfast.harness import Harness
+    from holdfast.talk import ThreadInfo
 
 
 app = typer.Typer(help="Read and search conversations, word for word.", rich_markup_mode=None, add_completion=False)
@@ -72,7 +74,7 @@ def history(
 def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
     stats = archive.stats(thread)
     if not (stats.messages or stats.summaries or stats.damage):
-        names = [one.thread for one in all_stats(harness)]
+        names = [one.thread for one in harness.thread_stats()]
         near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " There are none yet."
         raise InputError(
             f"nothing of a thread {thread!r} is kept in {harness.base}.",
@@ -82,7 +84,7 @@ def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
 
 
 def _list_threads(harness: Harness, *, as_json: bool) -> None:
-    found = all_stats(harness)
+    found = harness.thread_stats()
 
     def draw(console: Console) -> None:
         if not found:
@@ -224,3 +226,44 @@ def _print_summaries(console: Console, summaries: list[SummaryRecord]) -> None:
 def _print_damage(console: Console, stats: Stats) -> None:
     for line in stats.damage:
         prose(console, f"Damaged: {line}. Everything else can be read.", style="red")
+
+
+@app.command(epilog="Examples: holdfast threads | holdfast threads --last 5 | holdfast chat --thread ID | holdfast history ID")
+def threads(
+    last: Annotated[int | None, typer.Option("--last", min=1, metavar="N", help="Only the newest N. Default: all.")] = None,
+    subagents: Annotated[bool, typer.Option("--subagents", help="Those of sub-agents too.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the conversations, the one that was used last first: with a model or without, in the window or in the archive.
+
+    `holdfast chat --thread ID` goes on in one, `holdfast history ID` shows what was said.
+    """
+    with open_harness(config) as harness:
+        found = harness.conversations(subagents=subagents, last=last)
+        base = harness.base
+
+    def draw(console: Console) -> None:
+        if found:
+            draw_threads(console, found)
+        else:
+            prose(console, f"No conversations are kept in {base}. `holdfast chat` begins one.")
+
+    show({"threads": [asdict(info) for info in found]}, draw, as_json=as_json)
+
+
+def draw_threads(console: Console, found: Sequence[ThreadInfo], *, current: str | None = None) -> None:
+    """The conversations as a person looks for them: by id, time and title. `current` is marked."""
+    columns = (
+        Column(""),
+        Column("thread", style="bold"),
+        Column("last used", style="dim"),
+        Column("messages", right=True, style="dim"),
+        Column("agent", style="dim"),
+        Column("title", text=True),
+    )
+    rows = []
+    for info in found:
+        title = plain(info.title) if info.title else plain("(no title)", "dim")
+        rows.append(("*" if info.id == current else "", info.id, moment(info.updated), str(info.messages), info.agent or "", title))
+    listing(console, columns, rows, text_first=False)

@@ -1,16 +1,26 @@
-"""`holdfast serve`: the HTTP API and the gateway, on this machine and with a token (O1, O3)."""
+"""What is served to other programs: `holdfast serve` (HTTP, O1, O3), `holdfast mcp` (O5) and `holdfast acp` for editors (O1, A13)."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Annotated
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from holdfast.app.output import KNOWLEDGE, MEMORY, SESSIONS, ConfigOption, JsonOption, open_harness, say
+from holdfast.app.output import KNOWLEDGE, MEMORY, SESSIONS, ConfigOption, JsonOption, echo, open_harness, say
+from holdfast.config.sections import Config
+from holdfast.errors import ExtraMissing, InputError
+from holdfast.imports import missing_extra
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config
+    from mcp.server import MCPServer
+
+    from holdfast.harness import Harness
+
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -61,3 +71,100 @@ def _warnings(config: Config, host: str) -> list[str]:
         return []
     known = ", ".join(config.server.allowed_hosts) or "none yet"
     return [f"It listens beyond this machine, without encryption. It answers for the names in server.allowed_hosts: {known}."]
+
+
+@app.command(
+    epilog="Examples: holdfast mcp | holdfast mcp --read-only | holdfast mcp --http --port 8766 | claude mcp add holdfast -- holdfast mcp"
+)
+def mcp(
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only what looks, nothing that changes.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Streamable HTTP on this machine, with a token, instead of stdio.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: where to listen; 0 takes a free one.")] = 8766,
+    speaks_for_user: Annotated[
+        bool,
+        typer.Option(
+            "--speaks-for-user", help="Believe the client when it says what the user said: remembered at once, not held for review."
+        ),
+    ] = False,
+    show_token: Annotated[bool, typer.Option("--show-token", help="Print the token that --http asks for, and end.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Serve memory, knowledge, history and sessions by the Model Context Protocol. Over stdio it ends with its input."""
+    with open_harness(config, *MEMORY, *KNOWLEDGE, *SESSIONS, "server", traced=not show_token) as harness:
+        if show_token:
+            from holdfast.server.access_token import find_token
+
+            echo(find_token(harness.config))
+            return
+        _serve_mcp(harness, read_only=read_only, speaks_for_user=speaks_for_user, port=port if http else None)
+
+
+def _serve_mcp(harness: Harness, *, read_only: bool, speaks_for_user: bool, port: int | None) -> None:
+    """Serve until the input ends or somebody says stop."""
+    try:
+        from holdfast.app.mcp_server import ServerOptions, make_server
+    except ModuleNotFoundError as error:
+        raise (missing_extra(error) or ExtraMissing("mcp", "mcp")) from error
+    server = make_server(harness, ServerOptions(read_only=read_only, speaks_for_user=speaks_for_user))
+    if port is None:
+        server.run("stdio")
+        return
+    _serve_mcp_http(server, harness.config, port, started=lambda address: sys.stderr.write(f"holdfast mcp: {address}\n"))
+
+
+@app.command(epilog="Examples: holdfast acp | holdfast acp --project ask | holdfast acp --agent coder --model large")
+def acp(
+    agent: Annotated[str | None, typer.Option("--agent", "-a", metavar="NAME", help="An agent with a memory of its own.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model of config.yaml. Default: the first one.")] = None,
+    project: Annotated[
+        Literal["read", "ask", "write", "off"],
+        typer.Option(
+            "--project",
+            metavar="MODE",
+            help="What may be done in the folder of the editor at first: read, ask (each change waits for you), write, or off.",
+        ),
+    ] = "read",
+    config: ConfigOption = None,
+) -> None:
+    """Serve the agent to an editor (Zed and others) by the Agent Client Protocol. The editor starts it; it ends with its input."""
+    try:
+        from holdfast.app.acp_agent import AcpOptions, serve_editor
+        from holdfast.app.commands.chat import check_agent
+    except ModuleNotFoundError as error:
+        raise (missing_extra(error) or ExtraMissing("acp", "acp")) from error
+    with open_harness(config, "models", traced=True) as harness:
+        check_agent(agent, harness.base)
+        asyncio.run(serve_editor(harness, AcpOptions(agent, model, None if project == "off" else project)))
+
+
+_LOOPBACK = "127.0.0.1"
+
+
+def _serve_mcp_http(server: MCPServer[Any], config: Config, port: int, *, started: Callable[[str], object]) -> None:
+    """Serve at `http://127.0.0.1:PORT/mcp` until somebody says stop, for whoever has the token. `started` is told the address."""
+    import uvicorn
+
+    from holdfast.server.access_token import Keys, find_token
+    from holdfast.server.asgi_guard import Guard
+
+    token = find_token(config)
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each small answer waits 40 ms for an acknowledgement
+        try:
+            listening.bind((_LOOPBACK, port))
+        except OSError as error:
+            raise InputError(f"port {port} cannot be used: {error.strerror}.", hint="Choose another: --port 0 takes a free one.") from error
+        number = listening.getsockname()[1]
+        hosts = [f"{name}:{number}" for name in (_LOOPBACK, "localhost", "[::1]")]
+        door = Guard(
+            server.streamable_http_app(stateless_http=True, json_response=True),
+            keys=Keys(token, number),
+            hosts=hosts,
+            origins=[f"http://{host}" for host in hosts],
+            max_body=config.server.max_upload_bytes,
+            is_open=lambda path: False,
+        )
+        started(f"http://{_LOOPBACK}:{number}/mcp (a token is needed: holdfast mcp --show-token)")
+        settings = uvicorn.Config(door, log_level="error", server_header=False, timeout_graceful_shutdown=5)
+        uvicorn.Server(settings).run(sockets=[listening])

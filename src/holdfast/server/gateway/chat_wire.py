@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.server.gateway.canonical import text_of
-from holdfast.server.gateway.client_request import ClientRequest
+from holdfast.server.gateway.client_request import ClientRequest, text_of
 from holdfast.server.gateway.gateway_core import CallPart, Done, Piece, Text
 from holdfast.tokens.usage import Usage
 

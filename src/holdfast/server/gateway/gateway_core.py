@@ -39,8 +39,16 @@ from holdfast.errors import InputError, Locked, ModelNotConfigured, NotThere
 from holdfast.events import within
 from holdfast.ids import check_name, check_thread, thread_folder
 from holdfast.models.factory import create_chat_model, settings_of
-from holdfast.server.gateway.canonical import ChatMessage, chain, digest_of, text_of
-from holdfast.server.gateway.client_request import ClientRequest, ClientRequestMiddleware, current, langchain_message
+from holdfast.server.gateway.client_request import (
+    ChatMessage,
+    ClientRequest,
+    ClientRequestMiddleware,
+    chain,
+    current,
+    digest_of,
+    langchain_message,
+    text_of,
+)
 from holdfast.server.gateway.thread_index import Row, ThreadIndex
 from holdfast.tokens.usage import Usage
 from holdfast.tracing import span

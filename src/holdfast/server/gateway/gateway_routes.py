@@ -1,12 +1,14 @@
 """`/v1`: models, chat completions, responses, messages. A client changes its base address and its key, and nothing else.
 
 Headers say what was done: `X-Holdfast-Thread`, `X-Holdfast-Placed` (starts, continues, resumes, branches), `X-Holdfast-Sent-Tokens`,
-`X-Holdfast-Compacted`. A client may send `X-Holdfast-Thread`, `X-Holdfast-Memory: off` and `X-Holdfast-Learn: on`.
+`X-Holdfast-Compacted`. A client may send `X-Holdfast-Thread`, `X-Holdfast-Memory: off` and `X-Holdfast-Learn: on`. Errors have the forms by
+which the clients of others choose their exception, and whether they try again.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -15,9 +17,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from holdfast.errors import InputError
+from holdfast import errors
+from holdfast.errors import HoldfastError, InputError
+from holdfast.models.failures import kind_of
+from holdfast.redaction import redact_text, without_paths
 from holdfast.server.event_stream import MEDIA_TYPE
-from holdfast.server.gateway import gateway_errors
 from holdfast.server.services import Services, services_of
 from holdfast.server.wire import TOKEN
 
@@ -61,10 +65,10 @@ async def chat_completions(use: Use, request: Request) -> Response:
             asked,
             whole=lambda done: chat_wire.answer(id, asked.model, done),
             stream=lambda pieces: chat_wire.chunks(id, asked.model, pieces, with_usage=usage),
-            failed=lambda status, code, said: chat_wire.data(gateway_errors.openai_body(status, code, said)),
+            failed=lambda status, code, said: chat_wire.data(openai_body(status, code, said)),
         )
 
-    return await _guarded(request, respond, gateway_errors.openai_error)
+    return await _guarded(request, respond, openai_error)
 
 
 @router.post("/responses", openapi_extra=_BODY, responses=_ANSWERS)
@@ -92,7 +96,7 @@ async def responses(use: Use, request: Request) -> Response:
             note=lambda done: use.gateway.index.note_response(id, done.thread, done.seq),
         )
 
-    return await _guarded(request, respond, gateway_errors.openai_error)
+    return await _guarded(request, respond, openai_error)
 
 
 @router.post("/messages", openapi_extra=_BODY, responses=_ANSWERS)
@@ -106,7 +110,7 @@ async def messages(use: Use, request: Request) -> Response:
         asked = _with_headers(messages_wire.read(body), request)
 
         def failed(status: int, code: str, said: str) -> bytes:
-            return f"event: error\ndata: {json.dumps(gateway_errors.anthropic_body(status, code, said))}\n\n".encode()
+            return f"event: error\ndata: {json.dumps(anthropic_body(status, code, said))}\n\n".encode()
 
         return await _respond(
             use,
@@ -118,7 +122,7 @@ async def messages(use: Use, request: Request) -> Response:
             failed=failed,
         )
 
-    return await _guarded(request, respond, gateway_errors.anthropic_error)
+    return await _guarded(request, respond, anthropic_error)
 
 
 async def _guarded(request: Request, respond: Callable[[dict[str, Any]], Any], refuse: Callable[[Exception], Response]) -> Response:
@@ -188,7 +192,7 @@ async def _respond(
                 async for frame in stream(rest()):
                     yield frame
             except Exception as error:  # noqa: BLE001 - the status is out already: the stream says it
-                yield failed(*gateway_errors.told(error))
+                yield failed(*told(error))
 
     return StreamingResponse(frames(), media_type=MEDIA_TYPE, headers=_said(first))
 
@@ -209,3 +213,76 @@ def _said(piece: Any) -> dict[str, str]:
     if hasattr(piece, "tokens"):
         found |= {"x-holdfast-sent-tokens": str(piece.tokens), "x-holdfast-compacted": "true" if piece.compacted else "false"}
     return found
+
+
+_log = logging.getLogger("holdfast.server")
+_BY_KIND = {
+    "rate_limit": (429, "rate_limit_exceeded"),
+    "quota": (429, "insufficient_quota"),
+    "timeout": (504, "upstream_timeout"),
+    "overflow": (400, "context_length_exceeded"),
+    "invalid": (400, "invalid_request"),
+    "not_found": (502, "upstream_not_found"),
+    "authentication": (502, "upstream_authentication"),
+    "permission": (502, "upstream_permission"),
+}
+"""By how a call of the model behind us failed. That its key is wrong is not the client's key: 502."""
+_BY_CLASS: tuple[tuple[type[HoldfastError], int, str], ...] = (
+    (errors.ModelNotConfigured, 404, "model_not_found"),
+    (errors.NotThere, 404, "not_found"),
+    (errors.BudgetError, 400, "context_length_exceeded"),
+    (errors.LimitExceeded, 402, "limit_exceeded"),
+    (errors.Locked, 409, "conflict"),
+    (errors.InputError, 400, "invalid_request"),
+    (errors.ConfigError, 400, "invalid_request"),
+)
+_ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+def told(error: Exception) -> tuple[int, str, str]:
+    """Status, code and words. What nobody foresaw is in the log; the answer says only that."""
+    if isinstance(error, HoldfastError):
+        hint = f" {without_paths(redact_text(error.hint))}" if error.hint else ""
+        for kind, status, code in _BY_CLASS:
+            if isinstance(error, kind):
+                return status, code, f"{error.public}{hint}"
+        if isinstance(error, errors.CallFailed):
+            status, code = _BY_KIND.get(error.kind, (503, "upstream_unavailable"))
+            return status, code, error.public
+        _log.error("the gateway failed", exc_info=error)
+        return (503, "unavailable", error.public) if not isinstance(error, errors.Damaged) else (500, "server_error", error.public)
+    kind_found = kind_of(error)
+    if kind_found in _BY_KIND or kind_found in ("server", "connection"):
+        status, code = _BY_KIND.get(str(kind_found), (503, "upstream_unavailable"))
+        return status, code, without_paths(redact_text(str(error)))[:1_000]
+    _log.error("the gateway failed", exc_info=error)
+    return 500, "server_error", "Something went wrong here. The server's log has it."
+
+
+def openai_body(status: int, code: str, message: str) -> dict[str, Any]:
+    """OpenAI's form."""
+    kind = "invalid_request_error" if status in (400, 404, 409, 422) else "server_error" if status >= 500 else "api_error"
+    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+
+
+def anthropic_body(status: int, code: str, message: str) -> dict[str, Any]:
+    """Anthropic's form."""
+    return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": f"{message} ({code})"}}
+
+
+def openai_error(error: Exception) -> JSONResponse:
+    """The answer to a failed request of an OpenAI client."""
+    status, code, message = told(error)
+    return JSONResponse(openai_body(status, code, message), status)
+
+
+def anthropic_error(error: Exception) -> JSONResponse:
+    """The answer to a failed request of an Anthropic client."""
+    status, code, message = told(error)
+    return JSONResponse(anthropic_body(status, code, message), status)

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.server.gateway.canonical import text_of
 from holdfast.server.gateway.chat_wire import model_name
-from holdfast.server.gateway.client_request import ClientRequest
+from holdfast.server.gateway.client_request import ClientRequest, text_of
 from holdfast.server.gateway.gateway_core import CallPart, Done, Opened, Piece, Text
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}

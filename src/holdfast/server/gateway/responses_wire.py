@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.server.gateway.canonical import text_of
 from holdfast.server.gateway.chat_wire import model_name, split_system
-from holdfast.server.gateway.client_request import ClientRequest
+from holdfast.server.gateway.client_request import ClientRequest, text_of
 from holdfast.server.gateway.gateway_core import Done, Piece, Text
 
 _log = logging.getLogger("holdfast.server")

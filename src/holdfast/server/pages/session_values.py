@@ -20,8 +20,6 @@ from holdfast.workflow import events as told
 
 Notes = Mapping[str, Mapping[str, Any]]
 """What is known of the raw data of a session, by reference."""
-SHOWN_FINDINGS = 12
-"""Findings of a stage on the page of its session; the page of the stage has all."""
 _TIMELINE = 80
 _ADDRESS = re.compile(r"https?://[^\s<>\"]+")
 _CAN: dict[str, tuple[str, ...]] = {

@@ -104,9 +104,6 @@ def fix(
 # The evidence
 
 
-Ref = Annotated[str, Path(pattern="^[A-Za-z0-9:._-]{1,200}$")]
-
-
 @router.get("/{id}/raw/{ref}")
 def raw(
     request: Request,

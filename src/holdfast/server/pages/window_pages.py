@@ -12,8 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from markupsafe import Markup
 
 from holdfast.amounts import counted
-from holdfast.context.call_log import Call
-from holdfast.context.manifest import Part
+from holdfast.context.call_log import Call, Part
 from holdfast.context.records import MessageRecord, SummaryRecord
 from holdfast.errors import NotThere
 from holdfast.server.pages import drawing
