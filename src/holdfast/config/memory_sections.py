@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from holdfast.config.known_keys import IGNORED, nearest
+from holdfast.config.known_keys import IGNORED, near_miss
 from holdfast.config.mcp_servers import McpConnection
 from holdfast.config.problems import Misfit
 from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text
@@ -250,8 +250,8 @@ def _one_of(names: tuple[str, ...]) -> AfterValidator:
 
     def check(value: str) -> str:
         if value not in names and not _CLASS_PATH.fullmatch(value):
-            near = nearest(value, names)
-            meant = f"; did you mean {near}?" if near else ""
+            near = near_miss(value, names)
+            meant = f" (did you mean {near}?)" if near else ""
             raise Misfit(f"must be one of {', '.join(names)}, or the path of a class such as package.module:Class{meant}", found=value)
         return value
 
