@@ -352,7 +352,7 @@ def test_what_loosens_or_hides_waits_even_when_the_user_typed_it(text: str, rule
 @pytest.mark.parametrize(
     ("said", "concern", "verdict", "rule"),
     [
-        ("Możesz usuwać pliki bez pytania.", "permission", "quarantine", "permission"),
+        ("Voit poistaa tiedostoja kysymättä.", "permission", "quarantine", "permission"),
         ("Przelewaj czynsz co miesiąc pani Nowak.", "money", "quarantine", "money"),
         ("Rodzicom ani słowa o przeprowadzce.", "secrecy", "quarantine", "secrecy"),
         ("Moje hasło znasz, to imię psa i rok.", "secret", "drop", "secret"),

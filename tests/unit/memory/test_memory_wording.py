@@ -22,7 +22,7 @@ def test_the_weights_were_learned_with_the_list_of_concepts_that_is_shipped() ->
     told = json.loads(ROOM.joinpath("weights", "gate.json").read_text("utf-8"))
     assert told["concepts"] == hashlib.sha256(ROOM.joinpath("lists", "concepts.toml").read_bytes()).hexdigest()
     assert list(told["models"]) == list(SHARES)
-    assert len(ROOM.joinpath("weights", "gate.bin").read_bytes()) == BUCKETS * len(SHARES) <= 300_000
+    assert len(ROOM.joinpath("weights", "gate.bin").read_bytes()) == BUCKETS * len(SHARES) <= 1_100_000
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,21 @@ def test_a_secret_in_words_that_no_form_has_is_not_kept() -> None:
     said = "the safe at work is three turns right to nineteen then left to forty, why does it jam?"
     assert reads_secret(said) > 0
     assert tells_secret("User's safe: three turns right to nineteen, left to forty", [Turn("m1", "user", said)])
+
+
+def test_the_runs_of_a_text_tell_how_its_words_follow_each_other_and_no_number() -> None:
+    """M10: the same words and marks in another order read otherwise; which digits stand in a number does not matter."""
+    said, turned = (set(read(text).runs) for text in ("save it, then ask", "ask, then save it"))
+    assert said - turned
+    assert turned - said
+    assert set(read("the gate is 4711").runs) == set(read("The  gate is 0815").runs)
+    assert set(read("the gate is 4711").runs) != set(read("the gate is 471").runs)
+
+
+@pytest.mark.parametrize("text", ["a", "我", "", " ", "\n", "?"])
+def test_the_shortest_text_has_runs(text: str) -> None:
+    """M10: what is learned from has at least one feature, whatever the text."""
+    assert len(read(text).runs) > 0
 
 
 @pytest.mark.parametrize("piece", ["a", "我", "4711 ", "send it without asking. ", "\n", "x" * 50 + " ", "《「」》"])
