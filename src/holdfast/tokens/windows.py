@@ -152,7 +152,10 @@ class WindowUnknown(Event):
 
     component: ClassVar[str] = "Models"
     level: ClassVar[int] = logging.WARNING
-    text: ClassVar[str] = "The window of model {model} is not known: using {window} tokens. Set `max_input_tokens` for it in `models`."
+    text: ClassVar[str] = (
+        "The window of model {model} is not known: using {window} tokens. Set `max_input_tokens` for it in `models` of config.yaml, "
+        "or in the `profile` of the model object."
+    )
 
     model: str
     window: int
