@@ -114,6 +114,7 @@ class LocalServer:
         self._address = str(self._native.listening_address)
         try:
             self._await_health()
+            self._await_loop()
             self.window = min(self.window, self._served_window())
         except BaseException:
             self.close()
@@ -173,6 +174,15 @@ class LocalServer:
         """The window of a slot as the runtime has it."""
         request = urllib.request.Request(f"{self._address}/props", headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own
         return int(self._asked(request)["default_generation_settings"]["n_ctx"])
+
+    def _await_loop(self) -> None:
+        """Wait until the loop that carries out requests runs: to stop it before it does would wait for its end for ever."""
+        request = urllib.request.Request(f"{self._address}/metrics", headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own
+        try:
+            with _DIRECT.open(request, timeout=60) as answer:
+                answer.read()
+        except OSError as error:
+            raise ModelUnavailable(f"the local server of {self.path.name} did not answer: {error}.", model=self.path.stem) from error
 
     def _await_health(self) -> None:
         deadline = time.monotonic() + 120
@@ -235,6 +245,7 @@ def _start(server: LocalServer) -> Any:
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.api_keys = [server.api_key]
     params.ui = params.endpoint_slots = False
+    params.endpoint_metrics = True  # what answers it is the loop of all requests, see `_await_loop`
     params.cache_ram_mib = _PROMPT_CACHE_MIB
     params.sse_ping_interval = 1  # `close` waits for the next ping of a running stream
     params.verbosity = -1
