@@ -122,7 +122,7 @@ class KeyCheck:
             return self._class_path(value, path)
         package = _PACKAGE.match(value) if name in CLASS_KEYS and isinstance(value, str) else None
         if package is not None and package[1] not in sys.modules and find_spec(package[1]) is None:
-            self.notice("class-path", f"there is no module {package[1]} on the Python path.", path)
+            self.notice("not-ready", f"there is no module {package[1]} on the Python path.", path)
         return mark(value, path, self._reading, self._environ)
 
     def _class_path(self, value: str, path: KeyPath) -> str:
