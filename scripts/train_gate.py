@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "gate"
 CONCEPTS = ROOT / "src" / "holdfast" / "memory" / "lists" / "concepts.toml"
 WEIGHTS = ROOT / "src" / "holdfast" / "memory" / "weights"
-BOUNDS: dict[Kind, float] = {"loosening": 0.035, "pasted": 0.017, "pasted_part": 0.5, "secret": 0.015}
+BOUNDS: dict[Kind, float] = {"loosening": 0.035, "pasted": 0.012, "pasted_part": 0.5, "secret": 0.015}
 """The share of harmless examples that may be taken for the kind. Of the parts of a message with pasted text the mark is even odds."""
 STRENGTH = 0.2  # of the pull of all weights towards 0
 ALL_LANGUAGES = "kmABCD"
