@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,8 +34,6 @@ from holdfast.redaction import is_secret_key
 
 LITERAL = frozenset({"summary_prompt", "system_prompt", "prompt", "description", "display_name", "text"})
 """Settings that are prose: a dollar sign in them is a dollar sign."""
-
-_PACKAGE = re.compile(r"([A-Za-z_]\w*)[\w.]*:[A-Za-z_][\w.]*\Z", re.ASCII)  # of a class path with a colon
 
 
 class KeyCheck:
@@ -120,9 +116,6 @@ class KeyCheck:
             return value
         if name in CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
             return self._class_path(value, path)
-        package = _PACKAGE.match(value) if name in CLASS_KEYS and isinstance(value, str) else None
-        if package is not None and package[1] not in sys.modules and find_spec(package[1]) is None:
-            self.notice("not-ready", f"there is no module {package[1]} on the Python path.", path)
         return mark(value, path, self._reading, self._environ)
 
     def _class_path(self, value: str, path: KeyPath) -> str:

@@ -174,12 +174,6 @@ def test_all_errors_of_a_file_come_together_in_the_order_of_their_lines() -> Non
     assert [found.line for found in all_errors(error)] == [1, 2, 3], "what contradicts in the sections that are right as well"
 
 
-def test_a_class_path_into_a_package_that_is_not_there_is_told() -> None:
-    """C5: before the first use of it, and without importing anything."""
-    config = read_config("memory: {storage_class: 'no.such:Thing'}\nmodels: [{name: a, use: 'langchain_openai:ChatOpenAI'}]\n", environ={})
-    assert [(one.key, one.message) for one in config.warnings] == [("memory.storage_class", "there is no module no on the Python path.")]
-
-
 def test_an_error_does_not_repeat_a_secret() -> None:
     for text in (
         "models:\n- name: a\n  api_key: [hunter2hunter2]\n",
