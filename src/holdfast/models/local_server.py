@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.request
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -163,26 +163,23 @@ class LocalServer:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.api_key}"}
         return self._asked(urllib.request.Request(self._address + route, json.dumps(body).encode(), headers))  # noqa: S310 - our own server
 
-    def _asked(self, request: urllib.request.Request) -> Any:
+    def _asked(self, request: urllib.request.Request, read: Callable[[Any], Any] = json.load) -> Any:
         try:
             with _DIRECT.open(request, timeout=60) as answer:
-                return json.load(answer)
+                return read(answer)
         except (OSError, ValueError) as error:
             raise ModelUnavailable(f"the local server of {self.path.name} did not answer: {error}.", model=self.path.stem) from error
 
+    def _about(self, route: str) -> urllib.request.Request:
+        return urllib.request.Request(self._address + route, headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own server
+
     def _served_window(self) -> int:
         """The window of a slot as the runtime has it."""
-        request = urllib.request.Request(f"{self._address}/props", headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own
-        return int(self._asked(request)["default_generation_settings"]["n_ctx"])
+        return int(self._asked(self._about("/props"))["default_generation_settings"]["n_ctx"])
 
     def _await_loop(self) -> None:
-        """Wait until the loop that carries out requests runs: to stop it before it does would wait for its end for ever."""
-        request = urllib.request.Request(f"{self._address}/metrics", headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own
-        try:
-            with _DIRECT.open(request, timeout=60) as answer:
-                answer.read()
-        except OSError as error:
-            raise ModelUnavailable(f"the local server of {self.path.name} did not answer: {error}.", model=self.path.stem) from error
+        """Wait until the loop that carries out requests runs: a server that was closed before that once waited for its end for ever."""
+        self._asked(self._about("/metrics"), lambda answer: answer.read())
 
     def _await_health(self) -> None:
         deadline = time.monotonic() + 120

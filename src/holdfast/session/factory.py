@@ -58,7 +58,6 @@ def postgres_sessions(
 
     `settings` are those of `PostgresBackend`.
     """
-
     files, name = _files(folder, path, disk=disk, clock=clock)
     base = Path(folder).parent  # the base directory, in which `local:` keeps its server
     backend = SessionBackend(database, prefix=name, base=base, clock=clock, **settings)
