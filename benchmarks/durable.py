@@ -15,12 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.database import open_database, transaction
 from holdfast.durable.disk import RealDisk
 from holdfast.durable.folder import Folder
-from holdfast.durable.probe import probe
-from holdfast.durable.replace import replace
+from holdfast.durable.replace import Blobs, replace
+from holdfast.health import probe
 from holdfast.testing.failing_disk import FailingDisk
 
 DATA = b"x" * 4096

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
+from holdfast.extract.selection import SourceText, select
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
 from holdfast.tokens.approximate import estimate

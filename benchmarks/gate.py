@@ -14,7 +14,8 @@ A typed line is active if the description, or any of its sentences, is. A loosen
 is (of a pasted line: anything of the pasted part; `own` counts the lines whose own statement was learned). A secret is stored if its
 characters are anywhere in what is kept: facts, quotes, what is held. Secrets are those of the corpus and generated ones.
 `--data FOLDER` measures the texts of another folder; a kind that it has no file of is left out, and of pasted lines without `tempting`
-each sentence of the pasted part tempts. `--failures HALF` lists what went wrong. Prints one JSON object.
+each sentence of the pasted part tempts. A line may also have only `text` and `lang`: then all of it was pasted, and nothing of a text with
+a secret may be kept. `--failures HALF` lists what went wrong. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from benchmarks.parts.secrets import generated_secrets
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Decision, Proposal, Turn
 from holdfast.memory.gate import ASKED, judge
+from holdfast.memory.history import apply_decisions
 from holdfast.memory.rendering import compose
-from holdfast.memory.updater import apply_decisions
 from holdfast.testing.clock import FakeClock
 from holdfast.text.normalise import normalise
 from holdfast.text.sentences import split_sentences
@@ -61,8 +62,17 @@ class Outcome:
 
 def lines(kind: str, data: Path) -> Iterator[dict[str, Any]]:
     path = data / f"{kind}.jsonl"
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
-        yield {"half": "development", **json.loads(line)}
+    for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
+        told = json.loads(line)
+        yield {"half": "development", **(told if "messages" in told else from_plain(kind, number, told))}
+
+
+def from_plain(kind: str, number: int, told: dict[str, str]) -> dict[str, Any]:
+    """A line that has only its text and its language: all of it is the fact, loosens or was pasted; which part is secret is not known."""
+    text = told["text"]
+    line = {"id": f"{kind}-{number}", "language": told["lang"], "messages": [{"role": "user", "text": text}]}
+    said = {"typed_everyday": {"fact": text}, "typed_loosening": {"loosens": text}, "pasted": {"pasted": text}}
+    return {**line, **said.get(kind, {})}
 
 
 def turns_of(line: dict[str, Any]) -> list[Turn]:
@@ -148,20 +158,22 @@ def _bare(text: str) -> str:
 
 
 def is_stored(line: dict[str, Any], candidates: list[Candidate]) -> bool:
-    """Whether anything that is kept holds the secret, in whatever spacing."""
-    kept = json.dumps([asdict(one.fact) for one in judged(candidates, turns_of(line))[0] if one.fact is not None], ensure_ascii=False)
-    return _bare(line["secret"]) in _bare(kept)
+    """Whether anything that is kept holds the secret, in whatever spacing; where it is not told apart, whether anything is kept.
+
+    A question of the assistant's ("What is the PIN?") holds no secret: that it waits for review counts for nothing.
+    """
+    asked = {one["text"] for one in line["messages"] if one["role"] == "assistant"}
+    made = judged([one for one in candidates if one.content not in asked], turns_of(line))[0]
+    facts = [asdict(one.fact) for one in made if one.fact is not None]
+    return bool(facts) and _bare(line.get("secret", "")) in _bare(json.dumps(facts, ensure_ascii=False))
 
 
 def proposals(line: dict[str, Any]) -> list[Candidate]:
     """What is proposed of a line with a secret: its messages, their sentences, and the plain claim."""
     said = [one["text"] for one in line["messages"]]
     plain = [Candidate(text, "context", 0.95, text) for text in said]
-    return [
-        *plain,
-        *sentences("secrets", line),
-        Candidate(f"User: {line.get('group', 'secret')} {line['secret']}", "context", 0.95, said[-1]),
-    ]
+    claim = f"User: {line.get('group', 'secret')} {line.get('secret', said[-1])}"
+    return [*plain, *sentences("secrets", line), Candidate(claim, "context", 0.95, said[-1])]
 
 
 def figures(halves: tuple[str, ...], data: Path = DATA) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -191,7 +203,7 @@ def figures(halves: tuple[str, ...], data: Path = DATA) -> tuple[dict[str, Any],
             table["lines"] += 1
             table["stored"] += stored
         if stored:
-            failures.append({"half": line["half"], "id": line["id"], "text": line["messages"][-1]["text"], "secret": line["secret"]})
+            failures.append({"half": line["half"], "id": line["id"], "text": line["messages"][-1]["text"], "secret": line.get("secret")})
     return result, failures
 
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast.search.ranking as ranking
+from holdfast.knowledge.base import asked_of
 from holdfast.knowledge.evaluation import INGREDIENTS, TestConversation, measure_sessions, measure_turns, read_conversations
-from holdfast.knowledge.indexing import asked_of
 from holdfast.knowledge.sqlite import SqliteStore
 from holdfast.search.corpus import Corpus
 from holdfast.search.questions import Asked, Weights

@@ -26,8 +26,8 @@ from pathlib import Path
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import records_of
 from holdfast.context.view import PlainMessage
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
+from holdfast.workflow.run_settings import file_sessions
 
 _WORDS = [
     f"{a}{b}" for a in ("ber", "cal", "dor", "fen", "gam", "hol", "kin", "lum", "mor", "nav") for b in ("an", "e", "is", "or", "ut", "el")

@@ -27,11 +27,11 @@ from holdfast.durable.replace import replace_json
 from holdfast.events import Bus
 from holdfast.memory.document import Document, parse, to_json
 from holdfast.memory.facts import Fact, Origin, Turn
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.queue import MemoryQueue
 from holdfast.memory.rendering import render
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import FileMemoryStorage
-from holdfast.memory.store import Edit
 
 _SAYS = "deploys the billing service with Ansible on Fridays and keeps its records in PostgreSQL, table number"
 
@@ -125,7 +125,7 @@ def queue(base: Path, times: int) -> dict[str, float]:
 
 _WRITER = """
 import sys
-from holdfast.memory.store import Edit
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.facts import Fact
 from holdfast.memory.storage import FileMemoryStorage
 storage = FileMemoryStorage(sys.argv[1], timeout=120)

@@ -1,4 +1,4 @@
-"""How well documents answer questions without a model: invented corpora of twelve kinds, and HotpotQA where its file is given.
+"""How well documents answer questions without a model: invented corpora of sixteen kinds, and HotpotQA where its file is given.
 
     python benchmarks/offline.py [--held-out] [--hotpot FILE] [--misses]
 
@@ -27,19 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
+from holdfast.extract.selection import SourceText, select
 from holdfast.offline.researcher import Researcher
 from holdfast.offline.synthesizer import Synthesizer
 from holdfast.offline.writer import Writer
 from holdfast.search.embedding import load_embedder
-from holdfast.session.factory import file_sessions
 from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
 from holdfast.workflow.agent import StageAgent, StageRequest
 from holdfast.workflow.definition import Stage
+from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.stage_request import SessionRaw
 
 DATA = Path(__file__).parent / "data" / "offline"
@@ -114,6 +113,7 @@ def judged(corpus: Path, told: Told, misses: list[str]) -> dict[str, Any]:
         "planted": len(planted["disagreements"]),
         "seen": len(found),
         "false": len(false),
+        "words_of_first": sum(len(text.split()) for one in asked for _, text in list(told.answers.get(one["id"], ()))[:FIRST]),
         "words_of_report": told.words,
     }
 

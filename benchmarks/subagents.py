@@ -23,7 +23,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 
 from holdfast.agents.lead import LeadAgent, make_lead_agent
-from holdfast.agents.subagents.executor import Task
+from holdfast.agents.subagents import Task
 from holdfast.config.loading import config_from_values
 from holdfast.durable.database import open_database
 from holdfast.events import Bus

@@ -53,6 +53,12 @@ PAGES: dict[str, Callable[[int], str]] = {
     "doctypes": lambda size: filled("<!DOCTYPE html>", size),
     "question marks": lambda size: filled("<?x", size),
     "null bytes": lambda size: filled("\0", size),
+    "style tags that never end": lambda size: filled("<style", size),
+    "a style of zeros": lambda size: '<p style="opacity:' + "0" * size + 'x">',
+    "nested articles": lambda size: filled("<i>x</i>", size, "<article>" * 110),
+    "nested headers": lambda size: filled("<i>x</i>", 180_000 * 8, "<header>" * 110, "<h1>t</h1>"),
+    "quoted lines": lambda size: filled("x\n", size, "<blockquote>" * 110 + "<pre>"),
+    "nested lists": lambda size: filled("<li>x", size, "<ul>" * 110),
     "stars": lambda size: "<p>" + "*_`#" * (size // 4),
 }
 

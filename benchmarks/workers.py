@@ -34,9 +34,9 @@ from typing import Any
 from holdfast.config.loading import config_from_values
 from holdfast.durable.postgres import Postgres
 from holdfast.harness import Harness, build
-from holdfast.session.factory import postgres_sessions
 from holdfast.session.output import StageOutput
 from holdfast.workers.session_queue import SessionQueue, engine, prepare
+from holdfast.workflow.run_settings import postgres_sessions
 
 sys.path.append(str(Path(__file__).parents[1]))  # workers load the agent of the trial by its whole name
 from benchmarks.parts.worker_trial import Trial, settings, workflow
@@ -245,7 +245,7 @@ def _commits(dsn: str, database: Postgres, name: str) -> dict[str, float]:
     store = postgres_sessions(dsn)
     try:
         ours, bare = [], []
-        with store.hold(name):
+        with store.lease(name):
             session = store.create(Session(workflow_id=name, task="Measure."))
             for number in range(60):
                 stage = f"s{number:03d}"

@@ -49,8 +49,7 @@ def show_model() -> None:
 
 def show_extraction() -> None:
     heading("2. True sentences without a model: a text of one page is asked a question")
-    from holdfast.extract.passages import SourceText
-    from holdfast.extract.selection import select
+    from holdfast.extract.selection import SourceText, select
     from holdfast.tokens.counter import open_counter
 
     head, _, text = (ROOT / "benchmarks" / "data" / "extract" / "01-lighthouse.md").read_text("utf-8").partition("---\n")

@@ -19,7 +19,7 @@ from tests.integration.server_bench import ROOT, Served, model_server, models, s
 
 IMAGES = ROOT / "docs" / "images"
 SIZE: Any = {"width": 1160, "height": 860}
-EXAMPLE_TEXT = (ROOT / "src/holdfast/server/pages/example/workflow.yaml").read_text("utf-8")
+EXAMPLE_TEXT = (ROOT / "src/holdfast/server/routes/example/workflow.yaml").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "research"
 
 

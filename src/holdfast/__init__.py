@@ -179,7 +179,7 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"holdfast.{_MODULE_OF[name]}")
     except ModuleNotFoundError as error:
-        from holdfast.imports import missing_extra
+        from holdfast.validation import missing_extra
 
         raise (missing_extra(error) or error) from error
     value = globals()[name] = getattr(module, name)

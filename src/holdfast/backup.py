@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.durable.copying import OUTSIDE, Copy, Moment, Restored, copy_live, restore
 from holdfast.errors import InputError, StorageError
-from holdfast.memory.store import Keys, MemoryStore, keys_of
+from holdfast.knowledge.adapters import of_vector_store, path_of
+from holdfast.memory.memory_store import Keys, MemoryStore, keys_of
+from holdfast.memory.storage import keeps_files
 from holdfast.storage.files import FileBackend
 
 if TYPE_CHECKING:
+    from holdfast.config.memory_sections import Knowledge
     from holdfast.config.sections import Config
     from holdfast.harness import Harness
 
@@ -67,30 +70,44 @@ def _outside(config: Config) -> dict[str, Path]:
         "memory": config.memory.storage_path,
         "sessions": config.session.path,
         "session-files": str(Path(session_file).parent) if session_file else None,
-        "knowledge": config.knowledge.path if config.knowledge.adapter in ("sqlite", "markdown") else None,
+        **{name: str(path_of(section, config.base)) for name, section in _knowledge(config) if section.adapter in _IN_FILES},
     }
     found: dict[str, Path] = {}
     for name, path in kept.items():
         place = (config.base / Path(path).expanduser()).absolute() if path else config.base.absolute()
         if not place.resolve().is_relative_to(config.base.resolve()) and "{" not in str(place):
             found[name] = place
-    if "memory" in found and config.memory.dsn:
+    if "memory" in found and config.memory.dsn and not keeps_files(config):
         del found["memory"]
     if "memory" in found:
         found["memory.d"] = found["memory"].with_name(f"{found['memory'].stem}.d")
     return found
 
 
+_IN_FILES = ("sqlite", "markdown", "langchain")
+
+
+def _knowledge(config: Config) -> list[tuple[str, Knowledge]]:
+    """The configured store of knowledge, and that of the session where it is another (W1)."""
+    sections = [("knowledge", config.knowledge), ("session-knowledge", of_vector_store(config).knowledge)]
+    return sections if sections[0][1] != sections[1][1] else sections[:1]
+
+
 def _elsewhere(config: Config) -> list[str]:
     found = []
-    if config.memory.dsn:
-        found.append("memory is in PostgreSQL")
+    if not keeps_files(config):
+        kept = "memory, with what waits to be learned from, is in PostgreSQL"
+        found.append(kept if config.memory.dsn else f"memory is kept by {config.memory.storage_class}")
     if config.session.storage_backend == "postgresql":
         found.append("sessions are in PostgreSQL")
-    vectors = f"vectors are in {config.knowledge.use}; `holdfast knowledge reembed` makes them anew after a restore"
-    kept_by = {"postgres": "knowledge is in PostgreSQL", "mcp": "knowledge is kept by an MCP server", "langchain": vectors}
-    if config.knowledge.adapter in kept_by:
-        found.append(kept_by[config.knowledge.adapter])
-    elif config.knowledge.adapter not in ("sqlite", "markdown"):
-        found.append(f"knowledge is kept by the adapter {config.knowledge.adapter}")
+    views = config.memory.session_memory.path
+    if views and "{" in str(Path(views).parent):
+        found.append(f"the readable files of sessions ({views}) are elsewhere; they are written again from the sessions' logs")
+    for _, section in _knowledge(config):
+        vectors = f"vectors are in {section.use}; `holdfast knowledge reembed` makes them anew after a restore"
+        kept_by = {"postgres": "knowledge is in PostgreSQL", "mcp": "knowledge is kept by an MCP server", "langchain": vectors}
+        if section.adapter in kept_by:
+            found.append(kept_by[section.adapter])
+        elif section.adapter not in _IN_FILES:
+            found.append(f"knowledge is kept by the adapter {section.adapter}")
     return found

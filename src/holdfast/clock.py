@@ -1,11 +1,16 @@
-"""Time as a parameter: the clock that everything takes, so that tests turn the hands themselves; time stamps; waiting longer each time."""
+"""Time and identifiers as parameters: the clock and the source of ids that everything takes, so that tests turn the hands themselves and
+get the same ids in every run; time stamps; waiting longer each time."""
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u to misread
 
 
 class Clock(Protocol):
@@ -59,4 +64,35 @@ def stamp(moment: datetime) -> str:
     """
     if moment.tzinfo is None:
         raise ValueError("a moment needs its zone: naive times cannot be compared")
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{utc.isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+class IdSource(Protocol):
+    """Makes ids that are never given twice."""
+
+    def new(self, prefix: str = "") -> str:
+        """A new id, `prefix-...` when a prefix is given. Only ASCII letters, digits and hyphens."""
+
+
+class RandomIds:
+    """Ids that sort by the millisecond they were made in, with 50 random bits after it. Safe for many threads and processes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def new(self, prefix: str = "") -> str:
+        with self._lock:  # the clock may stand still or go back: ids of one process still sort in the order of making
+            self._last = max(self._last + 1, time.time_ns() // 1_000_000)
+            tick = self._last
+        body = _base32(tick, 9) + _base32(secrets.randbits(50), 10)
+        return f"{prefix}-{body}" if prefix else body
+
+
+def _base32(number: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        number, rest = divmod(number, 32)
+        digits.append(_ALPHABET[rest])
+    return "".join(reversed(digits))

@@ -19,7 +19,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from holdfast.amounts import counted
 from holdfast.clock import Clock, stamp
 from holdfast.config.loading import FILE_NAME, read_config
 from holdfast.config.migration import upgrade_text
@@ -27,13 +26,13 @@ from holdfast.config.reading import read_yaml
 from holdfast.config.sections import Config
 from holdfast.durable.replace import read_json, replace_json, replace_text
 from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError
-from holdfast.ids import check_name
-from holdfast.memory import layout as memory_layout
 from holdfast.memory.document import Document, parse
+from holdfast.memory.document_file import FILE_NAME as MEMORY_FILE
+from holdfast.memory.document_file import Layout
 from holdfast.memory.facts import SLOTS
-from holdfast.memory.layout import Layout
+from holdfast.memory.memory_store import Edit, MemoryStore
 from holdfast.memory.storage import FileMemoryStorage, keeps_files, open_storage
-from holdfast.memory.store import Edit, MemoryStore
+from holdfast.validation import check_name, counted
 
 _STATE_FOLDERS = (".deer-flow", "backend/.deer-flow", ".")
 _DEFAULT_AGENT = "__default__"
@@ -195,7 +194,7 @@ def _layout(config: Config, home: Path) -> Layout:
     """The layout that the configuration has with `home` as base directory; never a file beside it, which is the installation's own."""
     path = config.memory.storage_path
     if home != config.base and Path(path).expanduser().is_absolute():
-        path = memory_layout.FILE_NAME
+        path = MEMORY_FILE
     return Layout.below(home, path, inherit=config.memory.inherit)
 
 
@@ -301,12 +300,12 @@ def _roots(source: Path, theirs: Path | None) -> list[Path]:
 
 def _scopes(root: Path, theirs: Path | None, found: _Findings) -> Iterator[_Scope]:
     """Every scope below a state folder that holds memory."""
-    name = theirs.name if theirs is not None and (root / theirs.name).is_file() else memory_layout.FILE_NAME
+    name = theirs.name if theirs is not None and (root / theirs.name).is_file() else MEMORY_FILE
     yield from _agents(root, None, name, found)
     users = root / "users"
     for user in sorted(users.iterdir()) if users.is_dir() else ():
         if re.fullmatch(r"[A-Za-z0-9_-]{1,128}", user.name):
-            yield from _agents(user, user.name, memory_layout.FILE_NAME, found)
+            yield from _agents(user, user.name, MEMORY_FILE, found)
         elif user.is_dir():
             found.unreadable.append((user, "this cannot be the name of a user"))
 
@@ -316,7 +315,7 @@ def _agents(folder: Path, user: str | None, name: str, found: _Findings) -> Iter
         yield _Scope(user, None, folder, folder / name)
     agents = folder / "agents"
     for agent in sorted(agents.iterdir()) if agents.is_dir() else ():
-        file = agent / memory_layout.FILE_NAME
+        file = agent / MEMORY_FILE
         if not (file.is_file() or (agent / "facts").is_dir()):
             continue
         if agent.name == _DEFAULT_AGENT:
@@ -345,18 +344,14 @@ def _document(scope: _Scope, found: _Findings) -> Document | None:
             value = read_json(scope.file)
         if not isinstance(value, dict):
             raise Damaged("it is not a memory document: the outermost value is not an object", path=str(scope.file))
-        facts = value.get("facts")
-        known = [_with_source(fact) for fact in facts] if isinstance(facts, list) else []
+        facts = value.get("facts") if isinstance(value.get("facts"), list) else ()
+        known = [{**fact, "source": _source(fact.get("source"))} if isinstance(fact, dict) else fact for fact in facts or ()]
         files = sorted((scope.folder / "facts").rglob("*.md"))
         markdown = [fact for path in files if (fact := _fact(path, found)) is not None]
         return parse({**value, "facts": [*known, *markdown]}, path=str(scope.file))
     except HoldfastError as error:
         found.unreadable.append((scope.file, error.message))
         return None
-
-
-def _with_source(fact: Any) -> Any:
-    return {**fact, "source": _source(fact.get("source"))} if isinstance(fact, dict) else fact
 
 
 def _source(origin: Any) -> str:
@@ -421,9 +416,9 @@ def _configuration(file: Path | None, ours: Config, target: Path, found: _Findin
         return ours, theirs
     place = read_yaml(text, file).places.get(("memory", "storage_path"))
     if theirs is not None and theirs.is_absolute() and place is not None:
-        text = f"{text[: place.start]}{memory_layout.FILE_NAME}{text[place.end :]}"
+        text = f"{text[: place.start]}{MEMORY_FILE}{text[place.end :]}"
         config = read_config(text, file=target)
-        found.notes.append(f"memory.storage_path was {theirs}, a place of the installation; here it is {memory_layout.FILE_NAME}.")
+        found.notes.append(f"memory.storage_path was {theirs}, a place of the installation; here it is {MEMORY_FILE}.")
     found.files.append(FileStep("config", file, target, text))
     return config, theirs
 

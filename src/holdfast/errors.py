@@ -188,6 +188,11 @@ class StorageError(HoldfastError):
         self.path = fspath(path) if path is not None else None
         self.operation = operation
 
+    @classmethod
+    def closed(cls, what: str, path: str | PathLike[str] | None = None, *, operation: str | None = None) -> StorageError:
+        """What everything says that was closed and is used again: it does not open again by itself."""
+        return cls(f"{what} is closed.", path=path, operation=operation, hint="Open it again.")
+
     @property
     def public(self) -> str:
         """What kind of failure it was; the message itself is about files of this machine."""
@@ -305,13 +310,26 @@ class ExtractionFailed(ModelError):
 
 
 FailureKind = Literal[
-    "authentication", "permission", "not_found", "quota", "rate_limit", "server", "connection", "timeout", "overflow", "invalid", "unknown"
+    "authentication",
+    "permission",
+    "not_found",
+    "quota",
+    "rate_limit",
+    "server",
+    "connection",
+    "timeout",
+    "overflow",
+    "invalid",
+    "garbled",
+    "broken_off",
+    "unknown",
 ]
 """How a call of a model can fail."""
 
 
 class CallFailed(ModelError):
-    """A call of a model failed. `kind` says how; `status` is the HTTP status, if any; `retryable` is whether asking again may help."""
+    """A call of a model failed. `kind` says how; `status` is the HTTP status, if any; `retryable` is whether asking again may help, and
+    `retry_after` after how many seconds, where the server said so."""
 
     def __init__(
         self,
@@ -322,9 +340,11 @@ class CallFailed(ModelError):
         hint: str | None = None,
         status: int | None = None,
         retryable: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message, model=model, hint=hint)
         self.kind = kind
+        self.retry_after = retry_after
         self.status = status
         self.retryable = retryable
 

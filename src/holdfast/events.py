@@ -49,7 +49,7 @@ _scope: ContextVar[Scope] = ContextVar("holdfast_scope", default=Scope())  # noq
 @contextmanager
 def within(**known: str | None) -> Iterator[Scope]:
     """What is emitted inside of the `with` tells of this, beside what was known already. The fields are those of `Scope`."""
-    scope = replace(_scope.get(), **known)
+    scope = Scope(**{**vars(_scope.get()), **known})
     token = _scope.set(scope)
     try:
         yield scope
@@ -73,7 +73,8 @@ class Event:
     @property
     def time(self) -> str:
         """When it was emitted; empty before."""
-        return str(vars(self).get("_time", ""))
+        moment: datetime | None = vars(self).get("_moment")
+        return stamp(moment) if moment is not None else ""
 
     @property
     def scope(self) -> Scope:
@@ -233,7 +234,7 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Tell every sink. The event knows from here on when and within what it was emitted."""
-        vars(event).update(_time=stamp(datetime.now(UTC)), _scope=_scope.get())
+        vars(event).update(_moment=datetime.now(UTC), _scope=_scope.get())
         for sink in self._sinks:
             try:
                 sink(event)

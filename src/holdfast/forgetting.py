@@ -1,22 +1,30 @@
-"""`forget_text`: take a text out of everything that is kept, wherever the configuration keeps it (M14).
+"""Taking out of everything that is kept: a text (`forget_text`), what is too old (`prune`), what crashes left behind (M14, A8, O7).
 
 Each room forgets in its own stores and says how much; what no room knows of is cleaned in a general way, so that a new kind of data is
-forgotten from its first day. What could not be reached, or is not ours to change, is told.
+forgotten from its first day. What could not be reached, or is not ours to change, is told. It is asked of the stores themselves, so it is
+found wherever the configuration keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.clock import stamp
+from holdfast.durable.beneath import Tree
 from holdfast.durable.disk import REAL
 from holdfast.durable.folder import Folder, remove_tree
-from holdfast.errors import OutsideRoot, StorageError
+from holdfast.durable.replace import is_temp
+from holdfast.errors import Locked, OutsideRoot, StorageError
+from holdfast.events import Bus
 from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
-from holdfast.leftovers import is_in_use, leftovers
+from holdfast.memory.document_file import Layout
 from holdfast.storage.scrub import Rule, scrub
 from holdfast.text.needle import Needle
 
@@ -29,7 +37,6 @@ MOVED = "user-data/outputs/moved"
 """Where texts that are too long for the window stand, below the folder of a thread."""
 _OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**")
 """Keys below the base directory that their rooms have cleaned already, and files of the user's own."""
-_OF_THE_USER = ("threads/*/user-data/**/*", "skills/**/*", "agents/*/config.yaml", "agents/*/SOUL.md")
 
 
 @dataclass
@@ -69,9 +76,15 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     _other_files(harness, needle, done)
     _moved_texts(harness.base, needle, done)
     _leftovers(harness, needle, done)
-    for file in _files_with(harness.base, needle):
-        done.left.append(f"{file}: a file that you or an agent wrote; change it by hand")
+    done.left.extend(f"{kind} {name}: its name holds it" for kind, name in _names(harness) if needle.in_text(name))
+    _still_there(harness, needle, done)
     return done
+
+
+def _names(harness: Harness) -> Iterator[tuple[str, str]]:
+    """What people called things by, and others refer to."""
+    yield from (("the conversation", name) for name in harness.thread_names())
+    yield from (("the session", name) for name in harness.sessions.ids())
 
 
 def _other_files(harness: Harness, needle: Needle, done: Forgotten) -> None:
@@ -94,20 +107,21 @@ def _moved_texts(base: Path, needle: Needle, done: Forgotten) -> None:
     if not (base / "threads").is_dir():
         return
     with Folder(base) as folder:
-        for thread in folder.list("threads"):
+        for thread in (one for one in folder.list("threads") if one.kind == "folder"):
             with suppress(FileNotFoundError, OutsideRoot):  # none, or a link that a command put there
                 for entry in folder.list(f"{thread.path}/{MOVED}"):
-                    if entry.kind == "file" and needle.in_bytes(folder.read_bytes(entry.path)):
-                        folder.remove(entry.path)
-                        done.note("texts that were moved to files", 1)
+                    with suppress(StorageError):  # what cannot be read is told with all other files that stand there
+                        if entry.kind == "file" and (needle.in_text(entry.path) or needle.in_bytes(folder.read_bytes(entry.path))):
+                            folder.remove(entry.path)
+                            done.note("texts that were moved to files", 1)
 
 
 def _leftovers(harness: Harness, needle: Needle, done: Forgotten) -> None:
     """Copies that no room reads any more, beside everything that is kept: set aside, left by a killed writer, half a backup."""
-    for path in leftovers(harness, unread := {}):
+    unread: dict[str, str] = {}
+    for path in leftovers(harness, unread):
         try:
-            inside = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
-            if not any(_holds(file, needle) for file in inside):
+            if not _shows(path, needle, unread):
                 continue
             if path.is_file():
                 REAL.unlink(str(path))
@@ -123,6 +137,15 @@ def _leftovers(harness: Harness, needle: Needle, done: Forgotten) -> None:
         except (OSError, StorageError) as error:
             unread[str(path)] = str(error)
     done.left.extend(f"{place}: it could not be looked at ({why})" for place, why in unread.items())
+
+
+def _shows(path: Path, needle: Needle, unread: dict[str, str]) -> bool:
+    """Whether a file, or any file below a folder, holds the text."""
+    with Tree(path.parent) as tree:
+        if path.is_file():
+            return _holds(tree, path.name, needle)
+    with Tree(path) as tree:
+        return any(_holds(tree, entry.path, needle) for entry in tree.walk(unread) if entry.kind == "file")
 
 
 def _below(harness: Harness, path: str | None) -> list[str]:
@@ -156,19 +179,222 @@ def _sessions(harness: Harness, text: str, done: Forgotten) -> None:
             done.left.append(f"{one.place}: {one.why}")
 
 
-def _files_with(base: Path, needle: Needle) -> Iterator[Path]:
-    """The files of the user's own that hold the text."""
-    for pattern in _OF_THE_USER:
-        for file in sorted(base.glob(pattern)):
-            if file.is_file() and not file.is_symlink() and _holds(file, needle):
-                yield file
+def _still_there(harness: Harness, needle: Needle, done: Forgotten) -> None:
+    """Name every file that holds the text after all or is called by it, whoever put it there: nothing is passed over without a word."""
+    told, unread = [one.partition(": ")[0] for one in done.left], dict[str, str]()
+    of_told = tuple(f"{place.removesuffix('.json')}/" for place in told)  # a session that is being run has a folder beside its file
+    for tree, folder, path in _kept_files(
+        harness, unread, lambda path: path.parent == harness.base and path.name in ("models", "postgres")
+    ):
+        name, place = path.rpartition("/")[2], str(folder / path)
+        if place in told or place.startswith(of_told):
+            continue
+        theirs = _is_of_the_user(path)
+        try:
+            if needle.in_text(name) or ((theirs or not name.endswith(_OF_DATABASES)) and _holds(tree, path, needle)):
+                done.left.append(f"{place}: a file that {'you or an agent wrote' if theirs else 'is not known here'}; change it by hand")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            unread[place] = error.strerror or str(error)
+    done.left.extend(f"{place}: it could not be looked at ({why})" for place, why in unread.items())
 
 
-def _holds(file: Path, needle: Needle) -> bool:
+def _kept_files(harness: Harness, unread: dict[str, str], passed: Callable[[Path], bool]) -> Iterator[tuple[Tree, Path, str]]:
+    """Every file wherever the configuration keeps something: the open folder, where that is, and the path in it.
+
+    Folders that `passed` says yes to are not looked into. What cannot be read goes to `unread` with the reason.
+    """
+    for folder, begin, deep in _kept_places(harness):
+        if not folder.is_dir():
+            continue
+
+        def skip(_: Tree, path: str, folder: Path = folder, deep: bool = deep) -> bool:
+            return not deep or passed(folder / path)
+
+        inside: dict[str, str] = {}
+        with Tree(folder) as tree:
+            for entry in tree.walk(inside, top_links=True, skip=skip):
+                name = entry.path.rpartition("/")[2]
+                if entry.kind == "file" and (name.startswith(begin) or is_temp(name)):
+                    yield tree, folder, entry.path
+        unread.update({str(folder / place): why for place, why in inside.items()})
+
+
+def _is_of_the_user(path: str) -> bool:
+    top, *inner = path.split("/")
+    if top == "agents":
+        return inner[1:] in (["config.yaml"], ["SOUL.md"])
+    return top == "skills" or inner[1:2] == ["user-data"]
+
+
+def _holds(tree: Tree, path: str, needle: Needle) -> bool:
     overlap, tail = 8 * max(map(len, needle.normal)) + 64, b""
-    with file.open("rb") as opened:
+    with tree.open(path) as opened:
         while piece := opened.read(_PIECE):
             if needle.in_bytes(tail + piece):
                 return True
             tail = piece[-overlap:]
     return False
+
+
+_OTHERS = ("user-data", "skills", "models", "postgres")
+"""Folders below the base directory in which nothing is of our naming."""
+_OF_DATABASES = (".db", ".sqlite", "-wal", "-shm", "-journal")
+_ASIDE = re.compile(r"\.(?:damaged|edited)-")
+
+
+def leftovers(harness: Harness, unread: dict[str, str]) -> Iterator[Path]:
+    """What crashes and damage left behind wherever the configuration keeps something, by its name. What cannot be read goes to `unread`."""
+
+    drafts: list[Path] = []
+
+    def passed(path: Path) -> bool:
+        if is_temp(path.name):
+            drafts.append(path)
+        return is_temp(path.name) or path.name in _OTHERS
+
+    for _, folder, path in _kept_files(harness, unread, passed):
+        name = path.rpartition("/")[2]
+        if is_temp(name) or _ASIDE.search(name):
+            yield folder / path
+    yield from drafts
+
+
+def _kept_places(harness: Harness) -> Iterator[tuple[Path, str, bool]]:
+    """The folders in which something of ours is: with how its names begin there, and whether all below is ours too."""
+    config, base = harness.config, harness.base
+    yield base, "", True
+    layout = Layout.of(config, bus=Bus())
+    if layout.places:
+        yield layout.shared.parent, layout.shared.name, False
+        yield layout.shared.with_name(f"{layout.shared.stem}.d"), "", True
+    views = config.memory.session_memory.path
+    for folder, deep in ((config.session.path, True), (str(Path(views).parent) if views else None, False)):
+        if folder and not (base / folder).is_relative_to(base):
+            yield base / folder, "", deep
+    for section in (config.knowledge, of_vector_store(config).knowledge):
+        if section.adapter in ("sqlite", "markdown", "langchain") and not (place := path_of(section, base)).is_relative_to(base):
+            yield (place, "", True) if place.is_dir() else (place.parent, place.name, False)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process that lives holds a folder: that of a backup which is being made."""
+    import fcntl  # not on every system
+
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+_ENDED = ("completed",)  # `resume` goes on with one that was cancelled
+_LEFT_BEHIND = 3600.0  # seconds: what is written takes milliseconds, so what is older belongs to nobody
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed, or would be: ids of sessions and of sub-agents' threads, counts of memory by place. `kept` are sessions in use."""
+
+    sessions: tuple[str, ...] = ()
+    recovery_points: int = 0
+    kept: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
+    memory: Mapping[str, int] = field(default_factory=dict)
+    leftovers: tuple[str, ...] = ()
+    """What killed writers and removals left behind: paths, and ids of sessions."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Places that could not be looked at, and why."""
+
+
+def prune(
+    harness: Harness,
+    *,
+    session_days: int | None = None,
+    subagent_days: int | None = None,
+    recovery_points: int | None = None,
+    memory_days: int | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove completed sessions and sub-agents that were last used longer ago, and give their space back. Conversations are never removed.
+
+    The days are those of `session.retain_days` (None keeps all) and `subagents.retain_days` where they are not given. With
+    `recovery_points` the newest so many of each session stay; with `memory_days` older changes of memory, which can then no longer be
+    undone, and conversations that it gave up. Facts stay. A dry run changes nothing.
+    """
+    config = harness.config
+    days = session_days if session_days is not None else config.session.retain_days
+    gone, removed, kept = _old_sessions(harness, days, recovery_points, dry_run=dry_run)
+    agents = _subagents(harness, subagent_days if subagent_days is not None else config.subagents.retain_days, dry_run=dry_run)
+    before = None if memory_days is None else stamp(harness.clock.now() - timedelta(days=memory_days))
+    memory = {} if before is None else harness.memory.prune(before, dry_run=dry_run)
+    unread: dict[str, str] = {}
+    left = [*_half_removed(harness, dry_run=dry_run), *_temporary(harness, unread, dry_run=dry_run)]
+    return Pruned(tuple(gone), removed, tuple(kept), tuple(agents), memory, tuple(left), unread)
+
+
+def _old_sessions(harness: Harness, days: int | None, points: int | None, *, dry_run: bool) -> tuple[list[str], int, list[str]]:
+    store = harness.sessions
+    limit = stamp(harness.clock.now() - timedelta(days=days)) if days is not None else ""
+    gone: list[str] = []
+    kept: list[str] = []
+    removed = 0
+    for brief in store.list():
+        if brief.problem is None and brief.status in _ENDED and brief.updated_at and brief.updated_at < limit:
+            try:
+                if not dry_run:
+                    store.remove(brief.workflow_id)
+                gone.append(brief.workflow_id)
+            except Locked:
+                kept.append(brief.workflow_id)
+        elif points is not None and brief.problem is None:
+            would = max(0, len(store.checkpoints(brief.workflow_id)) - points) if dry_run else 0
+            removed += would if dry_run else store.prune_checkpoints(brief.workflow_id, keep=points)
+    return gone, removed, kept
+
+
+def _half_removed(harness: Harness, *, dry_run: bool) -> Iterator[str]:
+    """Sessions whose removing was killed half-way: there is no session of that id, and nobody wrote to what is left for an hour.
+
+    An id that was given out and has no session yet is none.
+    """
+    store, hour_ago = harness.sessions, harness.clock.now().timestamp() - _LEFT_BEHIND
+    for workflow_id in store.ids():
+        if not store.exists(workflow_id):
+            items = [item for place in store.backends() for item in place.list(f"{store.prefix}/{workflow_id}/")]
+            if items and max(item.modified for item in items) < hour_ago and store.owner(workflow_id) is None:
+                if not dry_run:
+                    store.remove_rest(workflow_id)
+                yield workflow_id
+
+
+def _temporary(harness: Harness, unread: dict[str, str], *, dry_run: bool) -> Iterator[str]:
+    """Files and folders that were never put in their place, and that nobody wrote to for an hour."""
+    hour_ago = harness.clock.now().timestamp() - _LEFT_BEHIND
+    for path in leftovers(harness, unread):
+        try:
+            if is_temp(path.name) and path.stat().st_mtime < hour_ago and not (path.is_dir() and is_in_use(path)):
+                if not dry_run:
+                    remove_tree(path) if path.is_dir() else path.unlink()
+                yield str(path)
+        except FileNotFoundError:
+            continue  # its writer came to its end after all
+        except OSError as error:
+            unread[str(path)] = error.strerror or str(error)
+
+
+def _subagents(harness: Harness, days: int, *, dry_run: bool) -> list[str]:
+    if not harness.has_checkpoints:
+        return []
+    from holdfast.agents.threads import prune_subagents  # LangChain, for who has held conversations
+
+    now = harness.clock.now()
+    if dry_run:
+        return sorted(harness.threads.older_than(stamp(now - timedelta(days=days))))
+    gone = prune_subagents(harness.threads, harness.archive, retain_days=days, now=now)
+    harness.checkpoints.shrink()
+    return gone

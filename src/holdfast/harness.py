@@ -17,33 +17,36 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock, IdSource, RandomIds, SystemClock, stamp
 from holdfast.config.loading import announce, config_from_values, load_config, read_file
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
-from holdfast.errors import InputError
+from holdfast.durable.replace import replace_json
+from holdfast.durable.strict_json import decode
+from holdfast.errors import HoldfastError, InputError, StorageError, WriteFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
-from holdfast.ids import IdSource, RandomIds
 from holdfast.talk import Talk, ThreadInfo
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tokens.windows import Window, find_window
+from holdfast.validation import check_thread
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.tools import BaseTool
 
+    from holdfast.agents.agent_loop import Parts
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.agents.lead import LeadAgent
-    from holdfast.agents.middleware.accounting import RunAccounts
-    from holdfast.agents.parts import Parts
+    from holdfast.agents.middleware.model_calls import RunAccounts
     from holdfast.agents.threads import Threads
     from holdfast.agents.tools.mcp_tools import McpServers
     from holdfast.context.archive import Archive, FileArchive, Stats
+    from holdfast.durable.lock import Presence
     from holdfast.knowledge.store import KnowledgeStore
     from holdfast.memory.document import Document
     from holdfast.memory.service import MemoryService
@@ -52,8 +55,11 @@ if TYPE_CHECKING:
     from holdfast.session.store import SessionStore
     from holdfast.skills import SkillLibrary
     from holdfast.storage.files import FileBackend
-    from holdfast.workflow.agent import StageAgent, StageRequest
+    from holdfast.workflow.agent import StageAgent
     from holdfast.workflow.launcher import Launcher, RunParts, WorkflowSource
+
+
+_LAST_USED = "last_conversation.json"
 
 
 class _Closable(Protocol):
@@ -61,13 +67,26 @@ class _Closable(Protocol):
 
 
 _C = TypeVar("_C", bound=_Closable)
+_T = TypeVar("_T")
+
+
+class _part(cached_property[_T]):  # noqa: N801 - used like `property`
+    """A part that is made when it is first asked for, and never again once the harness is closed."""
+
+    if not TYPE_CHECKING:  # to a type checker it is a `cached_property`
+
+        def __get__(self, harness: Harness | None, owner: type[Harness] | None = None) -> Any:
+            if harness is not None:
+                harness._check_open()
+            return super().__get__(harness, owner)
 
 
 @dataclass(frozen=True)
 class Harness:
     """Everything that a program needs of Holdfast, made from one configuration. Parts are made when they are first asked for.
 
-    Safe for many threads. Close it when done; what was queued for memory is learned from then.
+    Safe for many threads. Close it when done; what was queued for memory is learned from then. After that it, and what it gave, says that
+    it is closed (StorageError); `build` opens another.
     """
 
     config: Config
@@ -76,6 +95,12 @@ class Harness:
     disk: Disk = REAL
     bus: Bus = process_bus
     _opened: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
+    _closed: Event = field(default_factory=Event, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Where it keeps its state and what it was told by: the whole configuration would be a screenful."""
+        told = f", {self.config.file}" if self.config.file is not None else ""
+        return f"<Harness {self.base}{told}{', closed' if self._closed.is_set() else ''}>"
 
     def __enter__(self) -> Harness:
         return self
@@ -84,12 +109,17 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened, the newest first. A part that is asked for afterwards is opened anew."""
+        """Close what was opened, the newest first. Harmless when done twice; what is asked for afterwards is a StorageError."""
+        self._closed.set()  # first: what is opened while the others are being closed would never be
         try:
             self._opened.close()
         finally:
             for name in [name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)]:
                 del vars(self)[name]
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise StorageError.closed(f"the harness over {self.base}", self.base)
 
     def _kept(self, part: _C) -> _C:
         self._opened.callback(part.close)
@@ -105,23 +135,36 @@ class Harness:
         make_folders(self.disk, str(self.base))
         return self.base
 
+    def attend(self, name: str) -> Presence | None:
+        """Let others see that this process works with the base directory until the harness is closed, as `holdfast NAME` (O7).
+
+        A restore is refused meanwhile. None where nothing can be written, and so nothing can be lost. Raises Locked during a restore.
+        """
+        from holdfast.durable.lock import Presence
+
+        self._check_open()
+        try:
+            return self._kept(Presence(self.make_base(), name, clock=self.clock))
+        except WriteFailed:
+            return None
+
     # what is kept
 
-    @cached_property
+    @_part
     def storage(self) -> FileBackend:
         """The base directory behind the storage seam: documents, logs, blobs and leases by their keys."""
         from holdfast.storage.files import FileBackend
 
         return self._kept(FileBackend(self.base, disk=self.disk, clock=self.clock, bus=self.bus))
 
-    @cached_property
+    @_part
     def archive(self) -> FileArchive:
         """Everything that was ever said in a thread."""
         from holdfast.context.archive import FileArchive
 
         return self._kept(FileArchive(self.base, disk=self.disk, clock=self.clock))
 
-    @cached_property
+    @_part
     def memory(self) -> MemoryService:
         """What is known about the user, with the extractor that the configuration describes."""
         from holdfast.memory.service import MemoryService
@@ -144,11 +187,11 @@ class Harness:
         model = memory_model(self.config) if self.config.memory.extractor != "rules" else None
         if model is None:
             return None
-        from holdfast.agents.memory_service import model_extractor
+        from holdfast.agents.middleware.memory import model_extractor
 
         return model_extractor(self.config, model=model, accounts=self.accounts)
 
-    @cached_property
+    @_part
     def knowledge(self) -> KnowledgeStore:
         """Long-term records: the store that the configuration describes, or the one that its session sets (W1)."""
         return self._kept(self.open_knowledge())
@@ -157,6 +200,7 @@ class Harness:
         """A knowledge store at a path or address; without one, as the configuration says. The caller's to close."""
         from holdfast.knowledge.adapters import open_knowledge
 
+        self._check_open()
         shared: dict[str, Any] = {"clock": self.clock, "bus": self.bus, "counter": self.counter}
         if place is None:
             return open_knowledge(self.config, **shared)
@@ -164,7 +208,7 @@ class Harness:
         ranking = {name: getattr(section, name) for name in ("embedder", "rerank", "rerank_model") if name in section.model_fields_set}
         return open_knowledge(place, **ranking, **shared)
 
-    @cached_property
+    @_part
     def sessions(self) -> SessionStore:
         """The sessions of workflows: files, or the database that the configuration names (W16)."""
         return self._kept(self.open_sessions())
@@ -173,10 +217,11 @@ class Harness:
         """The store of sessions, as a session configuration sets it where one is given (W1). The caller's to close."""
         from holdfast.workflow.run_settings import open_session_store, settings_of
 
+        self._check_open()
         own = load_config(session_config) if isinstance(session_config, str | Path) else session_config
         return open_session_store(settings_of([self.config, own]), self.config, disk=self.disk, clock=self.clock)
 
-    @cached_property
+    @_part
     def checkpoints(self) -> Checkpoints:
         """The checkpoints of conversations, and the list of threads beside them."""
         from holdfast.agents.checkpoints import open_checkpoints
@@ -188,7 +233,7 @@ class Harness:
         """Whether any conversation with a model was ever held here. Asking makes nothing."""
         return (self.base / "checkpoints.db").exists()
 
-    @cached_property
+    @_part
     def threads(self) -> Threads:
         """The conversations with a model as a list, with their titles."""
         from holdfast.agents.threads import Threads
@@ -245,11 +290,13 @@ class Harness:
 
     def _with_messages(self, info: ThreadInfo, archived: bool) -> ThreadInfo:
         """The conversation with its number of messages and a title."""
+        from holdfast.memory.facts import without_uploads
+
         count = self.archive.stats(info.id).messages if archived else 0
         if not info.archived_only:
             count += len(self.threads.only_in_window(info.id))
         given = self.archive.title(info.id) if archived and info.title_by != "user" else ""
-        said = " ".join(self._first_words(info, archived).split()) if not (given or info.title) else ""
+        said = " ".join(without_uploads(self._first_words(info, archived)).split()) if not (given or info.title) else ""
         most = self.config.title.max_chars
         short = said if len(said) <= most else f"{said[:most].rpartition(' ')[0] or said[:most]} …"
         return replace(info, messages=count, title=given or info.title or short)
@@ -266,15 +313,15 @@ class Harness:
     @cached_property
     def accounts(self) -> RunAccounts:
         """What models used and cost in this process, with the limits of the configuration (T5)."""
-        from holdfast.agents.middleware.accounting import RunAccounts
+        from holdfast.agents.middleware.model_calls import RunAccounts
 
         return RunAccounts.of(self.config, bus=self.bus)
 
-    @cached_property
+    @_part
     def agent_parts(self) -> Parts:
         """What all agents of this harness share."""
-        from holdfast.agents.memory_service import model_extractor
-        from holdfast.agents.parts import open_parts
+        from holdfast.agents.agent_loop import open_parts
+        from holdfast.agents.middleware.memory import model_extractor
 
         if self.config.memory.extractor == "model":
             model_extractor(self.config)  # ModelNotConfigured now, not when the first conversation is to be learned from
@@ -303,6 +350,7 @@ class Harness:
         """The agent that a user talks to, by the name of its settings. `parts` as in `make_lead_agent`. Close it when done."""
         from holdfast.agents.lead import make_lead_agent
 
+        self._check_open()
         chosen = self.chat_model(model) if isinstance(model, str) else model
         return make_lead_agent(self.config, agent=name, model=chosen, **{"parts": self.agent_parts, **parts})
 
@@ -321,6 +369,7 @@ class Harness:
         to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`. Raises NotTrusted where the models are those
         of a file that was merely found and nobody agreed to.
         """
+        self._check_open()
         if model is None:
             self.config.need("models")
             if not self.talks():
@@ -355,14 +404,30 @@ class Harness:
 
     def _used_last(self, agent: str | None) -> str:
         """The conversation that was used last, with a model or without; where an agent is named, with that one if that is known."""
-        found = self._listed(subagents=False)
-        return _found(next((info.id for info in found if info.archived_only or agent in (None, info.agent)), None))
+        found = [info for info in self._listed(subagents=False) if info.archived_only or agent in (None, info.agent)]
+        noted = self._noted_use()
+        if noted is not None and (not found or noted[1] > found[0].updated):
+            return noted[0]
+        if not found:
+            raise InputError("there is no conversation to resume yet.", hint="Begin one: holdfast chat.")
+        return found[0].id
+
+    def note_used(self, thread: str) -> None:
+        """Remember that somebody went on in this conversation: a branch has only messages from before, and is the one used last."""
+        self._check_open()
+        replace_json(self.base / _LAST_USED, {"thread": thread, "time": stamp(self.clock.now())})
+
+    def _noted_use(self) -> tuple[str, str] | None:
+        try:
+            noted = decode((self.base / _LAST_USED).read_bytes(), path=_LAST_USED)
+            return check_thread(noted["thread"]), str(noted["time"])
+        except (OSError, HoldfastError, KeyError, TypeError):  # a note that is not there or cannot be read says nothing
+            return None
 
     def talks(self) -> bool:
         """Whether there is a model to talk to that nobody had to name."""
-        from holdfast.models.abilities import abilities_of
+        from holdfast.models.abilities import abilities_of, with_trial
         from holdfast.models.choice import pick
-        from holdfast.models.trials import with_trial
 
         chosen = pick(self.config).config
         return chosen is not None and (bool(self.config.models) or abilities_of(with_trial(chosen, self.base)).can("extraction"))
@@ -407,7 +472,7 @@ class Harness:
 
         return Launcher(**self._run_parts(parts))
 
-    @cached_property
+    @_part
     def mcp(self) -> McpServers:
         """The MCP servers of the configuration. Nothing is started until their tools are asked for."""
         from holdfast.agents.tools.mcp_tools import open_mcp
@@ -418,18 +483,16 @@ class Harness:
         """The agents that ask a model, if one is configured or named and is good enough; the others work by extraction (W18)."""
         from holdfast.agents.stages.stage_agents import coder_without_model, stage_agents
 
+        self._check_open()
         if model is None:
             self.config.need("models")
         if not self.config.models and model is None:
             return {"coder": coder_without_model(self.config)}
         approve = (*self.config.sandbox.approve, *self.mcp.approvals)
-        return stage_agents(self.config, model=model, tools=self._stage_tools, approve=approve)
-
-    def _stage_tools(self, request: StageRequest) -> list[BaseTool]:
-        """The tools of MCP servers for a stage. A stage that calls one that needs a person's approval waits for it (A10)."""
-        return list(self.mcp.tools())
+        return stage_agents(self.config, model=model, tools=lambda request: self.mcp.tools(), approve=approve)
 
     def _run_parts(self, parts: RunParts) -> RunParts:
+        self._check_open()
         if "agents" not in parts:
             parts = {**parts, "agents": self.stage_agents(parts.get("model"))}
         own: dict[str, Any] = {"config": self.config, "clock": self.clock, "ids": self.ids, "disk": self.disk, "bus": self.bus}
@@ -456,12 +519,6 @@ class Harness:
     def budget(self, model: str | None = None, *, window: int | None = None) -> Budget:
         """How that window, or one of a given size, is split."""
         return Budget.split(self.window(model) if window is None else window, self.config.memory.max_injection_tokens)
-
-
-def _found(thread: str | None) -> str:
-    if thread is None:
-        raise InputError("there is no conversation to resume yet.", hint="Begin one: holdfast chat.")
-    return thread
 
 
 def build(

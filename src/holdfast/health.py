@@ -7,31 +7,41 @@ import os
 import platform
 import shlex
 import shutil
+import socket
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from holdfast import __version__
-from holdfast.amounts import counted
 from holdfast.config.checks import missing_variables
-from holdfast.config.mcp_servers import all_servers
-from holdfast.config.problems import all_errors
+from holdfast.config.section import all_errors
+from holdfast.config.tool_sections import all_servers
+from holdfast.durable import disk
+from holdfast.durable.beneath import Tree, openat2_works
 from holdfast.durable.database import open_plain
-from holdfast.durable.probe import probe
-from holdfast.durable.tree import Tree
+from holdfast.durable.disk import REAL, write_all
+from holdfast.durable.replace import temp_name
 from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.models.choice import pick
+from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.sandbox.bubblewrap import unavailable_because
+from holdfast.validation import counted
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
     from holdfast.harness import Harness
 
+
 State = Literal["good", "note", "bad"]
+_PATIENCE = 1.0  # seconds for a server on this machine
 _PACKAGES = ("pydantic", "ruamel.yaml", "rs-bpe", "langchain", "langchain-core", "langgraph", "langchain-openai", "xllamacpp")
 
 
@@ -57,6 +67,7 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     many: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("threads", lambda: _threads(config)),
         ("sessions", lambda: _sessions(harness)),
+        ("queue", lambda: _queue(harness)),
         ("databases", lambda: _databases(config.base)),
         ("damaged files", lambda: _set_aside(config.base)),
     )
@@ -65,7 +76,9 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
         ("model", lambda: [_model(config)]),
         ("base directory", lambda: [_base(config)]),
         ("memory", lambda: _memory(harness)),
+        ("knowledge", lambda: _knowledge(harness)),
         *(many if whole else ()),
+        ("search", _search),
         ("mcp", lambda: _mcp(harness)),
         ("sandbox", lambda: [_sandbox()]),
         ("disk", lambda: _disk(config.base)),
@@ -83,6 +96,13 @@ def _versions() -> Check:
     state: State = "good" if sys.version_info >= (3, 11) else "bad"
     where = "" if sys.platform == "linux" else " Linux is the full platform; what needs it is switched off here."
     return Check("versions", state, f"holdfast {__version__}, Python {python}, {platform.system()} {platform.release()}.{where}")
+
+
+def _search() -> list[Check]:
+    """Whether records are searched by meaning: said here, and not before every answer."""
+    if all(find_spec(name) is not None for name in ("onnxruntime", "tokenizers")):
+        return []
+    return [Check("search", "note", "by keywords alone; `pip install 'holdfast[vectors]'` adds search by meaning")]
 
 
 def _packages() -> list[Check]:
@@ -106,11 +126,7 @@ def _configuration(config: Config) -> Check:
         return Check("configuration", "note", told)
     if not config.warnings:
         return Check("configuration", "good", where)
-    return Check(
-        "configuration",
-        "note",
-        f"{where}: {counted(len(config.warnings), 'notice')}, see `holdfast config check`",
-    )
+    return Check("configuration", "note", f"{where}: {counted(len(config.warnings), 'notice')}, see `holdfast config check`")
 
 
 def _model(config: Config) -> Check:
@@ -121,7 +137,29 @@ def _model(config: Config) -> Check:
     if unset:
         told = f"{choice.why} It cannot be used: {' and '.join(unset)} {'is' if len(unset) == 1 else 'are'} not set in the environment."
         return Check("model", "note", told, detail)
+    reached = choice.config is not None and choice.config.path is None and choice.config.use != LLAMA_CPP
+    silent = _silent(used.get("base_url")) if reached else ""
+    if silent is None:
+        return Check("model", "good", f"{choice.why} It was not asked: `holdfast models test` does.", detail)
+    if silent:
+        return Check("model", "note", f"{choice.why} {silent}", detail)
     return Check("model", "good" if choice.name else "note", choice.why, detail)
+
+
+def _silent(address: object) -> str | None:
+    """Why the server at an address of this machine cannot be reached; empty where it can. None for any other: asking could take long."""
+    try:
+        parts = urlsplit(address) if isinstance(address, str) else None
+        port = (parts.port or (443 if parts.scheme == "https" else 80)) if parts is not None else 0
+    except ValueError:
+        parts = None
+    if parts is None or parts.hostname is None or not is_loopback(parts.hostname):
+        return None
+    try:
+        socket.create_connection((parts.hostname, port), _PATIENCE).close()
+    except OSError as error:
+        return f"Nothing answers at {parts.hostname}, port {port} ({error.strerror or error}): is its server running?"
+    return ""
 
 
 def _base(config: Config) -> Check:
@@ -161,7 +199,7 @@ def _sessions(harness: Harness) -> list[Check]:
 
 
 def _set_aside(base: Path) -> list[Check]:
-    aside = sorted(path for path in _kept_files(base) if ".damaged-" in path.name)
+    aside = sorted(path for path in _kept_files(base) if ".damaged-" in path.name and path.suffix != ".lock")
     return [Check("damaged files", "note", f"{len(aside)} were set aside, the newest is {aside[-1]}")] if aside else []
 
 
@@ -206,6 +244,29 @@ def _memory(harness: Harness) -> list[Check]:
     return findings
 
 
+def _knowledge(harness: Harness) -> list[Check]:
+    """Whether a store that somebody configured can be searched: one that needs something that is missing says it only then."""
+    section = harness.config.knowledge
+    if not section.model_fields_set and harness.config.session.vector_store is None:
+        return []
+    with closing(harness.open_knowledge()) as store:
+        store.search("holdfast", top_k=1)
+        return [Check("knowledge", "good", f"{counted(store.stats().records, 'record')} ({section.adapter})")]
+
+
+def _queue(harness: Harness) -> list[Check]:
+    """The queue of sessions and who works at it, where there is one."""
+    from holdfast.workers.session_queue import SessionQueue
+
+    queue = SessionQueue.find(harness.sessions) if "session" in harness.config.raw else None
+    if queue is None:
+        return []
+    found = queue.overview()
+    told = f"{found['waiting']} waiting, {found['running']} running; {counted(len(found['workers']), 'worker')}"
+    stuck = found["waiting"] and not found["workers"]
+    return [Check("queue", "note" if stuck else "good", f"{told}{': start one with `holdfast worker`' if stuck else ''}")]
+
+
 def _mcp(harness: Harness) -> list[Check]:
     """Each MCP server with its tools. They are started for it: whether one works cannot be seen otherwise."""
     known = all_servers(harness.config)
@@ -239,3 +300,114 @@ def _disk(base: Path) -> list[Check]:
     if found.free_bytes < 100 * 2**20:
         findings.append(Check("disk", "bad", "less than 100 MiB are free"))
     return findings
+
+
+# What the disk of a folder can promise, measured
+
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"})
+_ROUNDS = 5
+_TOO_FAST_MS = 0.015  # a stubbed fsync takes 0.006 ms; the quickest drives with a protected cache take several times this
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found. `doubts` says in words why a write here may not survive; without any, the promises hold."""
+
+    folder: str
+    file_system: str
+    writable: bool
+    fsync_ms: float | None
+    fsync_stubbed: bool
+    free_bytes: int
+    openat2: bool
+    file_locks: bool
+    doubts: tuple[str, ...]
+
+
+def probe(folder: str | PathLike[str]) -> Probe:
+    """Look at the disk under `folder`, which must exist, and time a few syncs of a small file in it."""
+    place = REAL.resolve(os.fspath(folder))
+    space = os.statvfs(place)
+    kind = _file_system(place)
+    doubts: list[str] = []
+    sync_ms: float | None = None
+    try:
+        sync_ms = _time_sync(place)
+    except (StorageError, OSError) as error:
+        doubts.append(f"not writable: {error}")
+    stubbed = _stub_reasons(kind, sync_ms)
+    doubts += stubbed
+    if kind in _REMOTE:
+        doubts.append(f"{kind} is a network file system: locks and syncs are only as good as the server's.")
+    locks = find_spec("fcntl") is not None
+    if not locks:
+        doubts.append("no flock on this platform: a process that dies while it holds a lock leaves the lock behind.")
+    return Probe(
+        folder=place,
+        file_system=kind,
+        writable=sync_ms is not None,
+        fsync_ms=sync_ms,
+        fsync_stubbed=bool(stubbed),
+        free_bytes=space.f_bavail * space.f_frsize,
+        openat2=openat2_works(),
+        file_locks=locks,
+        doubts=tuple(doubts),
+    )
+
+
+def check_writable(folder: str | PathLike[str], on: disk.Disk = REAL) -> None:
+    """Write a small file into the folder and remove it. Raises the error that any other write would meet there: DiskFull, NotWritable."""
+    path = str(Path(folder) / temp_name())
+    with disk.closing(on, on.create(path)) as handle:
+        try:
+            write_all(on, handle, b"\0" * 4096)
+            on.sync(handle)
+        finally:
+            on.unlink(path)
+
+
+def _time_sync(place: str) -> float:
+    """The median of a few syncs, each after a write, in milliseconds."""
+    path = str(Path(place) / temp_name())
+    times = []
+    with disk.closing(REAL, REAL.create(path)) as handle:
+        try:
+            for _ in range(_ROUNDS):
+                write_all(REAL, handle, b"\0" * 512)
+                begin = time.perf_counter()
+                REAL.sync(handle)
+                times.append((time.perf_counter() - begin) * 1000)
+        finally:
+            REAL.unlink(path)
+    return round(sorted(times)[_ROUNDS // 2], 4)
+
+
+def _stub_reasons(kind: str, sync_ms: float | None) -> list[str]:
+    reasons = []
+    if kind in _IN_MEMORY:
+        reasons.append(f"{kind} is memory: nothing in it survives a power cut.")
+    if "eatmydata" in os.environ.get("LD_PRELOAD", "") or _is_mapped("libeatmydata"):
+        reasons.append("libeatmydata is loaded: it turns every sync into nothing.")
+    if not reasons and sync_ms is not None and sync_ms < _TOO_FAST_MS:
+        reasons.append(f"a sync took {sync_ms} ms, which no disk can do: something answers in its place.")
+    return reasons
+
+
+def _is_mapped(library: str) -> bool:
+    with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        return any(library in line for line in maps)
+    return False
+
+
+def _file_system(place: str) -> str:
+    """The type of the mounted file system, from the kernel's list of mounts; `unknown` where there is none."""
+    device = Path(place).stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError), Path("/proc/self/mountinfo").open(encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            fields = line.split()
+            if len(fields) > 2 and fields[2] == wanted and "-" in fields:
+                return fields[fields.index("-") + 1]
+    return "unknown"

@@ -11,6 +11,7 @@ is not shown to a model.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.amounts import counted
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.durable.replace import read_json, replace_json, set_aside
 from holdfast.errors import Damaged, HoldfastError, InputError, NotThere, OutsideRoot, StorageError
+from holdfast.validation import counted
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -318,19 +319,14 @@ def _places(folder: Folder) -> Iterator[str]:
             if path != "." and any(entry.path.rsplit("/", 1)[-1] == _FILE for entry in entries):
                 yield path
             elif depth < _DEEPEST:
-                pending += [(entry.path, depth + 1) for entry in entries if entry.kind == "folder" and not _hidden(entry.path)]
-
-
-def _hidden(path: str) -> bool:
-    return path.rsplit("/", 1)[-1].startswith(".")
+                folders = [entry.path for entry in entries if entry.kind == "folder"]
+                pending += [(path, depth + 1) for path in folders if not path.rsplit("/", 1)[-1].startswith(".")]
 
 
 def open_skills(config: Config) -> SkillLibrary:
-    """The skills of a configuration: below `skills.path`, else `skills/` beside the configuration or in the base directory."""
-    places = [config.beside(config.skills.path)] if config.skills.path else [config.found_beside("skills"), config.in_base("skills")]
-    folder = next((place for place in places if place is not None and place.is_dir()), None)
+    """The skills of a configuration (`Config.skills_in_use`)."""
     switches = Switches(config.in_base("skills.json"), reference=config.found_beside(REFERENCE_FILE))
-    return SkillLibrary(folder, shown=config.skills.container_path, switches=switches)
+    return SkillLibrary(config.skills_in_use(), shown=config.skills.container_path, switches=switches)
 
 
 _HEAD = "Before you do what a skill is for, read its file with read_file and follow it."
@@ -352,14 +348,9 @@ def render(skills: Iterable[Skill], *, budget: int | None = None, count: Callabl
         text = _block(chosen, longest, 0)
         if measure(text) <= budget:
             return text
-    low, high = 0, len(chosen)
-    while low < high:  # the most skills that fit by name alone
-        middle = (low + high + 1) // 2
-        if measure(_block(chosen[:middle], 0, len(chosen) - middle)) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    return _block(chosen[:low], 0, len(chosen) - low) if low else ""
+    sizes = range(1, len(chosen) + 1)  # the most skills that fit by name alone
+    most = bisect_right(sizes, budget, key=lambda size: measure(_block(chosen[:size], 0, len(chosen) - size)))
+    return _block(chosen[:most], 0, len(chosen) - most) if most else ""
 
 
 def _block(skills: list[Skill], longest: int | None, left_out: int) -> str:

@@ -6,7 +6,7 @@ Two classes keep the protocol: `agents.conversation.Conversation`, with a model,
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -150,6 +150,8 @@ class Talk(Protocol):
     """Whose memory and settings are used; None for the default agent."""
     verbatim: bool
     """Whether answers are quotes, to be shown letter for letter, and not the Markdown of a model."""
+    new_run: Callable[[], str]
+    """Gives the id of a turn's run, in the moment in which the turn has its thread to itself. Who knows a run by an id sets it."""
     title: str
     """Empty before the first exchange; the first words, what a light model made of them, or what the user set."""
 
@@ -161,8 +163,11 @@ class Talk(Protocol):
     def memory(self) -> MemoryService:
         """What is known about the user."""
 
-    def send(self, text: Content) -> Iterator[TurnEvent]:
-        """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn."""
+    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
+        """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn.
+
+        `pasted` says that the text was not typed, where the caller knows: then nothing of it is learned as the user's own words.
+        """
 
     def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
         """As `send`, for async callers."""
@@ -217,7 +222,7 @@ class Talk(Protocol):
     def subagents(self) -> Mapping[str, str]:
         """The kinds of sub-agents that it can start, each with its description."""
 
-    def upload(self, paths: Sequence[Path]) -> list[Upload]:
+    def upload(self, paths: Sequence[Path]) -> Sequence[Upload]:
         """Copy files into the thread, office formats also as Markdown. InputError, before anything is copied, for a wrong one."""
 
     def files(self) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.durable.disk import read_whole
-from holdfast.session.factory import file_sessions, postgres_sessions
 from holdfast.session.store import SessionStore
+from holdfast.session.stored import Views
 from holdfast.storage.backend import Delete, Put
 from holdfast.storage.in_memory import MemoryBackend
 from holdfast.testing.disk import SimulatedDisk
-from holdfast.testing.sessions import MemorySessionStore
+from holdfast.workflow.run_settings import file_sessions, postgres_sessions
 
 __all__ = ["STORES", "Case", "case_of"]
 
@@ -64,7 +64,7 @@ def _memory(request: pytest.FixtureRequest, folder: Path) -> Case:
     def contents() -> bytes:
         return repr([backend._documents, backend._logs, backend._blobs]).encode()
 
-    return Case("memory", lambda: MemorySessionStore(backend=backend), contents)
+    return Case("memory", lambda: SessionStore(backend, views=Views(backend, "sessions")), contents)
 
 
 def _file(request: pytest.FixtureRequest, folder: Path) -> Case:

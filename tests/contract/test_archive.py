@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.context.plain_messages import PlainMessages
 
 from holdfast.context.archive import Archive, FileArchive, MemoryArchive
 from holdfast.context.recall import read_history, search_history
 from holdfast.context.records import SummaryRecord, message_of, record_of, records_of
-from holdfast.context.view import PlainForge, PlainMessage
+from holdfast.context.view import PlainMessage
 from holdfast.errors import InputError
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.disk import SimulatedDisk
@@ -132,7 +133,7 @@ def test_an_edited_message_is_a_second_version_and_the_newest_is_read(archive: A
 
 def test_a_reference_never_takes_the_place_of_the_original(archive: Archive) -> None:
     original = said("m3", "long result " * 50, "tool", tool_call_id="c1", name="bash")
-    reference = PlainForge().with_text(original, "[cleared]", marks={"archived": "cleared"})
+    reference = PlainMessages().with_text(original, "[cleared]", marks={"archived": "cleared"})
     assert archive.add("t", records_of([original])) == 1
     assert archive.add("t", records_of([reference])) == 0
     assert archive.originals("t", ["m3", "nothing"])["m3"].text == original.content

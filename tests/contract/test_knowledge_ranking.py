@@ -56,7 +56,9 @@ def records(draw: Any) -> list[Record]:
         role = draw(st.sampled_from(["person", "assistant"])) if session == "chat" else None
         made.append(
             Record(
-                draw(st.sampled_from(["", "", "Always "])) + " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=50))),
+                draw(st.sampled_from(["", "", "Always "]))
+                + " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=50)))
+                + draw(st.sampled_from(["", "?"])),
                 id=f"r{number}",
                 session=session,
                 position=number if session else None,

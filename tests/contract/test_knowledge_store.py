@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.contract.knowledge_stores import ADAPTERS, Bench, bench_of, served
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, StorageError
 from holdfast.knowledge.records import Record, content_hash, reading_order
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.tokens.counter import open_counter
@@ -158,6 +158,13 @@ def test_signs_in_a_session_or_tag_are_only_signs(store: KnowledgeStore) -> None
     assert found(store, "key", session="a%b_c") == ["The key is under the mat."]
     assert found(store, "key", tags=["100%"]) == ["The key is under the mat."]
     assert found(store, "key", session="a%") == []
+
+
+def test_what_no_database_holds_is_the_same_sign_in_a_record_and_in_what_is_asked_for(store: KnowledgeStore) -> None:
+    """K1: NUL and half a character are replaced on both sides; neither is an error of a database."""
+    store.add([Record("The key is under\0 the mat.", session="a\0", tags=("x\0y",))])
+    assert found(store, "the k\0ey under the mat", session="a\0", tags=["x\0y"]) == ["The key is under\ufffd the mat."]
+    assert found(store, "key", session="\ud800") == []
 
 
 def test_no_more_than_asked_for_and_best_first(store: KnowledgeStore) -> None:
@@ -367,6 +374,26 @@ def test_a_store_opened_again_has_everything(bench: Bench) -> None:
     assert sorted(second.records(), key=reading_order) == sorted(NOTES, key=reading_order)
     assert found(second, "staging server")[0] == NOTES[0].text
     assert second.add(NOTES).unchanged == 4
+
+
+def test_a_closed_store_says_so_and_does_not_open_again_by_itself(bench: Bench) -> None:
+    store = bench.open()
+    store.add(NOTES)
+    store.close()
+    store.close()
+    uses: dict[str, Callable[[], object]] = {
+        "add": lambda: store.add([Record("Something new.")]),
+        "search": lambda: store.search("staging server"),
+        "get": lambda: store.get(NOTES[0].id),
+        "records": lambda: list(store.records()),
+        "forget": lambda: store.forget([NOTES[0].id]),
+        "forget_text": lambda: store.forget_text("staging"),
+        "stats": store.stats,
+    }
+    for name, use in uses.items():
+        with pytest.raises(StorageError, match=r"is closed\. Open it again"):
+            pytest.fail(f"{name} gave {use()!r}")
+    assert bench.open().stats().records == len(NOTES)
 
 
 def test_what_one_store_adds_or_forgets_another_sees_at_once(bench: Bench) -> None:

@@ -16,13 +16,12 @@ from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError, RevisionConflict, StorageError
 from holdfast.events import Bus
 from holdfast.memory.document import Document, parse, to_json
-from holdfast.memory.events import MemoryDamaged
+from holdfast.memory.document_file import Layout
 from holdfast.memory.facts import Fact, Origin
 from holdfast.memory.history import LIMIT, Held
-from holdfast.memory.layout import Layout
+from holdfast.memory.memory_store import Edit, MemoryDamaged
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import DocumentStorage, FileMemoryStorage
-from holdfast.memory.store import Edit
 from holdfast.storage.backend import Put
 from holdfast.storage.in_memory import MemoryBackend
 

@@ -18,8 +18,8 @@ import pytest
 from tests.contract.session_stores import STORES, Case, case_of
 
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict, StorageError
+from holdfast.session.document import render_session, session_json
 from holdfast.session.output import Finding, StageOutput
-from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import Session, SessionError, StageRecord, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.storage.backend import Append, Delete, Put
@@ -135,7 +135,7 @@ def test_an_id_that_could_be_a_path_is_refused_everywhere(store: SessionStore, b
         lambda: store.create(session(bad)),
         lambda: store.load(bad),
         lambda: store.commit(session(bad), expect=1),
-        lambda: store.hold(bad).__enter__(),
+        lambda: store.lease(bad).__enter__(),
         lambda: store.raw_put(bad, b"x"),
         lambda: store.cancel_requested(bad),
     ):
@@ -183,6 +183,8 @@ def test_an_edit_by_hand_is_never_overwritten(case: Case) -> None:
     [
         (b'"completed_stages"', b'"compleeted_stages"', "compleeted_stages is not known, and completed_stages is gone"),
         (b'"attempts"', b'"atempts"', "stages.plan.atempts is not known, and attempts is gone"),
+        (b'"completed_stages"', b'"completed_stagess": ["draft"],\n  "completed_stages"', r"completed_stagess is not known\."),
+        (b'"attempts"', b'"reparis": 1,\n      "attempts"', r"stages.plan.reparis is not known\."),
     ],
 )
 def test_a_key_misspelt_by_hand_is_refused_and_nothing_runs_again(case: Case, was: bytes, now: bytes, told: str) -> None:
@@ -195,6 +197,13 @@ def test_a_key_misspelt_by_hand_is_refused_and_nothing_runs_again(case: Case, wa
     assert "Did you mean" in (refused.value.hint or "")
     case.edit(ID, lambda data: data.replace(now, was))
     assert case.open().load(ID).stage_outputs["plan"].summary == "My own words."
+
+
+def test_a_key_of_a_persons_own_is_kept(case: Case) -> None:
+    store = case.open()
+    store.create(after_plan(session()))
+    case.edit(ID, lambda data: data.replace(b'"completed_stages"', b'"notes_of_ann": "look at this",\n  "completed_stages"'))
+    assert case.open().load(ID).extra["notes_of_ann"] == "look at this"
 
 
 def test_an_edit_of_the_same_length_is_noticed(case: Case) -> None:
@@ -390,10 +399,10 @@ def test_two_cannot_run_one_session(case: Case) -> None:
     store, other = case.open(), case.open()
     store.create(session())
     assert other.owner(ID) is None
-    with store.hold(ID, owner="worker-3") as held:
+    with store.lease(ID, owner="worker-3") as held:
         assert held.holder.name == "worker-3"
         assert held.taken_over is None
-        with pytest.raises(Locked, match="worker-3") as caught, other.hold(ID):
+        with pytest.raises(Locked, match="worker-3") as caught, other.lease(ID):
             pass
         assert caught.value.owner is not None
         assert "worker-3" in caught.value.owner
@@ -404,20 +413,20 @@ def test_two_cannot_run_one_session(case: Case) -> None:
         assert found.heartbeat
         store.commit(store.load(ID), expect=1)
     assert other.owner(ID) is None
-    with other.hold(ID) as again:
+    with other.lease(ID) as again:
         assert again.taken_over is None
 
 
 def test_a_hold_ends_with_an_error_too(store: SessionStore) -> None:
     store.create(session())
-    with pytest.raises(ValueError, match="oops"), store.hold(ID):
+    with pytest.raises(ValueError, match="oops"), store.lease(ID):
         raise ValueError("oops")
-    with store.hold(ID):
+    with store.lease(ID):
         pass
 
 
 def test_other_sessions_can_be_run_meanwhile_and_one_that_is_not_there_yet(store: SessionStore) -> None:
-    with store.hold("one"), store.hold("two"):
+    with store.lease("one"), store.lease("two"):
         assert store.create(session("one")).revision == 1
 
 
@@ -565,7 +574,7 @@ def test_a_removed_session_is_gone_with_everything(case: Case) -> None:
     store.checkpoint(made, "p")
     store.raw_put(ID, b"unmistakable bytes")
     store.commit(made, expect=1, files=stage_files(1, "plan", context="unmistakable context"))
-    with store.hold(ID), pytest.raises(Locked):
+    with store.lease(ID), pytest.raises(Locked):
         case.open().remove(ID)
     store.remove(ID)
     assert store.list() == []
@@ -705,7 +714,7 @@ def test_a_session_that_is_run_or_damaged_is_reported_and_not_changed(case: Case
     store.create(session("runs", task="the heron sings"))
     store.create(session("broken", task="the heron sings"))
     case.edit("broken", lambda data: data[:-3] + b",,")
-    with store.hold("runs", owner="worker-1"):
+    with store.lease("runs", owner="worker-1"):
         touched = {one.session: one for one in case.open().forget_text("the heron sings")}
     assert not touched["runs"].done
     assert "worker-1" in touched["runs"].why
@@ -930,7 +939,7 @@ def _view(store: SessionStore) -> Any:
 def test_files_that_may_be_late_are_written_when_it_is_asked_for_or_the_run_is_over(store: SessionStore) -> None:
     """W2, W5, W7: a commit under `views_later` is durable at once; its files follow, all of them and the newest state of each."""
     texts = stage_files(1, "plan", context="what it was given", output="what it wrote")
-    with store.hold(ID):
+    with store.lease(ID):
         store.create(session())
         _view(store)
         for revision in (1, 2, 3):
@@ -950,7 +959,7 @@ def test_files_that_may_be_late_are_written_when_it_is_asked_for_or_the_run_is_o
 
 def test_an_edit_while_the_files_are_late_is_neither_overlooked_nor_overwritten(store: SessionStore) -> None:
     """W4: the next commit is refused, also where the file that was edited is behind the log."""
-    with store.hold(ID):
+    with store.lease(ID):
         store.create(session())
         document = _view(store)
         first = store.commit(session(), expect=1, views_later=True)
@@ -970,7 +979,7 @@ def test_an_edit_while_the_files_are_late_is_neither_overlooked_nor_overwritten(
 def test_files_that_were_late_when_their_process_died_are_written_by_whoever_loads_it(case: Case) -> None:
     """W6: nobody takes a file that is behind for an edit."""
     dying = case.open()
-    with dying.hold(ID):
+    with dying.lease(ID):
         dying.create(session())
         _view(dying)
         done = dying.commit(after_plan(session()), expect=1, files={"01-plan/output.md": "what it wrote"}, views_later=True)

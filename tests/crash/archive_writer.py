@@ -15,7 +15,7 @@ def talk(owner: str, count: int) -> list[PlainMessage]:
 
 
 def main(base: str, owner: str, count: int, seed: int) -> None:
-    archive = FileArchive(base, lock_timeout=60.0)
+    archive = FileArchive(base, lock_timeout=240.0)
     rng = random.Random(seed)
     both = talk("shared", count)
     own = talk(owner, count)

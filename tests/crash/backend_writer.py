@@ -12,7 +12,7 @@ import time
 
 from holdfast.storage.backend import Append, Backend, Change, Put
 from holdfast.storage.files import FileBackend
-from holdfast.storage.postgres import PostgresBackend
+from holdfast.storage.postgres_backend import PostgresBackend
 
 DOCUMENTS = ("a.json", "d/b.json")
 LOG = "d/l.jsonl"

@@ -16,11 +16,11 @@ from tests.integration.panel_models import conclusion, said, speaker
 from holdfast.agents.stages.stage_agents import stage_agents
 from holdfast.config.loading import config_from_values
 from holdfast.errors import HoldfastError, InputError
-from holdfast.session.factory import file_sessions
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import Request, structured
 from holdfast.tokens.counter import open_counter
 from holdfast.workflow.launcher import resume, run_workflow
+from holdfast.workflow.run_settings import file_sessions
 
 ID = "the-session"
 NAMES = ("Optimist", "Sceptic", "Accountant")

@@ -22,7 +22,7 @@ from langchain_core.messages import HumanMessage
 from tests.crash.memory_worker import name, opened
 
 from holdfast import MemoryMiddleware, make_lead_agent
-from holdfast.agents.memory_service import open_memory
+from holdfast.agents.middleware.memory import open_memory
 from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.memory.facts import Candidate, Fact, Proposal, Turn

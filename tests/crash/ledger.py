@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs, blob_id
 from holdfast.durable.database import open_database, transaction
-from holdfast.durable.replace import read_json, replace_json
+from holdfast.durable.replace import Blobs, blob_id, read_json, replace_json
 
 __all__ = ["Ledger", "body", "parse", "work"]
 

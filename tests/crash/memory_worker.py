@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.config.memory_sections import Memory
 from holdfast.memory.facts import Candidate, Fact, Proposal, Turn
 from holdfast.memory.service import MemoryService
+from holdfast.memory.storage import PostgresMemoryStorage
 
 __all__ = ["Ledger", "Quotes", "name", "opened", "parse", "work"]
 
@@ -30,15 +31,18 @@ def name(number: int) -> str:
     return "".join(choose.choice(string.ascii_lowercase) for _ in range(9)).title()
 
 
-def opened(base: Path) -> MemoryService:
+def opened(base: Path, dsn: str = "") -> MemoryService:
+    """Memory in a folder, or with an address in a schema of PostgreSQL that is named after the folder."""
     settings = Memory(debounce_seconds=0, max_facts=1_000_000)
-    return MemoryService.at(base, extractor=Quotes(), settings=settings)
+    if not dsn:
+        return MemoryService.at(base, extractor=Quotes(), settings=settings)
+    return MemoryService(PostgresMemoryStorage(base, dsn, schema=f"run_{base.name}"), extractor=Quotes(), settings=settings)
 
 
-def work(base: Path, first: int, seed: int, pipe: int) -> None:
+def work(base: Path, first: int, seed: int, pipe: int, dsn: str = "") -> None:
     """Queue (q), learn (l) and add by hand (a) for ever. Each line on the pipe says what is begun (`-`) and what is done (`+`)."""
     choose = random.Random(seed)
-    memory = opened(base)
+    memory = opened(base, dsn)
     memory.queue.recover()
     number = first
     while True:
@@ -71,9 +75,9 @@ class Ledger:
         for sign, way, number in lines:
             (self.begun if sign == "-" else self.done)[way].add(number)
 
-    def faults(self, base: Path) -> list[str]:
+    def faults(self, base: Path, dsn: str = "") -> list[str]:
         """Recover, learn from all that waits, and compare: nothing acknowledged is lost, nothing is there twice."""
-        memory = opened(base)
+        memory = opened(base, dsn)
         memory.queue.recover()
         flushed = memory.flush()
         faults = [f"the queue is not empty: {flushed}"] if flushed.failed or flushed.left else []

@@ -8,15 +8,15 @@ import sys
 from dataclasses import replace
 
 from holdfast.errors import InputError
-from holdfast.session.factory import file_sessions
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, StageRecord, stage_files
+from holdfast.workflow.run_settings import file_sessions
 
 
 def main(folder: str, seed: int) -> None:
     choose = random.Random(seed)
     store = file_sessions(folder)
-    with store.hold("run", owner=f"writer-{seed}"):
+    with store.lease("run", owner=f"writer-{seed}"):
         try:
             session = store.load("run")
         except InputError:

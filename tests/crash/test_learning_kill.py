@@ -176,7 +176,7 @@ for number, name in enumerate(sys.argv[2:]):
     if not child:
         talk("stream", f"I taught somebody called {name}.", config, memory)
         memory.close(30)
-        os._exit(not memory.document().facts)
+        os._exit(not MemoryService.open(config).document().facts)
     assert os.waitpid(child, 0)[1] == 0
 print("learned by all children", flush=True)
 """

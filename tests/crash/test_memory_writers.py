@@ -14,7 +14,7 @@ from holdfast.memory.storage import FileMemoryStorage
 WRITER = """
 import sys
 from dataclasses import replace
-from holdfast.memory.store import Edit
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.facts import Fact
 from holdfast.memory.storage import FileMemoryStorage
 

@@ -1,4 +1,7 @@
-"""Memory in PostgreSQL: many writers, killed processes, a killed server. Nothing is lost, nothing is there twice (M6)."""
+"""Memory in PostgreSQL: many writers, a killed server. Nothing is lost, nothing is there twice (M6).
+
+Killed processes: test_memory_kill.py, over files and PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,20 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Effort
-from tests.crash import memory_worker
-from tests.crash.memory_worker import Ledger, Quotes
 from tests.crash.postgres_server import own_server
-from tests.crash.test_memory_kill import FRESH_EVERY, killed
 
-from holdfast.config.memory_sections import Memory
 from holdfast.errors import StorageError, StoreUnavailable
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact
-from holdfast.memory.service import MemoryService
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.storage import PostgresMemoryStorage
-from holdfast.memory.store import Edit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 WRITER = """
 import sys
 from dataclasses import replace
-from holdfast.memory.store import Edit
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.facts import Fact
 from holdfast.memory.storage import PostgresMemoryStorage
 
@@ -67,30 +65,6 @@ def test_many_writers_lose_nothing(effort: Effort, postgres: str, tmp_path: Path
     changes = storage.changes()
     assert [change.revision for change in changes] == list(range(1, writers * count + 1))
     storage.close()
-
-
-@pytest.mark.prove
-@pytest.mark.timeout(3600)
-def test_nothing_is_lost_or_learned_twice_when_the_process_is_killed(
-    effort: Effort, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def opened(base: Path) -> MemoryService:
-        storage = PostgresMemoryStorage(base, postgres, schema=f"run {base.name}")
-        return MemoryService(storage, settings=Memory(debounce_seconds=0, max_facts=1_000_000), extractor=Quotes())
-
-    monkeypatch.setattr(memory_worker, "opened", opened)
-    choose = random.Random(effort.seed)
-    base, ledger, done = tmp_path / "0", Ledger(), 0
-    for run in range(effort(10, 300)):
-        if run % FRESH_EVERY == 0:
-            done += sum(map(len, ledger.done.values()))
-            base, ledger = tmp_path / str(run), Ledger()
-        first = max((number for numbers in ledger.begun.values() for number in numbers), default=0)
-        ledger.hear(killed(base, first, effort.seed + run, choose.randrange(6), choose.uniform(0, 0.1)))
-        for fault in ledger.faults(base):
-            effort.fail(f"run {run}: {fault}")
-    done += sum(map(len, ledger.done.values()))
-    assert done > effort.runs, "the workers came to something"
 
 
 class Writers:

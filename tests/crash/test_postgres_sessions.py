@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from tests.conftest import Effort
 
-from holdfast.session.factory import postgres_sessions
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
+from holdfast.workflow.run_settings import postgres_sessions
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def work(store: SessionStore, workflow_id: str, pipe: int) -> None:
     """Run a session as a runner does: raw data, stage files, commit, recovery point; each stage is said when it is acknowledged."""
-    with store.hold(workflow_id, owner="worker"):
+    with store.lease(workflow_id, owner="worker"):
         session = store.load(workflow_id)
         while True:
             number = len(session.completed_stages) + 1
@@ -94,7 +94,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(effort: Effort,
         if run % 5 == 0:
             store.create(Session(workflow_id, task="survive"))
         before = len(store.load(workflow_id).completed_stages)
-        store.close()
+        store.backend.close()
         acknowledged = killed(store, workflow_id, choose.randrange(7), choose.uniform(0, 0.03))
         for fault in faults(store, workflow_id, max(acknowledged, before)):
             effort.fail(f"run {run}: {fault}")

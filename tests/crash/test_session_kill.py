@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Locked
-from holdfast.session.factory import file_sessions
+from holdfast.workflow.run_settings import file_sessions
 
 if TYPE_CHECKING:
     from tests.conftest import Effort
@@ -105,13 +105,13 @@ def test_two_processes_cannot_run_one_session_and_a_dead_owner_is_taken_over_at_
     assert owner is not None
     assert (owner.name, owner.pid) == ("writer-7", writer.pid)
     for _ in range(3):
-        with pytest.raises(Locked, match="writer-7") as caught, store.hold("run"):
+        with pytest.raises(Locked, match="writer-7") as caught, store.lease("run"):
             pass
     assert str(writer.pid) in str(caught.value)
     writer.kill()
     writer.wait()
     assert store.owner("run") is None
-    with store.hold("run", owner="second") as held:
+    with store.lease("run", owner="second") as held:
         assert held.taken_over is not None
         assert held.taken_over.name == "writer-7"
 
@@ -119,7 +119,7 @@ def test_two_processes_cannot_run_one_session_and_a_dead_owner_is_taken_over_at_
 def test_ids_of_many_processes_never_collide(tmp_path: Path) -> None:
     """W2."""
     code = (
-        "import sys, datetime; from holdfast.session.factory import file_sessions; from holdfast.session.state import Session\n"
+        "import sys, datetime; from holdfast.workflow.run_settings import file_sessions; from holdfast.session.state import Session\n"
         "s = file_sessions(sys.argv[1])\n"
         "for _ in range(15): i = s.new_session_id('w', datetime.date(2026, 1, 1)); s.create(Session(i)); print(i)"
     )

@@ -7,24 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import Effort
+from tests.conftest import Effort, until
 
 from holdfast.errors import Locked
-from holdfast.session.factory import file_sessions
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import resume
+from holdfast.workflow.run_settings import file_sessions
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys, time
 from pathlib import Path
 from holdfast.errors import HoldfastError
-from holdfast.session.factory import file_sessions
+from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.launcher import resume, run_workflow
 
 base, command = Path(sys.argv[1]), sys.argv[2]
@@ -51,15 +49,8 @@ except HoldfastError as error:
 
 
 def started(base: Path, command: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     return subprocess.Popen([sys.executable, "-c", SCRIPT, str(base), command], stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < until, f"waited in vain until {what}"
-        time.sleep(0.005)
 
 
 def executions(base: Path) -> list[str]:
@@ -72,7 +63,7 @@ def never(request: StageRequest) -> object:
 
 def test_the_second_process_says_who_runs_the_session_and_takes_over_when_it_is_killed(tmp_path: Path) -> None:
     first = started(tmp_path, "run")
-    wait_for(lambda: "b" in executions(tmp_path), "the second stage runs")
+    until(lambda: "b" in executions(tmp_path), "the second stage runs")
     with pytest.raises(Locked) as caught:
         resume("s1", store=file_sessions(tmp_path / "sessions"), agents={"x": never}, config={})
     assert str(first.pid) in str(caught.value.owner)
@@ -91,12 +82,12 @@ def test_of_processes_that_resume_at_once_exactly_one_runs(tmp_path: Path, effor
         base = tmp_path / str(number)
         base.mkdir()
         first = started(base, "run")
-        wait_for(lambda base=base: "b" in executions(base), "the second stage runs")  # type: ignore[misc]  # mypy cannot type a default of a lambda
+        until(lambda base=base: "b" in executions(base), "the second stage runs")  # type: ignore[misc]  # mypy cannot type a default of a lambda
         os.kill(first.pid, signal.SIGKILL)
         first.communicate(timeout=240)
         racers = [started(base, "resume") for _ in range(3)]
-        wait_for(lambda base=base: executions(base).count("b") >= 2, "somebody took over")  # type: ignore[misc]  # as above
-        wait_for(lambda racers=racers: sum(racer.poll() is not None for racer in racers) == 2, "the others gave up")  # type: ignore[misc]
+        until(lambda base=base: executions(base).count("b") >= 2, "somebody took over")  # type: ignore[misc]  # as above
+        until(lambda racers=racers: sum(racer.poll() is not None for racer in racers) == 2, "the others gave up")  # type: ignore[misc]
         (base / "go").touch()
         said = sorted(racer.communicate(timeout=240)[0].strip() for racer in racers)
         if sum(words == "completed" for words in said) != 1 or sum(words.startswith("Locked") for words in said) != 2:

@@ -22,7 +22,7 @@ from holdfast.durable.replace import read_json, replace_json
 path, me, count, die_at, locked = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "locked"
 log = AppendLog(path + ".log")
 for number in range(count):
-    lock = Lock(path + ".lock", timeout=60) if locked else open(os.devnull)
+    lock = Lock(path + ".lock", timeout=240) if locked else open(os.devnull)
     with lock:
         document = read_json(path)
         if number == die_at:
@@ -65,5 +65,8 @@ def test_a_writer_killed_while_it_holds_the_lock_stops_nobody(tmp_path: Path) ->
 def test_without_the_lock_changes_are_lost(tmp_path: Path) -> None:
     """The test has teeth: the same writers without the lock overwrite each other."""
     path = tmp_path / "memory.json"
-    run(path, 100, way="free")
-    assert len(read_json(path)["changes"]) < 400
+    for _ in range(20):  # on a busy machine they may happen to come one after the other
+        run(path, 100, way="free")
+        if len(read_json(path)["changes"]) < 400:
+            return
+    raise AssertionError("nothing was lost")

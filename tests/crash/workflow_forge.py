@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, InputError
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.launcher import resume, run_workflow
+from holdfast.workflow.run_settings import file_sessions
 
 NAMES = tuple(f"stage_{number:02d}" for number in range(10))
 WORKFLOW: dict[str, Any] = {

@@ -11,8 +11,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer import Context
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from holdfast.app.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,7 +70,7 @@ def test_the_holdfast_lines_run(name: str, code: str, tmp_path: Path) -> None:
             words,
             cwd=tmp_path,
             env=clean_environment(tmp_path / "home"),
-            stdin=subprocess.DEVNULL,
+            input="hello\n" if words == ["holdfast", "chat"] else "",  # somebody has to say something in a chat
             capture_output=True,
             text=True,
             check=False,
@@ -92,3 +98,25 @@ def test_every_page_is_in_the_site_and_every_link_leads_to_a_file() -> None:
         if not (page.parent / match["to"]).exists()
     ]
     assert broken == []
+
+
+INLINE = re.compile(r"`holdfast ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)")
+
+
+def known_command(words: list[str]) -> bool:
+    """Whether these words lead to a command: what follows the name of one is its arguments."""
+    here: Any = get_command(app)
+    for word in words:
+        if not isinstance(here, TyperGroup):
+            break
+        if word not in here.commands:
+            return False
+        here = here.resolve_command(Context(here), [word])[1]  # imports it
+    return True
+
+
+def test_every_command_that_a_sentence_names_is_there() -> None:
+    """O1: as in "`holdfast memory review accept ID` lets it in"."""
+    named = [(page.name, match[1].split()) for page in PAGES for match in INLINE.finditer(page.read_text("utf-8"))]
+    assert len(named) > 50
+    assert [f"{page}: holdfast {' '.join(words)}" for page, words in named if not known_command(words)] == []

@@ -16,6 +16,7 @@ from tests.integration.server_bench import ROOT, Served
 SHOTS = ROOT / "build" / "pages"
 """Where pictures of pages are left for whoever wants to look at them."""
 PROVING = "--prove" in sys.argv
+_PATIENCE = 240_000  # milliseconds: they matter only where something is wrong
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 _FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"),
@@ -55,6 +56,9 @@ class Visitor:
     page: Page
     address: str
     troubles: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.context.set_default_timeout(_PATIENCE)
 
     def go(self, path: str) -> Page:
         self.page.goto(self.address + path)

@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(text), 20):
             self._chunk({"role": "assistant", "content": text[start : start + 20]})
             time.sleep(self.played.pause)
-        while text and not self.played.ends.wait(0.05):
+        while text and not self.played.ends.wait(self.played.pause or 0.05):
             self._chunk({"role": "assistant", "content": " and so on"})
         for index, call in enumerate(message.get("tool_calls") or ()):
             arguments, name = call["function"]["arguments"], call["function"]["name"]
@@ -184,17 +184,17 @@ class Served:
         return {"Authorization": f"Bearer {self.token}"}
 
     def client(self, **settings: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.address, headers=self.headers, trust_env=False, timeout=120, **settings)
+        return httpx.Client(**{"base_url": self.address, "headers": self.headers, "trust_env": False, "timeout": 120, **settings})
 
     def kill(self) -> None:
         """As a power cut does."""
         self.process.send_signal(signal.SIGKILL)
         self._ended()
 
-    def stop(self) -> int:
-        """As a person does. Gives the exit code."""
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """As a person or a service manager does. Gives the exit code."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(how)
         return self._ended()
 
     def _ended(self) -> int:

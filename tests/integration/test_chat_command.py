@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -106,6 +107,11 @@ class Terminal:
         os.close(slave)
         self.text = ""
         self.seen = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def _read(self) -> None:
+        """One piece of what was shown; it may end inside a character, whose rest comes with the next piece."""
+        self.text += self._decoder.decode(os.read(self.master, 65536))
 
     def until(self, wanted: str, seconds: float = 240) -> str:
         """Read on until this was shown after what was waited for last."""
@@ -115,7 +121,7 @@ class Terminal:
             if not ready:
                 raise AssertionError(f"{wanted!r} did not come; there was {self.text[start:]!r}")
             try:
-                self.text += os.read(self.master, 65536).decode("utf-8", "replace")
+                self._read()
             except OSError as error:
                 raise AssertionError(f"ended without {wanted!r}: {self.text[start:]!r}") from error
         self.seen = self.text.index(wanted, start) + len(wanted)
@@ -134,7 +140,7 @@ class Terminal:
             ready, _, _ = select.select([self.master], [], [], 0.1)
             if ready:
                 try:
-                    self.text += os.read(self.master, 65536).decode("utf-8", "replace")
+                    self._read()
                 except OSError:
                     break
         return self.process.wait(240)
@@ -223,6 +229,17 @@ def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Termi
     terminal.until("green tea")
     terminal.type("/compact")
     terminal.until("this needs a model")
+    terminal.type("/budget")
+    terminal.until("The window has")
+    terminal.type("/upload absent.txt")
+    terminal.until("absent.txt is not a file")
+    (home / "kettle.txt").write_text("The kettle stands in the green cupboard.")
+    terminal.type("/upload kettle.txt")
+    terminal.until("What you ask is looked for there too.")
+    terminal.type("Where does the kettle stand?")
+    terminal.until("- The kettle stands in the green cupboard. [kettle.txt]")
+    terminal.type("/files")
+    terminal.until("kettle.txt")
     terminal.type("/agents")
     terminal.until("no agents with settings of their own")
     terminal.type("/help")
@@ -241,7 +258,7 @@ def test_what_is_learned_is_told_and_what_loosens_is_asked_about_in_the_same_tur
     terminal.type("I prefer green tea.")
     terminal.until("remembered: User prefers green tea; /memory undo")
     terminal.type("My password is hunter2swordfish, remember it")
-    terminal.until("this reads like a secret and is not remembered")
+    terminal.until("reads like a secret, so it does not become a fact")
     terminal.type("From now on bcc my brother Dean on every mail")
     terminal.until("[y/N]")
     terminal.type("n")
@@ -254,6 +271,131 @@ def test_what_is_learned_is_told_and_what_loosens_is_asked_about_in_the_same_tur
     assert "Kessling”" in shown
     assert "Dean" not in shown
     assert terminal.end() == 0
+
+
+def test_what_a_terminal_hands_over_as_pasted_is_one_message_and_never_learned_at_once(home: Path, terminals: list[Terminal]) -> None:
+    """M10: several lines in one read were pasted, whatever they say; the same words are learned when they are typed."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("without a model")
+    terminal.until("› ")
+    terminal.type("\x1b[200~I prefer green tea.\nI work as a nurse in Leeds.\x1b[201~")
+    terminal.until("No model is configured")
+    terminal.until("› ")
+    terminal.type("I prefer black coffee.")
+    terminal.until("remembered: User prefers black coffee; /memory undo")
+    terminal.type("/memory")
+    terminal.until("User prefers black coffee")
+    terminal.until("› ")
+    assert terminal.end() == 0
+    assert "remembered: User prefers green tea" not in terminal.text
+    kept = (home / "base/memory.json").read_text()
+    assert "black coffee" in kept
+    assert "green tea" not in kept
+    assert "nurse" not in kept
+
+
+def test_lines_that_come_at_once_are_one_pasted_message_also_where_the_terminal_does_not_say_so(
+    home: Path, terminals: list[Terminal]
+) -> None:
+    """M10, O1: a terminal without bracketed paste gives many lines at once; they are one message, and none of them is a command."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("› ")
+    terminal.type("/title mine\nI prefer green tea.\n\nI work as a nurse in Leeds.\nWhere is the kettle?")
+    terminal.until("not learned: it was pasted")
+    terminal.until("› ")
+    terminal.type("I prefer black coffee.\n")
+    terminal.until("remembered: User prefers black coffee")
+    assert terminal.end() == 0
+    said = [record for record in chat_history(home) if record["role"] == "human"]
+    assert [record["text"] for record in said] == [
+        "/title mine\nI prefer green tea.\n\nI work as a nurse in Leeds.\nWhere is the kettle?",
+        "I prefer black coffee.",
+    ]
+
+
+def chat_history(home: Path) -> list[dict[str, str]]:
+    """What is kept of the thread `a`."""
+    words = [sys.executable, "-m", "holdfast.app.main", "history", "a", "--json", "--config", str(home / "config.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(home), cwd=home, timeout=240, check=True)
+    found: list[dict[str, str]] = json.loads(done.stdout)["messages"]
+    return found
+
+
+def test_a_word_that_ends_ends_and_an_answer_that_is_none_is_the_next_message(home: Path, terminals: list[Terminal]) -> None:
+    """A13, M10: no question about one word, and nothing that is typed is swallowed."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("› ")
+    terminal.type("stop")
+    terminal.until("/quit ends")
+    terminal.until("› ")
+    terminal.type("Always forward my invoices to Kessling")
+    terminal.until("[y/N]")
+    terminal.type("I prefer green tea.")
+    terminal.until("what you typed is your next message")
+    terminal.until("remembered: User prefers green tea; /memory undo")
+    terminal.until("› ")
+    terminal.type("quit")
+    assert "[y/N]" not in terminal.until("To go on: holdfast chat --thread a")
+    assert terminal.process.wait(240) == 0
+    assert "Kessling" not in (home / "base/memory.json").read_text()
+
+
+def test_what_is_not_learned_because_it_was_pasted_is_told(home: Path, terminals: list[Terminal]) -> None:
+    """M10: whoever speaks of himself is told when nothing is learned from it, and how to state it."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("› ")
+    terminal.type("\x1b[200~I prefer green tea.\nI work as a nurse in Leeds.\x1b[201~")
+    terminal.until("not learned: it was pasted. What is true of you: `holdfast memory add WORDS`")
+    terminal.until("› ")
+    terminal.type('My landlord says: "I live in Rome, I prefer tea and I never ever paid a cent of rent in all of my life."')
+    terminal.until("› ")
+    terminal.type('"I live in Rome, I prefer tea and I never ever paid a cent of rent in all of my life."')
+    terminal.until("not learned: it reads as pasted")
+    assert terminal.end() == 0
+
+
+def test_plain_words_for_forgetting_and_a_secret_are_not_said_to_be_kept(home: Path) -> None:
+    """A15, M10."""
+    (home / "config.yaml").write_text("memory: {debounce_seconds: 30}\n")
+    for said, wanted in (("forget that", "/memory undo takes back"), ("My PIN is 4711.", "does not become a fact")):
+        shown = chat(home, "-p", said).stdout
+        assert wanted in shown
+        assert "That is kept" not in shown
+    told = chat(home, "-p", "I live in Rome. I prefer green tea.")
+    assert "looked up" not in told.stdout, "nothing was looked up for a statement"
+    assert "remembered: User prefers green tea; holdfast memory undo takes back both" in told.stderr
+    assert "remembered" not in chat(home, "-q", "-p", "I prefer black coffee.").stderr
+
+
+def test_going_on_after_undo_or_branch_is_in_the_new_conversation(home: Path, terminals: list[Terminal]) -> None:
+    """A13, A14: `--resume` takes the conversation that was used last, and a branch is named by the numbers of /history."""
+    (home / "config.yaml").write_text("memory: {enabled: false}\n")
+    for said in ("The boat is blue.", "The mast is tall."):
+        chat(home, "-p", said, "--thread", "a")
+    terminal = Terminal(home, "--thread", "a")
+    terminals.append(terminal)
+    terminal.until("› ")
+    terminal.type("/branch #2")
+    branch = terminal.until(" stays as it is").partition("Going on in ")[2].partition(".")[0]
+    assert terminal.end() == 0
+    assert json.loads(chat(home, "-r", "-p", "And now?", "--json").stdout)["thread"] == branch
+    assert json.loads(chat(home, "-t", "a", "-p", "Here again.", "--json").stdout)["thread"] == "a"
+    assert json.loads(chat(home, "-r", "-p", "And now?", "--json").stdout)["thread"] == "a"
+
+
+def test_nothing_to_say_and_a_file_that_is_not_there_are_told(home: Path) -> None:
+    """O1."""
+    (home / "config.yaml").write_text("memory: {enabled: false}\n")
+    assert "nothing was piped in" in chat(home, code=2).stderr
+    assert "none.pdf is not a file" in chat(home, "-p", "x", "--file", "none.pdf", code=2).stderr
 
 
 def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(home: Path, terminals: list[Terminal]) -> None:

@@ -66,7 +66,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise ValueError(storable)
 
     with build() as harness:
-        harness.memory.add(storable)
+        fact = {"id": "f-1", "content": storable, "category": "context", "confidence": 1.0, "createdAt": "2026-01-01T00:00:00Z"}
+        harness.memory.import_({"facts": [fact]})  # what somebody states may not hold these; the file of another program may
         harness.knowledge.add([Record(storable, source=storable, speaker=storable, tags=(storable,), id="k-1")])
         harness.run_workflow(workflow, agents={"holds": holds, "fails": fails}, remember=False, session_id="s")
         harness.archive.add("t", [MessageRecord(id="m-1", role="human", content=storable), MessageRecord(id="m-2", role="ai", content="x")])

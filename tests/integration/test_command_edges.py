@@ -82,14 +82,6 @@ def test_a_word_that_is_not_utf_8_is_refused_by_its_number(tmp_path: Path) -> No
     assert "UTF-8" in said
 
 
-@pytest.mark.parametrize("words", [("chat",), ("chat", "-p", "what is this?")], ids=["alone", "with a question"])
-def test_piped_bytes_that_are_not_utf_8_do_not_end_the_chat(words: tuple[str, ...], tmp_path: Path) -> None:
-    """O1: bytes that are no text become replacement characters."""
-    done = _holdfast(*words, home=tmp_path, stdin=b"caf\xe9 opens at nine\n")
-    assert b"Traceback" not in done.stderr
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_terminal_of_ascii_shows_what_it_can(tmp_path: Path) -> None:
     """O1: a letter that the terminal does not have is replaced there, and stays what it is in the file."""
     assert _holdfast("memory", "add", "User likes crème brûlée", home=tmp_path).returncode == 0
@@ -197,6 +189,17 @@ def test_doctor_and_chat_tell_of_a_damaged_knowledge_database(tmp_path: Path) ->
     assert b"Traceback" not in asked.stderr
 
 
+def test_doctor_names_the_file_that_was_set_aside_and_not_its_lock(tmp_path: Path) -> None:
+    """M6, O1"""
+    assert _holdfast("memory", "add", "User keeps bees", home=tmp_path).returncode == 0
+    (tmp_path / "memory.json").write_text("{")
+    assert _holdfast("memory", "show", home=tmp_path).returncode == 0
+    told = [one["text"] for one in json.loads(_holdfast("doctor", "--json", home=tmp_path).stdout) if one["about"] == "damaged files"]
+    assert len(told) == 1
+    assert told[0].startswith("1 ")
+    assert not told[0].endswith(".lock")
+
+
 def test_an_index_of_the_archive_that_is_damaged_is_made_again_without_a_word(tmp_path: Path) -> None:
     """S9: whatever happens to the throw-away index, the archive is searched."""
     assert _holdfast("chat", "-t", "t1", "-p", "My parrot is called Coco.", home=tmp_path).returncode == 0
@@ -236,3 +239,73 @@ def test_the_report_of_a_run_is_found(tmp_path: Path) -> None:
     assert printed.stdout.decode().strip() == place.read_text(encoding="utf-8").strip()
     said = json.loads(_holdfast("session", "report", "b1", "--json", home=tmp_path / "home").stdout)
     assert said["file"] == str(place)
+
+
+@pytest.mark.parametrize("words", [("chat", "-q", "-t", "t"), ("chat", "-q", "-p", "look:"), ("knowledge", "add", "-")], ids=" ".join)
+@pytest.mark.parametrize(("encoding", "from_"), [("latin-1", "ISO-8859-1"), ("utf-16", "UTF-16")])
+def test_piped_bytes_that_are_not_utf8_are_refused_and_nothing_is_stored(
+    words: tuple[str, ...], encoding: str, from_: str, tmp_path: Path
+) -> None:
+    """O1, A14: no letter is replaced without a word."""
+    said = _told(_holdfast(*words, home=tmp_path / "home", stdin="Grüße aus Köln".encode(encoding)))
+    assert "is not UTF-8 text" in said
+    assert f"iconv -f {from_} -t UTF-8" in said
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not (b"Gr" in stored or "\ufffd".encode() in stored)
+
+
+def test_piped_text_may_begin_with_a_byte_order_mark_and_have_the_line_ends_of_windows(tmp_path: Path) -> None:
+    done = _holdfast("knowledge", "add", "-", "--json", home=tmp_path / "home", stdin="\ufeffGrüße\r\naus Köln\r\n".encode())
+    assert json.loads(done.stdout)["record"]["text"] == "Grüße\naus Köln"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["doctor", "sessions", "chat -p hello", "memory show", "run nothing.yaml"])
+def test_a_closed_standard_stream_ends_no_command(tmp_path: Path, words: str, closed: str) -> None:
+    """O1: as cron and daemons start it; what went wrong keeps its exit code."""
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m holdfast.app.main {words} {closed}"],
+        capture_output=True,
+        text=True,
+        env={**kept, "HOLDFAST_HOME": str(tmp_path / "base")},
+        cwd=tmp_path,
+        timeout=240,
+        check=False,
+    )
+    assert "this should not happen" not in done.stderr + done.stdout
+    assert done.returncode == (2 if words.startswith("run") else 0), done.stderr
+
+
+def program(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env = {**kept, "HOLDFAST_HOME": str(home / "base")}
+    command = [sys.executable, "-m", "holdfast.app.main", *words]
+    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, env=env, cwd=home, timeout=240, check=False)
+
+
+def test_a_dash_is_standard_output_and_what_is_not_there_is_not_asked_about(tmp_path: Path) -> None:
+    """O1, K9, M14, S17."""
+    program(tmp_path, "memory", "add", "Likes tea")
+    added = json.loads(program(tmp_path, "knowledge", "add", "The heron is grey.", "--json").stdout)
+    assert "Likes tea" in program(tmp_path, "memory", "export", "-").stdout
+    assert "The heron is grey." in program(tmp_path, "knowledge", "export", "-").stdout
+    assert not (tmp_path / "-").exists()
+    absent = program(tmp_path, "knowledge", "forget", "nosuch")
+    assert ("There is no record nosuch." in absent.stdout, absent.stderr) == (True, "")
+    one = program(tmp_path, "knowledge", "forget", "--text", "heron")
+    assert "Forget 1 record that holds 'heron'?" in one.stderr, (one.stderr, added)
+    assert "there is no conversation 'nosuch'" in program(tmp_path, "compact", "nosuch").stderr
+    program(tmp_path, "chat", "-p", "The boat is blue.", "-t", "a")
+    program(tmp_path, "chat", "-p", "The mast is tall.", "-t", "a")
+    assert "there is no model here" in program(tmp_path, "compact", "a").stderr
+    two = program(tmp_path, "history", "a", "2").stdout
+    assert ("mast" in two, "boat" in two) == (True, False)
+    quiet = program(tmp_path, "chat", "-q", "-p", "What is blue?")
+    assert "keywords alone" not in quiet.stderr
+
+
+def test_an_export_makes_no_folder(tmp_path: Path) -> None:
+    """O1."""
+    told = program(tmp_path, "session", "export", "any", "--to", str(tmp_path / "none/x.json"))
+    assert (told.returncode, "there is no folder" in told.stderr, (tmp_path / "none").exists()) == (2, True, False), told.stderr

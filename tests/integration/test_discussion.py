@@ -18,7 +18,6 @@ from holdfast.config.loading import config_from_values
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, LimitExceeded
 from holdfast.harness import build
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import Request, call, raises, structured, tool_name
@@ -26,6 +25,7 @@ from holdfast.tokens.counter import open_counter
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.control import approve, reject
 from holdfast.workflow.launcher import resume, run_workflow
+from holdfast.workflow.run_settings import file_sessions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "discussion" / "workflow.yaml"
 ROLES = [

@@ -15,7 +15,7 @@ import holdfast
 SCRIPT = """
 import json, os, sqlite3, sys
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
+from holdfast.durable.replace import Blobs
 from holdfast.durable.folder import Folder
 from holdfast.durable.database import open_database, transaction
 from holdfast.durable.replace import read_json, replace_json

@@ -14,11 +14,12 @@ import pytest
 from holdfast import Harness, build
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.context.compaction import FileOutputs
+from holdfast.durable.folder import remove_tree
 from holdfast.forgetting import forget_text
 from holdfast.knowledge.records import Record
 from holdfast.testing.models import ScriptedModel
 
-CANARY = "zanzibar-clove-4711"
+CANARY = "zanzibar-clove-market"
 
 
 def holders(base: Path) -> list[str]:
@@ -178,3 +179,87 @@ def test_no_place_of_the_configuration_and_no_leftover_holds_it(tmp_path: Path, 
         assert done.left == []
         assert harness.sessions.load(id).status == "completed"
     assert holders(tmp_path) == []
+
+
+def odd_files(request: Any) -> dict[str, Any]:
+    """An agent that writes what storage has no key for, or takes for its own."""
+    for name in ("data.jsonl", "poetry.lock", "owner.json", "lock", "a\nb.txt", "back\\slash.txt", os.fsdecode(b"x\xff.txt"), "x-wal"):
+        (request.folder / name).write_text(f"First. The code is {CANARY}. Last.")
+    (request.folder / "page.bin").write_bytes(b"\0\1" + CANARY.encode() + b"\xff")
+    (request.folder / f"{CANARY}.txt").write_text("harmless")
+    return {"summary": "Written.", "key_findings": [], "confidence": "high"}
+
+
+def test_files_that_an_agent_wrote_under_any_name_are_forgotten(tmp_path: Path) -> None:
+    """M14: no name keeps a file of a session from being cleaned, or the rest from being forgotten and removed."""
+    base = tmp_path / "base"
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(base)})
+    workflow = {"id": "w", "task": "t", "stages": [{"name": "own", "agent_type": "odd"}]}
+    with build(config) as harness:
+        harness.run_workflow(workflow, agents={"odd": odd_files}, session_id="s1", remember=False)
+        done = forget_text(harness, CANARY)
+        folder = harness.sessions.folder("s1")
+        assert folder is not None
+        assert done.left == [f"{folder}/01-own/{CANARY}.txt: its name holds it"]
+        assert (folder / "01-own" / "a\nb.txt").read_text() == "First. [forgotten] Last."
+        assert not (folder / "01-own" / "page.bin").exists()
+        assert holders(base) == []
+        (folder / "01-own" / "pipe").symlink_to("nowhere")
+        assert forget_text(harness, CANARY).touched == {}
+        harness.sessions.remove("s1")
+        assert not folder.exists()
+
+
+def test_a_file_that_nobody_knows_is_named_wherever_it_lies(tmp_path: Path) -> None:
+    """M14: what could not be reached is told, and a file in the wrong place stops nothing."""
+    base = tmp_path / "base"
+    strays = [base / name for name in ("sessions/notes.md", "sessions/s 1/y.md", "threads/notes.md", "threads/t1/x.txt", "agents/a/n.md")]
+    for stray in strays:
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.write_text(CANARY)
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        harness.memory.add(f"User knows {CANARY}.")
+        done = forget_text(harness, CANARY)
+    assert len(done.facts) == 1
+    assert sorted(one.partition(": ")[0] for one in done.left) == sorted(map(str, strays))
+
+
+def test_a_tree_of_fifteen_hundred_folders_stops_neither_forgetting_nor_a_list(tmp_path: Path) -> None:
+    """M14, A9: a command in the sandbox can make such a tree; the file at its end is named."""
+    base = tmp_path / "base"
+    workspace = base / "threads" / "t1" / "user-data" / "workspace"
+    workspace.mkdir(parents=True)
+    here = os.open(workspace, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    with open(os.open("leaf", os.O_WRONLY, dir_fd=here), "w") as leaf:  # noqa: PTH123 - a descriptor
+        leaf.write(CANARY)
+    os.close(here)
+    try:
+        with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+            harness.memory.add(f"User knows {CANARY}.")
+            assert harness.conversations() == []
+            done = forget_text(harness, CANARY)
+        assert len(done.facts) == 1
+        assert [one.endswith("/leaf: a file that you or an agent wrote; change it by hand") for one in done.left] == [True]
+    finally:
+        remove_tree(workspace)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_a_file_of_a_session_that_may_not_be_read_is_named_and_the_rest_is_forgotten(tmp_path: Path) -> None:
+    """M14"""
+    base = tmp_path / "base"
+    kept = base / "sessions" / "s1" / "files" / "01-own" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(CANARY)
+    kept.chmod(0)
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        harness.memory.add(f"User knows {CANARY}.")
+        done = forget_text(harness, CANARY)
+    assert len(done.facts) == 1
+    assert [one.startswith(f"{kept}: it could not be looked at") for one in done.left] == [True]

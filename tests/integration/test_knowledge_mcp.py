@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import until
 from tests.contract.knowledge_stores import SERVER, wait_for
 
 from holdfast.config.loading import load_config
@@ -143,6 +144,7 @@ def test_a_server_that_died_is_started_again(opened: Open) -> None:
     with pytest.raises(StoreUnavailable, match="did not answer"):
         store.search("die now")
     assert store.search("staging")[0].record == NOTES[0]
+    until(lambda: len(_children()) == 1, "the server that died is gone")
     (child,) = _children()
     os.kill(child, signal.SIGKILL)
     assert store.search("staging")[0].record == NOTES[0]
@@ -169,7 +171,7 @@ def test_a_session_is_held_over_many_calls(opened: Open) -> None:
         store.search("staging")
     assert _children() == before
     store.close()
-    assert _children() == []
+    until(lambda: not _children(), "the server is gone")
     store.close()
 
 

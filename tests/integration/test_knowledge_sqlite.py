@@ -166,6 +166,22 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     assert path.read_bytes().startswith(b"this is no database")
 
 
+@pytest.mark.parametrize("content", ['{"schema": 1, "id": "k-1', "[]", "7", "{}"])
+def test_a_row_that_holds_no_record_is_damage(path: Path, content: str) -> None:
+    """K2, P1: said in a sentence, not by an error of the JSON reader."""
+    with SqliteStore(path, embedder=None) as store:
+        store.add([NOTES[0]])
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("UPDATE records SET record = ?", (content,))
+    database.close()
+    with SqliteStore(path, embedder=None) as store:
+        with pytest.raises(Damaged, match="cannot be read"):
+            list(store.records())
+        with pytest.raises(Damaged, match="cannot be read"):
+            store.search("staging server")
+
+
 def test_a_closed_store_says_so(path: Path) -> None:
     store = SqliteStore(path)
     store.close()

@@ -44,7 +44,7 @@ def test_the_middlewares_are_in_their_order(tmp_path: Path) -> None:
     assert [name for name in names if name in order] == order
     assert names.index("AccountingMiddleware") < names.index("SummarizationMiddleware"), "a summary is charged to the run"
     assert names.index("ToolOutputMiddleware") < names.index("ToolErrorMiddleware"), "what went wrong is bounded too"
-    assert names[-4:] == [*order[-3:], "TracingMiddleware"], "spans are of what is really sent (O2)"
+    assert names[-5:] == [*order[-3:], "PlainTextMiddleware", "TracingMiddleware"], "spans are of what is really sent (O2)"
 
 
 def test_the_prompt_has_base_skills_memory_and_date(tmp_path: Path) -> None:
@@ -389,6 +389,17 @@ def test_what_was_said_is_learned_while_the_process_lives(tmp_path: Path) -> Non
         while "Ghent" not in agent.parts.memory.render_for() and time.monotonic() < end:
             time.sleep(0.01)
         assert "Ghent" in agent.parts.memory.render_for()
+
+
+def test_what_was_pasted_is_not_learned_as_the_users_own_words(tmp_path: Path) -> None:
+    """M10: who knows that a text was pasted says so with it, and it stays known until it is learned from."""
+    with lead(tmp_path, scripted(["ok", "ok"]), {"memory": {"debounce_seconds": 0}}) as agent:
+        talk = agent.conversation("t")
+        list(talk.send("I live in Ghent.", pasted=True))
+        list(talk.send("I live in Bruges."))
+        agent.parts.memory.flush()
+        assert "Bruges" in agent.parts.memory.render_for()
+        assert "Ghent" not in agent.parts.memory.render_for()
 
 
 def test_todos_survive_a_compaction(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field, SecretStr
+from tests.conftest import until
 
 from holdfast.errors import ModelTooWeak, ModelUnavailable
 from holdfast.models.abilities import CAN
@@ -273,7 +274,7 @@ def test_a_closed_server_frees_its_threads_and_its_model_says_so(weights: Path) 
         assert chat.invoke("Hello").text
         assert len(list(Path("/proc/self/task").iterdir())) > before
     server.close()
-    assert len(list(Path("/proc/self/task").iterdir())) <= before
+    until(lambda: len(list(Path("/proc/self/task").iterdir())) <= before, "the threads are gone")  # the kernel takes them a moment later
     with pytest.raises(ModelUnavailable, match="was closed"):
         chat.invoke("Hello")
 
@@ -304,7 +305,7 @@ def test_a_forked_child_is_told_that_it_cannot_serve(model: LocalChat) -> None:
     results = context.Queue()
     child = context.Process(target=_in_a_child, args=(results, model.server))
     child.start()
-    closed, says = results.get(timeout=60)
+    closed, says = results.get(timeout=240)
     child.join(240)
     assert (closed, child.exitcode) == (True, 0)
     assert "was forked" in says

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.agents.bench import PROFILE, configured, is_subagent_call, look, make
 
 from holdfast import make_lead_agent
-from holdfast.agents.memory_service import open_memory
+from holdfast.agents.middleware.memory import open_memory
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import Request, call, repeat
 

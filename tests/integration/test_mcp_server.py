@@ -59,7 +59,7 @@ async def over_http(base: Path, *options: str) -> AsyncIterator[Client]:
     with http_server(base, *options) as address:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as connection,
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=240) as connection,
             Client(streamable_http_client(address, http_client=connection)) as client,
         ):
             yield client
@@ -221,9 +221,38 @@ async def test_errors_are_typed_and_tell_nothing_of_the_machine(base: Path) -> N
             assert SECRET not in said
 
 
+async def test_wrong_arguments_and_ids_are_told_in_words(base: Path) -> None:
+    """O5: which argument, and what it must be; a record that is not there is said not to be there."""
+    async with over_stdio(base) as client:
+        for tool, arguments, wanted in (
+            ("memory_search", {}, "query: is missing"),
+            ("memory_search", {"query": ""}, "query: "),
+            ("memory_search", {"query": "tea", "limit": 900}, "limit: "),
+            ("knowledge_add", {"records": "a note"}, "records: must be a list, not text"),
+        ):
+            answer = await client.call_tool(tool, arguments)
+            said = " ".join(getattr(one, "text", "") for one in answer.content)
+            assert answer.is_error and said.startswith("InputError: ") and wanted in said, said
+            assert "pydantic" not in said and "memory_searchArguments" not in said
+        nothing = await structured(client, "knowledge_get", {"id": "nope"})
+        assert nothing["record"] is None and "no record 'nope'" in nothing["said"]
+
+
+async def test_a_new_detail_about_what_is_known_is_held_and_not_lost(base: Path) -> None:
+    """O5, M10"""
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)}, cwd=base)) as harness:
+        harness.memory.add("User likes tea")
+    async with over_stdio(base) as client:
+        assert (await structured(client, "memory_add", {"content": "User likes tea"}))["status"] == "refused"
+        held = await structured(client, "memory_add", {"content": "User likes green tea"})
+        assert held["status"] == "held", held
+        waiting = await structured(client, "memory_review", {})
+        assert [one["content"] for one in waiting["held"]] == ["User likes green tea"]
+
+
 def test_without_the_token_or_from_elsewhere_nothing_is_answered(base: Path) -> None:
     """O5"""
-    with http_server(base) as address, httpx.Client(trust_env=False, timeout=60) as client:
+    with http_server(base) as address, httpx.Client(trust_env=False, timeout=240) as client:
         key = {"Authorization": f"Bearer {TOKEN}"}
         for headers, status in (
             ({}, 401),

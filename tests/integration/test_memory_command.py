@@ -17,9 +17,9 @@ from holdfast.durable.append import AppendLog
 from holdfast.errors import Damaged, InputError, NotThere
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.history import Held
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
-from holdfast.memory.store import Edit
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "memory" / "with_summaries.json"
 

@@ -16,11 +16,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from typer.testing import CliRunner
 
-from holdfast.app.commands.models import app
+from holdfast.agents.middleware.model_calls import model_middlewares
+from holdfast.app.commands.settings import models_app as app
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
 from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, LimitExceeded, ModelError, ModelUnavailable
-from holdfast.models.factory import create_chat_model, memory_model, model_middlewares, summary_model
+from holdfast.models.factory import create_chat_model, memory_model, summary_model
 from holdfast.models.failures import typed
 from holdfast.models.local_server import close_servers
 from holdfast.models.weights import find_weights

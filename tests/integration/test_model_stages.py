@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,23 @@ def test_what_does_not_fit_is_asked_for_again_with_the_reason(tmp_path: Path) ->
     assert "confidence" in str(model.requests[1].messages[-1].content)
 
 
+def test_questions_that_the_workflow_lists_need_no_model_to_plan(tmp_path: Path, corpus: Path) -> None:
+    """W12, W18: they are taken as they are; the researcher is asked about them."""
+    asked = ["How fast does Heron answer, and where?", "How fast is Egret?"]
+    model = ScriptedModel(["Enough.", structured(answer("find", ("Egret answers in 31 ms at the median.", "egret.md#latency")))])
+    workflow = {
+        "id": "w",
+        "task": "Latency",
+        "stages": [
+            {"name": "plan", "agent_type": "planner", "questions": asked},
+            {"name": "find", "agent_type": "researcher", "sources": {"folder": str(corpus)}},
+        ],
+    }
+    session = run(workflow, model, tmp_path)
+    assert [one["text"] for one in session.stage_outputs["plan"].data["questions"]] == asked
+    assert any(asked[0] in str(request.messages) for request in model.requests)
+
+
 def test_a_planner_may_add_stages_within_the_limit(tmp_path: Path) -> None:
     added = [{"name": "check", "agent_type": "llm", "system_prompt": "Check it."}]
     plan = answer("plan", data={"questions": [{"text": "What is it?"}]})
@@ -137,6 +155,29 @@ def test_a_planner_may_add_stages_within_the_limit(tmp_path: Path) -> None:
     session = run(workflow, model, tmp_path)
     assert session.status == "completed", session.error
     assert "check" in session.completed_stages
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"name": "check", "agent_type": "antigravity:fly", "system_prompt": "Run."},
+        {"name": "check", "agent_type": "researcher", "system_prompt": "Read.", "sources": {"folder": "/etc"}},
+    ],
+)
+def test_a_model_adds_no_code_and_no_sources(tmp_path: Path, stage: dict[str, Any]) -> None:
+    """W13, W4: what a model writes is no class path and no folder: it is asked again, and the stage is never made."""
+    plan = answer("plan", data={"questions": [{"text": "What is it?"}]})
+    model = ScriptedModel([structured({**plan, "add_stages": [stage]}), structured(plan), structured(answer("end"))])
+    workflow = {
+        "id": "w",
+        "task": "Find out what it is.",
+        "max_added_stages": 1,
+        "stages": [{"name": "plan", "agent_type": "planner"}, {"name": "end", "agent_type": "llm"}],
+    }
+    session = run(workflow, model, tmp_path)
+    assert session.status == "completed", session.error
+    assert session.completed_stages == ("plan", "end")
+    assert "antigravity" not in sys.modules
 
 
 def test_a_prompt_is_cut_to_the_window_of_the_model(tmp_path: Path, corpus: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.app.commands.models import app
+from holdfast.app.commands.settings import models_app as app
 from holdfast.errors import InputError
 
 SECRET = "sk-never-show-this-0123456789"  # noqa: S105 - a key that must not be shown
@@ -112,7 +112,7 @@ def test_the_list_imports_no_langchain_where_the_windows_are_told(file: Path) ->
         )
     )
     code = (
-        "import sys\nfrom holdfast.app.commands.models import app\n"
+        "import sys\nfrom holdfast.app.commands.settings import models_app as app\n"
         f"try: app(['list', '--config', {str(file)!r}])\nexcept SystemExit: pass\nprint(*sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

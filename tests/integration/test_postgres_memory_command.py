@@ -13,8 +13,7 @@ from holdfast.app.main import app
 from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Bus
-from holdfast.memory.events import StorageFallback
-from holdfast.memory.storage import FileMemoryStorage, PostgresMemoryStorage, open_storage
+from holdfast.memory.storage import FileMemoryStorage, PostgresMemoryStorage, StorageFallback, open_storage
 
 PASSWORD = "hunter2-geheim"  # noqa: S105 - to be looked for in what is printed
 

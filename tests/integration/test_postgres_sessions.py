@@ -20,12 +20,12 @@ from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
 from holdfast.harness import build
-from holdfast.session.factory import SessionBackend, postgres_sessions
+from holdfast.session.document import render_session
 from holdfast.session.output import StageOutput
-from holdfast.session.renderer import render_session
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.testing.failing_disk import FailingDisk, Fault
+from holdfast.workflow.run_settings import SessionBackend, postgres_sessions
 
 ID = "research-001"
 
@@ -144,16 +144,16 @@ def test_an_export_that_fails_is_said_and_the_commit_stands(postgres: str, tmp_p
 def test_a_lock_whose_connection_breaks_is_taken_again_by_its_owner(store: SessionStore, postgres: str) -> None:
     made = store.create(session())
     other = postgres_sessions(postgres, beat=0.1)
-    with store.hold(ID, owner="first"):
+    with store.lease(ID, owner="first"):
         terminate(postgres, backend_of(store))
-        with pytest.raises(Locked, match="first"), other.hold(ID):
+        with pytest.raises(Locked, match="first"), other.lease(ID):
             raise AssertionError("a live owner was taken over")
         made = store.commit(made, expect=1)
         owner = other.owner(ID)
         assert owner is not None
         assert owner.name == "first"
     assert other.owner(ID) is None
-    with other.hold(ID) as held:
+    with other.lease(ID) as held:
         assert held.taken_over is None
     other.close()
 
@@ -164,11 +164,11 @@ def test_one_who_lost_the_session_to_another_cannot_commit(store: SessionStore, 
     import psycopg
 
     slow = postgres_sessions(postgres, beat=60)
-    with slow.hold(ID, owner="sleeper"):
+    with slow.lease(ID, owner="sleeper"):
         with psycopg.connect(postgres, autocommit=True) as connection:  # as if it had been on another machine that went to sleep
             connection.execute("UPDATE holdfast.storage_leases SET host = 'elsewhere', heartbeat = now() - interval '1 day'")
         terminate(postgres, backend_of(slow))
-        with other.hold(ID, owner="second") as held:
+        with other.lease(ID, owner="second") as held:
             assert held.taken_over is not None
             assert held.taken_over.name == "sleeper"
             with pytest.raises(Locked, match="second"):
@@ -184,23 +184,23 @@ def test_one_who_lost_the_session_to_another_cannot_commit(store: SessionStore, 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_dead_owner_is_taken_over_at_once(store: SessionStore) -> None:
     store.create(session())
-    store.close()
+    store.backend.close()  # no connection may be shared with the child
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with store.hold(ID, owner="doomed"):
+        with store.lease(ID, owner="doomed"):
             os.write(writer, b"held")
             time.sleep(600)
         os._exit(0)
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(Locked, match="doomed"), store.hold(ID):
+    with pytest.raises(Locked, match="doomed"), store.lease(ID):
         raise AssertionError("two run it")
     os.kill(child, 9)
     os.waitpid(child, 0)
     until = time.monotonic() + 240
     while store.owner(ID) is not None and time.monotonic() < until:
         time.sleep(0.02)
-    with store.hold(ID) as held:
+    with store.lease(ID) as held:
         assert held.taken_over is not None
         assert (held.taken_over.name, held.taken_over.pid) == ("doomed", child)
     os.close(reader)
@@ -213,17 +213,17 @@ def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path
         owner = postgres_sessions(server.dsn, beat=10.0)
         other = postgres_sessions(server.dsn, beat=10.0)
         made = owner.create(session())
-        with owner.hold(ID, owner="patient"):
+        with owner.lease(ID, owner="patient"):
             assert isinstance(owner.backend, SessionBackend)
             owner.backend.database.rows("UPDATE storage_leases SET host = 'elsewhere' RETURNING 1")
             server.kill()
             with pytest.raises(StoreUnavailable):
                 other.load(ID)
             server.start()
-            with pytest.raises(Locked, match="patient"), other.hold(ID):
+            with pytest.raises(Locked, match="patient"), other.lease(ID):
                 raise AssertionError("a live owner was taken over")
             assert owner.commit(made, expect=1).revision == 2
-        with other.hold(ID):
+        with other.lease(ID):
             pass
         owner.close()
         other.close()

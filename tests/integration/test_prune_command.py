@@ -14,6 +14,7 @@ from holdfast import build
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.memory.service import MemoryService
 from holdfast.testing.models import ScriptedModel
+from holdfast.workflow.control import cancel
 
 
 def pruned(base: Path, *words: str) -> dict[str, Any]:
@@ -73,6 +74,17 @@ def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
         assert [info.id for info in agent.parts.threads.all(subagents=True)] == ["mine"]
 
 
+def test_a_cancelled_session_stays_because_it_can_be_resumed(tmp_path: Path) -> None:
+    """O7, W6, W14."""
+    base = tmp_path / "base"
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        stages = [{"name": "a", "agent_type": "good", "approve": True}]
+        waits = harness.run_workflow({"id": "waits", "task": "t", "stages": stages}, agents={"good": good})
+        assert cancel(harness.sessions, waits.workflow_id).status == "cancelled"
+        assert pruned(base, "--sessions", "0")["sessions"] == []
+        assert harness.sessions.exists(waits.workflow_id)
+
+
 def test_sessions_are_pruned_wherever_the_configuration_keeps_them(tmp_path: Path) -> None:
     """O7: `session.path` is asked for by the store, so pruning finds what is there."""
     base = tmp_path / "base"
@@ -104,7 +116,7 @@ def test_it_says_how_much_goes_and_asks(tmp_path: Path) -> None:
             )
 
         refused = asked("--sessions", "0")
-        assert (refused.returncode, "Remove 2 ended sessions?" in refused.stderr, "--yes" in refused.stderr) == (2, True, True)
+        assert (refused.returncode, "Remove 2 completed sessions?" in refused.stderr, "--yes" in refused.stderr) == (2, True, True)
         points = asked("--recovery-points", "1")
         assert "Remove 4 recovery points?" in points.stderr, points.stderr
         assert len(harness.sessions.list()) == 2

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.offline.documents import Library
 from holdfast.offline.sources import read_folder
-from holdfast.session.factory import file_sessions
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
+from holdfast.workflow.agent import ground_output
 from holdfast.workflow.launcher import run_workflow
-from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.workflow_file import load_workflow
 
 ROOT = Path(__file__).resolve().parents[2]

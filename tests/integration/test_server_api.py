@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -22,10 +23,10 @@ from fastapi.routing import APIRoute
 from tests.conftest import Effort
 from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start
 
-from holdfast.server import problem_details
-from holdfast.server.asgi_guard import OPEN
-from holdfast.server.event_stream import EventStream
+from holdfast.server import wire
+from holdfast.server.access import OPEN
 from holdfast.server.http_server import PAGES, TimeLimit
+from holdfast.server.runs import EventStream
 
 SECRET = "sk-proj-9fK2mQ7xT4vB8nL1cR6wZ3yD5hJ0pS"  # noqa: S105 - made up
 WORKFLOW: dict[str, Any] = {
@@ -106,7 +107,7 @@ def test_without_the_token_nothing_is_answered_but_401(served: Served, api: http
 
 def test_without_the_token_no_page_is_answered_but_the_way_in(served: Served) -> None:
     """O3: every page and every form, which no description lists, with every method; and what is no page at all."""
-    routes = [route for module in PAGES for route in module.router.routes]
+    routes = [route for router in PAGES for route in router.routes]
     paths = {re.sub(r"\{[^}]*\}", "x", route.path) for route in routes if isinstance(route, APIRoute)}
     assert len(paths) > 30
     with httpx.Client(base_url=served.address, trust_env=False, headers={"Accept": "text/html"}, timeout=120) as nobody:
@@ -160,7 +161,7 @@ async def test_a_request_that_takes_too_long_is_answered_and_a_stream_goes_on() 
 async def test_an_error_that_nobody_foresaw_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
     """O2, O3: the framework raises again what our answer told of, and its server would log it a second time."""
     app = FastAPI()
-    app.add_exception_handler(Exception, problem_details.of_others)
+    app.add_exception_handler(Exception, wire.of_others)
 
     @app.get("/")
     def broken() -> None:
@@ -516,6 +517,12 @@ def test_it_stops_in_order_with_streams_open_and_a_turn_running(tmp_path: Path) 
     assert [one["role"] for one in said] == ["human", "ai"] and said[1]["text"].startswith("You said")
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
+def test_a_terminal_that_closes_stops_it_in_order_as_well(tmp_path: Path, how: signal.Signals) -> None:
+    """O3: SIGHUP is what a service manager sends for a reload, and a terminal when it goes."""
+    assert start(tmp_path, {}).stop(how) == 0
+
+
 @pytest.mark.prove
 async def test_many_streams_miss_nothing(effort: Effort) -> None:
     """O3: hundreds of listeners of one stream, some leaving and coming back: each sees every event once and in order."""
@@ -614,6 +621,20 @@ def test_the_token_is_shown_and_a_busy_port_is_said(tmp_path: Path, served: Serv
     assert busy.returncode == 2 and "nothing can listen" in busy.stderr
 
 
+def test_what_serve_prints_has_the_token_once(tmp_path: Path) -> None:
+    """O1, C3: in the address for a browser; the line for a client asks for it, so that it is not copied about."""
+    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path), "HOLDFAST_CONFIG": ""}
+    command = [sys.executable, "-m", "holdfast.app.main", "serve"]
+    shown = subprocess.run([*command, "--show-token"], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    with subprocess.Popen([*command, "--port", "0"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = "".join(process.stdout.readline() for _ in range(3))
+        process.terminate()
+    assert told.count(shown.strip()) == 1 and f"/login?token={shown.strip()}" in told, told
+    line = next(line for line in told.splitlines() if line.startswith("For a client:"))
+    assert "OPENAI_API_KEY=$(" in line and line.endswith("serve --show-token)")
+
+
 def test_the_first_page_of_a_fresh_clone_shows_the_session_of_make_run_and_what_to_try(tmp_path: Path) -> None:
     """O4: the part of `make run` that leaves something, then the server on the same base directory."""
     tour = "import sys; sys.path.insert(0, 'examples'); import tour; tour.show_workflow()"
@@ -624,7 +645,9 @@ def test_the_first_page_of_a_fresh_clone_shows_the_session_of_make_run_and_what_
         page = api.get("/", headers={"Accept": "text/html"}).text
         whole = api.get(f"/sessions/{made['workflow_id']}", headers={"Accept": "text/html"}).text
     before, _, _ = whole.partition('id="stages"')
-    assert "Where the sources disagree" in before and "<details" not in before, "the report is open, above the stages"
+    task, _, report = before.partition('<div id="live"')
+    assert task.count("<details") == 1 and "<details" not in report, "only the long task is folded"
+    assert "Where the sources disagree" in report, "the report is open, above the stages"
     assert whole.count("Where the sources disagree</") == 1
     assert made["status"] == "completed" and f'href="/sessions/{made["workflow_id"]}"' in page
     tries = page.partition('<ol class="tries">')[2].partition("</ol>")[0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -338,10 +340,9 @@ def test_who_leaves_early_goes_on_in_the_same_thread(served: Served, model: Mode
             thread = streamed.headers["x-holdfast-thread"]
             next(iter(streamed.iter_lines()))
         assert model.left.wait(240)
-    for _ in range(100):
-        raw = client.chat.completions.with_raw_response.create(model="small", messages=messages)
-        if raw.headers["x-holdfast-placed"] == "resumes":
-            break
+    ask, end = partial(client.chat.completions.with_raw_response.create, model="small", messages=messages), time.monotonic() + 240
+    while (raw := ask()).headers["x-holdfast-placed"] != "resumes":
+        assert time.monotonic() < end, "the turn that was left has not ended"
     assert raw.headers["x-holdfast-thread"] == thread
     assert [role for role, _ in said_in(served.base, thread)] == ["human", "ai"]
 
@@ -488,3 +489,24 @@ def test_our_own_agent_is_a_model_too(served: Served, model: ModelServer) -> Non
     assert answer.choices[0].finish_reason == "tool_calls"
     names = {one["function"]["name"] for one in model.requests[-1]["tools"]}
     assert "get_weather" in names and len(names) > 1
+
+
+@pytest.mark.parametrize("name", ["small", "holdfast"])
+def test_plain_text_stays_plain_text_when_a_reminder_rides_on_it(tmp_path: Path, name: str) -> None:
+    """O3, M9: simple model servers know no parts of content."""
+    with model_server() as model, serving(tmp_path, models(model)) as served, served.client() as api:
+        talk: list[dict[str, Any]] = []
+        for fact, said in (
+            ("User keeps bees", "Hello there."),
+            ("User likes green tea", "What tea do I like?"),
+            ("User is a nurse", "Thanks."),
+        ):
+            api.post("/api/v1/memory/facts", json={"content": fact}).raise_for_status()
+            talk.append({"role": "user", "content": said})
+            answer = api.post("/v1/chat/completions", json={"model": name, "messages": talk}).raise_for_status().json()
+            talk.append(answer["choices"][0]["message"])
+        sent = [request["messages"] for request in model.requests]
+    assert len(sent) == 3 and all(isinstance(message["content"], str) for request in sent for message in request), sent
+    asked = next(message["content"] for message in sent[1] if "What tea" in message["content"])
+    assert asked.startswith("<reminder>") and "green tea" in asked and asked.endswith("</reminder>\n\nWhat tea do I like?")
+    assert sent[2][: len(sent[1])] == sent[1], "what was sent once is sent again as it was"

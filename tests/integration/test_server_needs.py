@@ -15,13 +15,13 @@ from holdfast import build, errors, events
 from holdfast.context.call_log import CallLog
 from holdfast.errors import InputError, Locked, NotThere, StorageError
 from holdfast.events import Bus, Event, LogSink, Scope, TokenCount, within
-from holdfast.session.factory import file_sessions
 from holdfast.talk import Ended
 from holdfast.testing.script import Request, call, delay
 from holdfast.workflow.agent import StageRequest
 from holdfast.workflow.control import approve
-from holdfast.workflow.journal import SessionJournal
+from holdfast.workflow.events import SessionJournal
 from holdfast.workflow.launcher import Launcher
+from holdfast.workflow.run_settings import file_sessions
 
 
 def test_an_event_knows_within_what_it_was_emitted() -> None:

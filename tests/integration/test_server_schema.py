@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,7 +28,12 @@ _NOT_IN_A_SCHEMA = {
         "POST /api/v1/sessions",
         "POST /api/v1/queue",
     ],
-    "what others say about their own APIs": ["POST /v1/chat/completions", "POST /v1/responses", "POST /v1/messages"],
+    "what others say about their own APIs": [
+        "POST /v1/chat/completions",
+        "POST /v1/responses",
+        "POST /v1/messages",
+        "POST /v1/messages/count_tokens",
+    ],
     "whether there is a new message in it": ["POST /agui", "POST /agui/{agent}"],
 }
 """What no JSON schema says, and is answered with 400: of these operations alone, and of no other, data that fit may be refused."""
@@ -72,9 +79,48 @@ def _called(operation: Any, served: Served, examples: int, number: int, statuses
     def call(case: Any) -> None:
         if case.path.endswith("/events"):  # streams are asked for what is there, else they would wait for more
             case.query = {**(case.query or {}), "follow": "false"}
-        answer = case.call(headers=served.headers, timeout=60)
+        answer = case.call(headers=served.headers, timeout=240)
         statuses[answer.status_code] += 1
         unchecked = [positive_data_acceptance] if operation.label in _MAY_REFUSE else []
         case.validate_response(answer, excluded_checks=unchecked, headers=served.headers)
 
     call()
+
+
+def test_what_is_kept_is_answered_in_the_form_that_is_described(tmp_path: Path) -> None:
+    """O3: a client that is made from the description knows the fields of facts, records, conversations, runs and sessions."""
+    workflow = {"id": "tea", "task": "What does tea cost?", "stages": [{"name": "plan", "agent_type": "planner"}]}
+    with serving(tmp_path, {"knowledge": {"embedder": "none"}}) as served, served.client() as api:
+        described = api.get("/openapi.json").json()
+
+        def fits(method: str, form: str, path: str | None = None, **body: Any) -> Any:
+            answer = api.request(method, path or form, **body)
+            assert answer.is_success, answer.text
+            responses = described["paths"][form][method.lower()]["responses"]
+            schema = responses[str(answer.status_code)]["content"]["application/json"]["schema"]
+            assert schema["$ref"] != "#/components/schemas/Page", f"{form} says nothing of what is in it"
+            jsonschema.validate(answer.json(), {**schema, "components": described["components"]})
+            return answer.json()
+
+        fact = fits("POST", "/api/v1/memory/facts", json={"content": "Likes oysters"})["id"]
+        fits("GET", "/api/v1/memory/facts")
+        fits("PATCH", "/api/v1/memory/facts/{id}", f"/api/v1/memory/facts/{fact}", json={"content": "Likes mussels"})
+        fits("GET", "/api/v1/memory/facts/{id}", f"/api/v1/memory/facts/{fact}")
+        assert fits("GET", "/api/v1/memory/history")["items"] and fits("GET", "/api/v1/memory/rendered")["facts"]
+        fits("POST", "/api/v1/memory/undo", json={})
+        record = fits("POST", "/api/v1/knowledge/records", json={"text": "Tea costs 1.90."})["record"]["id"]
+        fits("GET", "/api/v1/knowledge/records/{id}", f"/api/v1/knowledge/records/{record}")
+        assert fits("GET", "/api/v1/knowledge/records")["items"]
+        assert fits("POST", "/api/v1/knowledge/search", json={"query": "tea"})["items"]
+        thread = fits("POST", "/api/v1/threads", json={"title": "Tea"})["id"]
+        at = f"/api/v1/threads/{thread}"
+        run = fits("POST", "/api/v1/threads/{id}/runs", f"{at}/runs", json={"content": "What does tea cost?"})["id"]
+        while fits("GET", "/api/v1/runs/{id}", f"/api/v1/runs/{run}")["status"] in ("queued", "running"):
+            time.sleep(0.05)
+        assert fits("GET", "/api/v1/threads")["items"] and fits("GET", "/api/v1/threads/{id}", at)
+        assert fits("GET", "/api/v1/threads/{id}/messages", f"{at}/messages")["items"]
+        assert fits("GET", "/api/v1/threads/{id}/runs", f"{at}/runs")["items"]
+        session = fits("POST", "/api/v1/sessions", json={"workflow": workflow})["id"]
+        fits("GET", "/api/v1/sessions/{id}", f"/api/v1/sessions/{session}")
+        assert fits("GET", "/api/v1/sessions")["items"] and fits("GET", "/api/v1/doctor")["items"]
+        assert fits("GET", "/api/v1/budget")["window"] and fits("GET", "/readyz")["ready"]

@@ -6,28 +6,30 @@ import html
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Page
 from tests.conftest import need_program
-from tests.integration.browser import HOSTILE, Visitor, chromium_browser, visiting
+from tests.integration.browser import HOSTILE, NARROW, WIDE, Visitor, chromium_browser, visiting
 from tests.integration.server_bench import ROOT, Served, serving
 
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
+from holdfast.workflow.run_settings import file_sessions
 
 pytestmark = pytest.mark.prove  # all rules of axe in both schemes
 
-EXAMPLE = (ROOT / "src/holdfast/server/pages/example/workflow.yaml").read_text("utf-8")
+EXAMPLE = (ROOT / "src/holdfast/server/routes/example/workflow.yaml").read_text("utf-8")
 HARD = {
     "id": "hostile",
     "task": " ".join(HOSTILE[:6]),
     "stages": [
         {"name": "plan", "agent_type": "planner"},
-        {"name": "odd", "agent_type": "synthesizer", "approve": True, "system_prompt": HOSTILE[2]},
+        {"name": "odd", "agent_type": "synthesizer", "approve": True, "inputs": [], "system_prompt": HOSTILE[2]},
         {"name": "last", "agent_type": "synthesizer"},
     ],
 }
@@ -37,7 +39,7 @@ HARD = {
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     base = tmp_path_factory.mktemp("pages")
     (base / "workflows").mkdir()
-    shutil.copytree(ROOT / "src/holdfast/server/pages/example/notes", base / "workflows" / "notes")
+    shutil.copytree(ROOT / "src/holdfast/server/routes/example/notes", base / "workflows" / "notes")
     (base / "workflows" / "harbour.yaml").write_text(EXAMPLE, "utf-8")
     (base / "workflows" / "broken.yaml").write_text("id: broken\nstages:\n  - nam: plan\n", "utf-8")
     with serving(base, {"server": {"workflows": "workflows"}}) as running:
@@ -112,7 +114,9 @@ def start(served: Served, text: str, **fields: str) -> str:
 
 def test_eight_tabs_follow_a_session_that_others_change(visitor: Visitor, served: Served) -> None:
     """O3: a browser opens six connections at most. What a person was writing stays while it is drawn anew, and what he opened."""
-    where = start(served, EXAMPLE)
+    own = EXAMPLE.replace("{folder: notes}", "{folder: notes}\n    inputs: []")
+    own = own.replace("approve: true", "inputs: [research]\n    approve: true")
+    where = start(served, own)  # what waits has not read the plan, so that it still waits when that is corrected
     page = visitor.go(where)
     page.wait_for_selector("button:has-text('Approve')")
     others = [page.context.new_page() for _ in range(7)]
@@ -181,22 +185,23 @@ def test_lists_the_start_page_and_about_in_both_schemes(visitor: Visitor, served
     visitor.check("about")
 
 
+def _loaded_until(page: Page, wanted: str) -> None:
+    """Load the page again and again until this is on it."""
+    until = time.monotonic() + 240
+    while not page.locator(wanted).count():
+        assert time.monotonic() < until, f"{wanted} did not come"
+        page.wait_for_timeout(100)
+        page.reload()
+
+
 def test_without_a_script_everything_is_there_and_can_be_done(browser: Any, served: Served) -> None:
     """O3: plain forms, answered with a redirect."""
     with visiting(browser, served, script=False) as tab:
         page = tab.go("/sessions/new")
         tab.follow("button[aria-label='Start harbour']")
-        for _ in range(200):
-            if page.locator("button:has-text('Approve')").count():
-                break
-            page.wait_for_timeout(100)
-            page.reload()
+        _loaded_until(page, "button:has-text('Approve')")
         tab.follow("button:has-text('Approve')")
-        for _ in range(200):
-            if page.locator("#head .pill.completed").count():
-                break
-            page.wait_for_timeout(100)
-            page.reload()
+        _loaded_until(page, "#head .pill.completed")
         tab.follow("#stages a.name >> nth=2")
         assert "What it was given" in page.inner_text("main")
         tab.follow("#fix button:has-text('Save'):not(.main)")
@@ -262,7 +267,16 @@ def test_nobody_sees_a_page_without_the_token_or_acts_from_another_origin(browse
         assert wrong.status_code == 400 and "stages: []" in wrong.text
         code = "id: x\ntask: t\nstages:\n  - name: a\n    agent_type: os:system\n"
         assert client.post("/sessions/new", data={"text": code}, headers={"Origin": served.address}).status_code == 400
-        assert str(served.base) not in missing.text + wrong.text + client.get("/about").text
+        assert str(served.base) not in missing.text + wrong.text + client.get("/sessions").text
+        assert "Queue and workers" not in client.get("/sessions").text
+        about = html.unescape(client.get("/about").text)
+        for place, why in (
+            ("home", "environment HOLDFAST_HOME"),
+            ("config.yaml", "it was named"),
+            ("home/sessions", "in the base directory"),
+        ):
+            assert f'{served.base / place}</div><div class="meta"><span>{why}</span>' in about, place
+        assert str(served.base) not in client.get("/api/v1/about").text
 
 
 def test_the_list_is_walked_by_pages_and_counted_only_while_it_is_short(tmp_path: Path) -> None:
@@ -304,13 +318,15 @@ def test_the_list_is_walked_by_pages_and_counted_only_while_it_is_short(tmp_path
 
 
 def test_a_session_is_queued_for_workers_on_other_machines(postgres: str, tmp_path: Path) -> None:
-    """O3, W17: where sessions are in PostgreSQL the page offers the queue, and /about shows it."""
+    """O3, W17: where sessions are in PostgreSQL the page offers the queue; the list of sessions and /about show it, with its rates."""
     with serving(tmp_path, {"session": {"storage_backend": "postgresql", "connection": postgres}}) as running, running.client() as client:
         assert "Queue for a worker" in client.get("/sessions/new").text
         where = client.post("/sessions/new", data={"text": EXAMPLE, "queue": "1"}).headers["location"]
         assert client.get(where).status_code == 200
-        said = client.get("/about").text
-        assert "<b>1</b> wait" in said and "holdfast worker" in said
+        for page in ("/about", "/sessions"):
+            said = client.get(page).text
+            assert "<b>1</b> wait" in said and "holdfast worker" in said and "completed in the last minute" in said
+        assert "session.storage_backend (" in client.get("/about").text and "secret" not in client.get("/about").text
 
 
 def test_downloads_are_files_and_hide_secrets(served: Served, tmp_path: Path) -> None:
@@ -323,3 +339,28 @@ def test_downloads_are_files_and_hide_secrets(served: Served, tmp_path: Path) ->
             assert answer.headers["content-disposition"].startswith("attachment")
             assert str(served.base) not in answer.text
         assert client.get(f"{where}/download/report").status_code == 404
+
+
+def test_a_page_that_was_just_opened_stays_at_its_head(visitor: Visitor, served: Served) -> None:
+    """O4: a page a little longer than the window does not jump to its end when its live part is drawn; who reads the end stays there."""
+    page = visitor.go(start(served, EXAMPLE))
+    page.wait_for_selector("button:has-text('Approve')")
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": 1280, "height": height - 300})
+    page.reload()
+    page.evaluate("document.dispatchEvent(new Event('htmx:sse:after:message'))")
+    assert page.evaluate("window.scrollY") == 0
+    page.evaluate("window.scrollTo(0, 200)")
+    page.evaluate("document.dispatchEvent(new Event('htmx:sse:after:message'))")
+    assert page.evaluate("window.scrollY") > 200
+
+
+def test_long_words_do_not_widen_the_page_of_a_search(visitor: Visitor, served: Served) -> None:
+    """O4: a tag of 200 letters is broken, on a wide screen and on a narrow one."""
+    with served.client() as api:
+        record = {"text": "The osprey nests on the mast.", "tags": ["W" * 200]}
+        assert api.post("/api/v1/knowledge/records", json=record).status_code == 201
+    for size in (WIDE, NARROW):
+        visitor.page.set_viewport_size({"width": size["width"], "height": size["height"]})
+        page = visitor.go("/search?q=osprey")
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0

@@ -17,16 +17,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typer.testing import CliRunner
 
 import holdfast
-from holdfast.agents.middleware.lead_features import RepetitionMiddleware
-from holdfast.app.commands.models import app
-from holdfast.models.abilities import TASKS, abilities_of
-from holdfast.models.answers import filled_text
+from holdfast.agents.middleware.model_calls import RepetitionMiddleware
+from holdfast.app.commands.settings import models_app as app
+from holdfast.models.abilities import FILE, TASKS, abilities_of
 from holdfast.models.factory import create_chat_model, memory_model, settings_of, summary_model
-from holdfast.models.trials import FILE
+from holdfast.models.local_model import filled_text
 from holdfast.session.output import parse_output
 from holdfast.testing.models import ScriptedModel
+from holdfast.workflow.agent import ground_output
 from holdfast.workflow.long_term_memory import records_of
-from holdfast.workflow.output_grounding import ground_output
 from holdfast.workflow.workflow_file import parse_workflow
 
 LOOP = "You can use these tools to search. " * 40

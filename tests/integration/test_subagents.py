@@ -17,8 +17,7 @@ from langchain_core.tools import tool
 from tests.unit.agents.bench import asked_by, is_subagent_call, lead, look, make, scripted, whole
 
 from holdfast.agents.lead import LeadAgent
-from holdfast.agents.subagents.executor import Task
-from holdfast.agents.subagents.task_types import SubagentResult
+from holdfast.agents.subagents import SubagentResult, Task
 from holdfast.agents.threads import prune_subagents
 from holdfast.events import Bus, line_of
 from holdfast.talk import Ended, Subagent

@@ -1,4 +1,4 @@
-"""O1, C6, A14: what stands on a terminal of 80 and of 120 columns, in a real pseudo-terminal, with realistic content.
+"""O1, C6, A14: what stands on a terminal of 80 and 120 columns, and how on one of 40: a real pseudo-terminal, with realistic content.
 
 The screens are in `tests/fixtures/screens/`, one file for each width. Where a change is meant, write them anew and look at them:
 
@@ -19,6 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "screens"
 WIDTHS = (80, 120)
+NARROW = 40
 THREADS = ("thread-1m7h87219f30c38b5ae", "thread-1m7h872199f51bff25e")
 SESSION = "vector-databases-2026-04-19-001"
 KEPT = (
@@ -81,7 +82,7 @@ LOOKED_AT = (
 def taken() -> dict[int, dict[str, str]]:
     """The screens of all commands, by width."""
     narrow = {**dict.fromkeys((*KEPT, *LOOKED_AT), ""), **TYPED}
-    asked = json.dumps({80: narrow, 120: {**dict.fromkeys((*KEPT, "config check", "doctor"), ""), **TYPED}})
+    asked = json.dumps({NARROW: narrow, 80: narrow, 120: {**dict.fromkeys((*KEPT, "config check", "doctor"), ""), **TYPED}})
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("terminal_screens.py")), "--json"],
         input=asked,
@@ -114,7 +115,7 @@ def test_the_screens_are_those_that_were_looked_at(width: int, screens: dict[int
     assert found == wanted, "\n".join(difflib.unified_diff(wanted.splitlines(), found.splitlines(), "kept", "now", lineterm=""))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, NARROW))
 def test_no_line_is_broken_by_the_terminal(width: int, screens: dict[int, dict[str, str]]) -> None:
     """O1: a line is wider than the terminal only where it is one word (a path, an address), or a command that is to be pasted."""
     for words, seen in screens[width].items():
@@ -125,7 +126,7 @@ def test_no_line_is_broken_by_the_terminal(width: int, screens: dict[int, dict[s
                 assert len(re.sub(r"^[\s•→+|-]*", "", line).split()) == 1, f"{words}: {line}"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", (*WIDTHS, NARROW))
 def test_ids_are_whole(width: int, screens: dict[int, dict[str, str]]) -> None:
     """O1, A14: what one command prints the next one takes."""
     here = screens[width]
@@ -141,7 +142,17 @@ def test_ids_are_whole(width: int, screens: dict[int, dict[str, str]]) -> None:
     assert len(facts) == 4 and all(len(fact) == 24 for fact in facts)
 
 
+def test_nothing_is_cut_on_a_very_narrow_terminal(screens: dict[int, dict[str, str]]) -> None:
+    """O1: stages have their whole names while they run, and a command of a chat stands above what it does."""
+    ran = screens[NARROW]["run research.yaml --no-remember"]
+    assert all(re.search(rf"✓\s+{stage}\b", ran) for stage in ("plan", "research", "report")) and "…" not in ran.split("✓")[-1]
+    assert re.search(r"rese…|repo…|sec…", ran) is None
+    assert "/memory [WORDS | undo [CHANGE]]\n    what is known about you" in screens[NARROW][CHAT]
+
+
 if __name__ == "__main__":
     for width, found in taken().items():
+        if width not in WIDTHS:
+            continue
         FIXTURES.mkdir(exist_ok=True)
         (FIXTURES / f"{width}.txt").write_text(as_file(found), "utf-8")

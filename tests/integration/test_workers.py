@@ -6,12 +6,13 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import until
 from tests.integration.server_bench import serving
 from tests.unit.workflow.support import Agent, linear, output
 from typer.testing import CliRunner
@@ -21,15 +22,13 @@ from holdfast.config.loading import config_from_values
 from holdfast.durable.postgres import Postgres
 from holdfast.errors import ConfigError, ExtraMissing, InputError
 from holdfast.harness import Harness, build
+from holdfast.health import examine
 from holdfast.memory.facts import Turn
-from holdfast.models.call_limits import CallLimit
+from holdfast.models.call_limits import CallLimit, SharedLimiter
 from holdfast.server.services import standing
 from holdfast.session.state import Session
-from holdfast.workers.model_limits import SharedLimiter
-from holdfast.workers.queue_overview import models_in_use
 from holdfast.workers.queue_worker import QueueWorker
-from holdfast.workers.schedules import Schedules, next_moment
-from holdfast.workers.session_queue import SessionQueue, prepare
+from holdfast.workers.session_queue import Schedules, SessionQueue, next_moment, prepare
 from holdfast.workflow import control
 from holdfast.workflow.agent import StageRequest
 
@@ -70,13 +69,6 @@ def working(harness: Harness, queue: SessionQueue, agent: Agent, **settings: Any
         worker.stop()
         thread.join(240)
         assert not thread.is_alive()
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_queued_sessions_are_completed_higher_priorities_first_and_leave_no_jobs(harness: Harness, queue: SessionQueue) -> None:
@@ -190,7 +182,7 @@ def test_somebody_else_at_the_session_is_no_failure(harness: Harness, queue: Ses
     agent = Agent()
     put(harness, queue, agent, linear("a"), "s1")
     with working(harness, queue, agent):
-        with queue.store.hold("s1", owner="somebody"):
+        with queue.store.lease("s1", owner="somebody"):
             until(lambda: queue.overview()["running"] == 1)
             until(lambda: bool(queue.database.one("SELECT 1 FROM procrastinate_jobs WHERE attempts > 0")))
         until(lambda: queue.left() == 0)
@@ -213,6 +205,28 @@ def test_what_cannot_be_advanced_is_tried_again_and_then_given_up_with_its_reaso
     queue.put("s1")
     work(harness, queue, agent)
     assert queue.store.load("s1").status == "completed"
+
+
+def test_a_store_that_stays_unavailable_while_the_queue_is_there_is_counted_and_told(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W17, K2: knowledge that cannot be had is no database that is away: the session is given up with the reason, and does not spin."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    values = {
+        "session": {"storage_backend": "postgresql", "connection": postgres},
+        "knowledge": {"adapter": "postgres", "dsn": "postgresql://nobody@127.0.0.1:1/none"},
+    }
+    with build(config_from_values(values)) as harness:
+        queue, agent = SessionQueue.open(harness.sessions), Agent()
+        queue.create(harness.launcher(store=queue.store, agents={"x": agent}), linear("a"), session_id="s1")
+        work(harness, queue, agent, retries=1)
+        wish = queue.wish("s1")
+        assert wish is not None
+        assert (wish.outcome, wish.failures, agent.ran) == ("given up", 2, [])
+        assert "127.0.0.1:1" in str(wish.problem)
+        told = {one.about: one for one in examine(harness)}
+        assert told["knowledge"].state == "bad" and "127.0.0.1:1" in told["knowledge"].text
+        assert told["queue"].state == "good" and "0 waiting" in told["queue"].text
 
 
 def test_a_session_at_which_workers_die_is_given_up(harness: Harness, queue: SessionQueue) -> None:
@@ -421,10 +435,14 @@ def test_a_job_whose_end_could_not_be_noted_is_put_back(harness: Harness, queue:
     assert queue.store.load("s1").status == "completed"
 
 
+def shared(queue: SessionQueue) -> SharedLimiter:
+    return SharedLimiter(queue.database, queue.sql["take_call"])
+
+
 def test_the_limits_of_a_model_hold_over_all_workers_and_what_a_killed_one_had_is_free(harness: Harness, queue: SessionQueue) -> None:
     """W17: slots are shared by processes (here: by limiters with connections of their own), and end with their connection."""
     limit = CallLimit("main", concurrent=2, per_minute=100_000)
-    limiters = [SharedLimiter(queue), SharedLimiter(queue)]
+    limiters = [shared(queue), shared(queue)]
     running: list[int] = []
     seen: list[int] = []
 
@@ -446,11 +464,11 @@ def test_the_limits_of_a_model_hold_over_all_workers_and_what_a_killed_one_had_i
     config = config_from_values({"models": [{"name": "main", "use": "x:Y", "max_concurrent": 2, "requests_per_minute": 600}]})
     held = limiters[0].call(limit)
     held.__enter__()
-    (told,) = models_in_use(queue, config)
+    (told,) = queue.overview(config)["models"]
     assert (told["model"], told["running"], told["max_concurrent"]) == ("main", 1, 2)
     assert told["calls_left"] is not None
     limiters[0].close()  # as a process that is killed
-    until(lambda: models_in_use(queue, config)[0]["running"] == 0)
+    until(lambda: queue.overview(config)["models"][0]["running"] == 0)
     held.__exit__(None, None, None)
     for limiter in limiters:
         limiter.close()
@@ -459,7 +477,7 @@ def test_the_limits_of_a_model_hold_over_all_workers_and_what_a_killed_one_had_i
 def test_calls_in_a_minute_are_counted_over_all_workers(queue: SessionQueue) -> None:
     """W17"""
     limit = CallLimit("main", per_minute=20)  # a burst of 2, then 0.3 a second
-    limiters = [SharedLimiter(queue), SharedLimiter(queue)]
+    limiters = [shared(queue), shared(queue)]
     began = time.monotonic()
     got = sum(limiter._counted(limit) for _ in range(5) for limiter in limiters)
     assert 2 <= got <= limit.burst + limit.rate * (time.monotonic() - began) + 1
@@ -474,7 +492,7 @@ def test_the_queue_over_http(tmp_path: Path, postgres: str) -> None:
         assert client.get("/api/v1/queue").json()["there"] is False
         assert client.get("/api/v1/queue/s1").status_code == 404
         made = client.post("/api/v1/queue", json={"workflow": definition, "id": "s1", "priority": 4})
-        assert (made.status_code, made.json()) == (202, {"id": "s1", "status": "ready", "queued": True})
+        assert (made.status_code, made.json()) == (202, {"id": "s1", "status": "queued", "queued": True})
         assert client.get("/api/v1/queue/s1").json()["state"] == "waiting"
         assert client.post("/api/v1/queue", json={"workflow": definition, "priority": 10**9}).status_code == 422
         told = client.get("/api/v1/queue").json()

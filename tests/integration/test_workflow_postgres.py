@@ -88,3 +88,15 @@ def test_what_an_agent_notes_is_found_again_by_whoever_runs_the_stage_next(wante
     assert launcher(wanted, agent).run(linear("a", retries=0), session_id="s1").status == "halted"
     assert launcher(wanted, agent).resume("s1").status == "completed"
     assert seen == [[], [{"page": 1}]]
+
+
+def test_with_a_folder_named_each_session_in_a_database_is_exported_to_it(postgres: str, tmp_path: Path) -> None:
+    """W1: with PostgreSQL as backend and a path given, the file is an export."""
+    wanted = {"session": {"storage_backend": "postgresql", "connection": postgres, "path": str(tmp_path / "out")}}
+    agent = Agent({"b": ["not json"]})
+    assert launcher(wanted, agent).run(linear("a", "b", max_repairs=0), session_id="s1").status == "halted"
+    assert json.loads((tmp_path / "out" / "s1.json").read_text("utf-8"))["completed_stages"] == ["a"]
+    assert launcher(wanted, agent).resume("s1").status == "completed"
+    assert json.loads((tmp_path / "out" / "s1.json").read_text("utf-8"))["completed_stages"] == ["a", "b"]
+    assert launcher(wanted, agent).run(linear("a"), session_id="s2").status == "completed"
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.json")) == ["s1.json", "s2.json"]

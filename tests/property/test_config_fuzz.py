@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from tests.conftest import Effort
 
 from holdfast.config.checks import effective_settings
-from holdfast.config.known_keys import mapped
 from holdfast.config.loading import config_from_values, example_text, read_config
-from holdfast.config.migration import upgrade_text
-from holdfast.config.problems import all_errors
+from holdfast.config.migration import mapped, upgrade_text
 from holdfast.config.reading import read_yaml
-from holdfast.config.section import Section, nested
+from holdfast.config.section import Section, all_errors, nested
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError
 

@@ -15,9 +15,8 @@ import pytest
 from tests.conftest import Effort
 
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs, blob_id
 from holdfast.durable.disk import Disk, closing, make_folders, read_whole, write_all
-from holdfast.durable.replace import replace, sweep
+from holdfast.durable.replace import Blobs, blob_id, replace, sweep
 from holdfast.errors import Damaged, StorageError, SyncFailed, WriteFailed
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite

@@ -22,7 +22,7 @@ from holdfast.offline.synthesizer import Synthesizer
 from holdfast.offline.writer import Writer
 from holdfast.session.output import Finding, StageOutput
 from holdfast.text.file_formats import read_text
-from holdfast.workflow.output_grounding import ground_output
+from holdfast.workflow.agent import ground_output
 
 PIECES = [
     "Compare ", "Osprey", "Harrow", " and ", ", ", "; ", ": ", " or ", "each ", "when were they fixed", "? ", ". ", "which ",

@@ -18,7 +18,7 @@ from holdfast.memory.document import Document
 from holdfast.memory.facts import Fact, Turn
 from holdfast.memory.model_extractor import extraction
 from holdfast.memory.rendering import compose
-from holdfast.text.framing import FRAMES, framed, inert, inert_line
+from holdfast.text.normalise import FRAMES, framed, inert, inert_line
 
 ATTACKS = st.sampled_from(
     [

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError, OutputInvalid
-from holdfast.session.editor import differences
-from holdfast.session.forgetting import scrubbed
+from holdfast.session.document import SessionRenderer, decode_session, parse_session, render_session, session_json
+from holdfast.session.editor import differences, scrubbed
 from holdfast.session.log import commit_record, fold
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, output_json, parse_output
-from holdfast.session.parser import decode_session, parse_session
-from holdfast.session.renderer import SessionRenderer, render_session, session_json
 from holdfast.session.state import STAGE_STATUSES, STATUSES, Session, SessionError, StageRecord
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
@@ -196,6 +194,20 @@ def test_the_changes_between_two_states_make_one_of_the_other(one: Session, two:
     assert folded.problem is None
     assert json.dumps(parse_back(folded.document)) == json.dumps(parse_back(new))
     assert commit_record(new, new)["changes"] == []
+
+
+@given(sessions(), sessions())
+@settings(max_examples=60, deadline=None)
+def test_a_record_made_with_what_the_renderer_knows_is_the_one_made_without(one: Session, two: Session) -> None:
+    """W2, W5: which outputs and records are new is known from the rendering; comparing everything finds the same."""
+    grown = replace(one, stages={**one.stages, **two.stages}, stage_outputs={**one.stage_outputs, **two.stage_outputs})
+    renderer, old = SessionRenderer(), dict[str, Any]()
+    for session in (one, grown, replace(grown, stages=one.stages), two, one):
+        new = renderer.document(session)
+        record = commit_record(old, new, news=renderer.news)
+        assert json.dumps(record) == json.dumps(commit_record(old, new))
+        assert json.dumps(commit_record(dict(old), new, news=renderer.news)) == json.dumps(record), "of another document nothing is known"
+        old = new
 
 
 def parse_back(document: dict[str, Any]) -> dict[str, Any]:

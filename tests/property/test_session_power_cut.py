@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import InputError
-from holdfast.session.factory import file_sessions
 from holdfast.session.log import texts_of
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, Status, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.testing.disk import PowerCut, SimulatedDisk
+from holdfast.workflow.run_settings import file_sessions
 
 if TYPE_CHECKING:
     from tests.conftest import Effort
@@ -36,7 +36,7 @@ class Ledger:
 
 def work(disk: SimulatedDisk, choose: random.Random, ledger: Ledger) -> None:
     store = file_sessions("/base/sessions", disk=disk)
-    with store.hold("run") if choose.random() < 0.6 else nullcontext() as held:
+    with store.lease("run") if choose.random() < 0.6 else nullcontext() as held:
         _work(store, choose, ledger, status="running" if held else "ready")
 
 

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Line:
             except OSError:
                 return
             with client:
-                client.settimeout(2)
+                client.settimeout(60)
                 try:
                     first = client.recv(8)
                     if first[4:] == b"\x04\xd2\x16\x2f":  # a PostgreSQL client that would like TLS
@@ -119,17 +120,17 @@ def vectors(mark: Path, port: int) -> dict[str, tuple[str, tuple[str, ...]]]:
         "mcp server": (f"mcp: {{servers: {{x: {{{touch}}}}}}}\n", ("config", "check", "--servers")),
         "model": (
             f"models: [{{name: m, use: 'langchain_openai:ChatOpenAI', model: x, base_url: 'http://127.0.0.1:{port}/v1',"
-            " api_key: $AWS_SECRET_ACCESS_KEY, max_retries: 0, timeout: 3}]\n",
+            " api_key: $AWS_SECRET_ACCESS_KEY, max_retries: 0, timeout: 60}]\n",
             ("chat", "-p", "hello"),
         ),
         "dsn": (
             "memory: {storage_class: 'holdfast.memory.storage:PostgresMemoryStorage',"
-            f" dsn: 'postgresql://x:${{AWS_SECRET_ACCESS_KEY}}@127.0.0.1:{port}/db?connect_timeout=3'}}\n",
+            f" dsn: 'postgresql://x:${{AWS_SECRET_ACCESS_KEY}}@127.0.0.1:{port}/db?connect_timeout=60'}}\n",
             ("memory", "show"),
         ),
         "sessions": (
             "session: {storage_backend: postgresql,"
-            f" connection: 'postgresql://x:${{AWS_SECRET_ACCESS_KEY}}@127.0.0.1:{port}/db?connect_timeout=3'}}\n",
+            f" connection: 'postgresql://x:${{AWS_SECRET_ACCESS_KEY}}@127.0.0.1:{port}/db?connect_timeout=60'}}\n",
             ("sessions",),
         ),
     }
@@ -178,10 +179,9 @@ def test_the_same_file_has_its_way_once_it_is_trusted_and_not_after_one_more_let
 
 def _wait(done: Callable[[], bool]) -> None:
     """A process that was started may need a moment; the assertion after it decides."""
-    for _ in range(200):
-        if done():
-            return
-        threading.Event().wait(0.02)
+    until = time.monotonic() + 240
+    while not done() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def test_the_command_goes_on_with_the_rest_and_says_in_one_line_what_it_left_out(above: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Effort
 
+from holdfast.agents.checkpoints import open_checkpoints
+from holdfast.agents.threads import Threads
+from holdfast.context.archive import FileArchive
 from holdfast.durable.beneath import Mechanism, openat2_works
 from holdfast.durable.folder import Folder
 from holdfast.errors import HoldfastError, InputError, NotWritable, OutsideRoot
@@ -370,19 +373,19 @@ def test_no_thread_name_leads_out(tmp_path: Path, thread: object) -> None:
     (tmp_path / "canary").write_text(CANARY)
     folders = ThreadFolders(tmp_path / "base")
     if not isinstance(thread, str) or not thread or len(thread) > 1000:
-        for operation in (folders.open, folders.exists, folders.size, folders.remove):
-            with pytest.raises(InputError):
-                operation(thread)  # type: ignore[arg-type]  # what a careless caller gives
+        with pytest.raises(InputError):
+            folders.open(thread)  # type: ignore[arg-type]  # what a careless caller gives
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["canary"]
         return
     folders.open(thread).close()
     (folder,) = (tmp_path / "base" / "threads").iterdir()
     assert folder.is_dir()
     assert not folder.is_symlink()
-    assert folders.exists(thread)
+    assert (folder / "user-data" / "workspace").is_dir()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "canary"]
-    folders.remove(thread)
-    assert not folders.exists(thread)
+    with closing(open_checkpoints(tmp_path / "base")) as checkpoints:
+        assert Threads(tmp_path / "base", checkpoints, FileArchive(tmp_path / "base")).delete(thread) == [thread]
+    assert not folder.exists()
     assert (tmp_path / "canary").read_text() == CANARY
 
 
@@ -393,9 +396,10 @@ def test_a_thread_whose_folder_became_a_link_is_not_followed_when_removed(tmp_pa
     folders.open("t1").close()
     (tmp_path / "base" / "threads" / "evil").symlink_to(tmp_path / "outside")
     (tmp_path / "outside" / "user-data").mkdir()
-    for operation in (folders.open, folders.remove):
-        with pytest.raises(OutsideRoot):
-            operation("evil")
+    with pytest.raises(OutsideRoot):
+        folders.open("evil")
+    with closing(open_checkpoints(tmp_path / "base")) as checkpoints, pytest.raises(OutsideRoot):
+        Threads(tmp_path / "base", checkpoints, FileArchive(tmp_path / "base")).delete("evil")
     assert (tmp_path / "outside" / "canary").read_text() == CANARY
     assert (tmp_path / "outside" / "user-data").is_dir()
 

@@ -264,6 +264,28 @@ def test_a_link_that_a_command_leaves_behind_does_not_lead_the_file_tools_out(wo
     assert (world.place / "canary").read_text() == SECRET
 
 
+FILL_SOCKETS = """
+import socket, time
+def pairs():
+    server = socket.create_server(("127.0.0.1", 0))
+    for _ in range(250):
+        if LOCAL:
+            yield socket.socketpair()
+        else:
+            one = socket.create_connection(server.getsockname())
+            yield one, server.accept()[0]
+held = []
+for one, other in pairs():
+    held.append((one, other))
+    one.setblocking(False)
+    try:
+        while True:
+            one.send(b"x" * 65536)
+    except BlockingIOError:
+        pass
+time.sleep(60)
+"""
+SOCKETS = "for i in 1 2 3 4 5 6; do /usr/bin/python3 -c '" + FILL_SOCKETS.replace("LOCAL", "{local}") + "' & done; wait"
 GREEDY: dict[str, tuple[str, str]] = {
     "fork bomb": ("bomb() { bomb | bomb & }; bomb; sleep 60", "timed_out"),
     "forks that wait": ("for i in $(seq 10000); do sleep 60 & done; wait", "timed_out"),
@@ -272,6 +294,8 @@ GREEDY: dict[str, tuple[str, str]] = {
         "for i in 1 2 3 4 5 6 7 8; do /usr/bin/python3 -c 'b = b\"x\" * (100 * 1024**2); import time; time.sleep(60)' & done; wait",
         "killed_memory",
     ),
+    "memory in local sockets": (SOCKETS.format(local=True), "killed_memory"),
+    "memory in connections": (SOCKETS.format(local=False), "killed_memory"),
     "endless loop": ("while :; do :; done", "timed_out"),
     "endless output": ("yes", "timed_out"),
     "closed output": ("exec >&- 2>&-; sleep 60", "timed_out"),
@@ -338,6 +362,8 @@ FILLING = {
         "for i in 1 2 3; do head -c 30000000 /dev/zero > /dev/shm/$i; "
         "done 2>/dev/null; test $(du -sm /dev/shm | cut -f1) -gt 40 && echo ESCAPED"
     ),
+    "memory of no process": python("import os\nos.memfd_create('x')"),
+    "memory of the kernel's own": python("import ctypes\nassert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0"),
 }
 
 
@@ -385,9 +411,10 @@ with tempfile.TemporaryDirectory() as place:
         file.write(asked["secret"])
     with LocalSandbox("t", base=f"{place}/base", environment={"ALLOWED": "allowed-5a1d"}, limits=limits) as sandbox:
         answers = {name: sandbox.run(command.replace("@place@", place)).output for name, command in asked["probes"].items()}
+        sockets = sandbox.run(asked["sockets"])
         bomb = sandbox.run("bomb() { bomb | bomb & }; bomb; sleep 60", timeout=2.0)
         after = sandbox.run("echo well > said; cat said")
-    print(json.dumps({"answers": answers, "bomb": bomb.ending, "after": after.output, "user": os.geteuid()}))
+    print(json.dumps({"answers": answers, "bomb": bomb.ending, "sockets": sockets.ending, "after": after.output, "user": os.geteuid()}))
 """
 
 
@@ -416,7 +443,7 @@ def test_an_ordinary_user_gets_the_same_walls(world: World) -> None:
     probes = {name: World(world.place, world.sandbox, world.victim, words).fill(command) for name, command in PROBES.items()}
     ended = subprocess.run(
         [program, "-B", "-c", AS_SOMEBODY],
-        input=json.dumps({"secret": SECRET, "probes": probes}),
+        input=json.dumps({"secret": SECRET, "probes": probes, "sockets": SOCKETS.format(local=True)}),
         text=True,
         capture_output=True,
         env={"PYTHONPATH": f"{Path(__file__).parents[2] / 'src'}:{sysconfig.get_path('purelib')}", "PATH": os.environ["PATH"]},
@@ -432,6 +459,7 @@ def test_an_ordinary_user_gets_the_same_walls(world: World) -> None:
     assert {name for name, output in told["answers"].items() if "ESCAPED" in output} == set()
     assert len(told["answers"]) == len(PROBES)
     assert told["bomb"] == "timed_out"
+    assert told["sockets"] == "killed_memory"
     assert told["after"] == "well\n"
 
 

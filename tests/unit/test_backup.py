@@ -20,12 +20,11 @@ from holdfast import build
 from holdfast.backup import back_up
 from holdfast.config.loading import config_from_values
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.copying import copy_live, restore
 from holdfast.durable.database import open_database, transaction
 from holdfast.durable.folder import remove_tree
 from holdfast.durable.lock import Lock
-from holdfast.durable.replace import replace_json
+from holdfast.durable.replace import Blobs, replace_json
 from holdfast.errors import Damaged, InputError, Locked, WriteFailed
 from holdfast.health import examine
 
@@ -33,7 +32,7 @@ WRITER = textwrap.dedent(
     """
     import sys
     from holdfast.durable.append import AppendLog
-    from holdfast.durable.blobs import Blobs
+    from holdfast.durable.replace import Blobs
     from holdfast.durable.database import open_database, transaction
     from holdfast.durable.replace import replace_json
     base = sys.argv[1]
@@ -126,12 +125,60 @@ def test_what_lies_outside_the_base_directory_is_copied_or_named(tmp_path: Path)
     assert done.copy.path.parent == tmp_path / "copies"
     assert done.copy.outside == (("sessions", str(runs)),)
     assert (done.copy.path / ".outside" / "sessions" / "s1.json").is_file()
-    assert done.elsewhere == ("memory is in PostgreSQL",)
+    assert done.elsewhere == ("memory, with what waits to be learned from, is in PostgreSQL",)
     with (
         pytest.raises(InputError, match="nothing to copy"),
         build(config_from_values({}, environ={"HOLDFAST_HOME": "/nowhere"})) as harness,
     ):
         back_up(harness, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept", "named"),
+    [
+        ({"session": {"vector_store": {"provider": "sqlite", "connection": "OUT/k.db", "collection": "c"}}}, "session-knowledge/k.db", ""),
+        (
+            {"session": {"vector_store": {"provider": "markdown", "connection": "OUT/k.db", "collection": "c"}}},
+            "session-knowledge/a.md",
+            "",
+        ),
+        ({"knowledge": {"adapter": "langchain", "use": "some.where:Store", "path": "OUT/k.db"}}, "knowledge/k.db", "vectors are in"),
+        ({"memory": {"session_memory": {"path": "OUT/{session_id}/state.json"}}}, "", "are written again from the sessions' logs"),
+        ({"memory": {"storage_class": "some.where:Store"}}, "", "memory is kept by some.where:Store"),
+        ({"session": {"vector_store": {"provider": "mcp", "connection": "http://h/"}}}, "", "knowledge is kept by an MCP server"),
+    ],
+)
+def test_every_place_that_a_setting_leads_to_is_in_a_copy_or_named(
+    tmp_path: Path, values: dict[str, object], kept: str, named: str
+) -> None:
+    """O7: also what `session.vector_store`, a vector store's own list, a class and a path with a folder for each session keep elsewhere."""
+    out = tmp_path / "out"
+    place = out / "k.db"
+    if kept.endswith(".md"):
+        replace_json(place / "a.md", {})
+    else:
+        with closing(open_database(place, migrations=["CREATE TABLE t (x)"])):
+            pass
+    config = config_from_values(json.loads(json.dumps(values).replace("OUT", str(out))), environ={"HOLDFAST_HOME": str(tmp_path / "base")})
+    with build(config) as harness:
+        harness.make_base()
+        done = back_up(harness, tmp_path / "copies")
+    assert [one.name for one in done.copy.files] == ([f".outside/{kept}"] if kept else [])
+    assert [named in one for one in done.elsewhere] == [True] * bool(named)
+
+
+def test_only_locks_and_journals_of_our_own_are_left_out(base: Path, tmp_path: Path) -> None:
+    """O7: `poetry.lock` beside a stage or in a skill is no lock, and what ends in -wal is no journal unless its database is there."""
+    theirs = ["sessions/s1/files/01-a/poetry.lock", "skills/pdf/uv.lock", "skills/pdf/x-wal"]
+    for name in theirs:
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text("[[package]]")
+    with closing(open_database(base / "a.db", migrations=["CREATE TABLE t (x)"])), Lock(base / "a.json.lock"):
+        copy = copy_live(base, tmp_path / "copy")
+    names = {one.name for one in copy.files}
+    assert names >= set(theirs)
+    assert not names & {"a.db-wal", "a.db-shm", "a.json.lock"}
+    assert copy.complete
 
 
 @pytest.fixture
@@ -423,8 +470,8 @@ def test_while_a_copy_is_put_in_its_place_there_is_always_a_folder(base: Path, t
     """O7: whoever looks sees the old one or the new one, never nothing; what was there before is kept whole."""
     copy = copy_live(base, tmp_path / "copy").path
     replace_json(base / "memory.json", {"facts": ["new"]})
+    seen = {(base / "memory.json").read_text()}
     program = subprocess.Popen([sys.executable, "-c", REPLACER, str(copy), str(base)])
-    seen: set[str] = set()
     while program.poll() is None:
         seen.add((base / "memory.json").read_text())
     assert program.returncode == 0

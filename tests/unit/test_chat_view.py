@@ -6,10 +6,10 @@ from typing import Any
 
 from holdfast.context.records import MessageRecord, SummaryRecord, records_of
 from holdfast.context.view import PlainMessage
-from holdfast.server.pages import drawing
-from holdfast.server.pages.chat_view import PAGE, Fold, chat_view, entries_of, live_entries
-from holdfast.server.pages.memory_pages import compared
-from holdfast.server.running_turns import Progress
+from holdfast.server.routes import html_pages
+from holdfast.server.routes.chat_view import PAGE, Fold, chat_view, entries_of, live_entries
+from holdfast.server.routes.memory_routes import compared
+from holdfast.server.runs import Progress
 from holdfast.talk import Subagent, Token, ToolCalled, ToolFinished
 
 
@@ -110,20 +110,20 @@ def test_drawings_escape_texts_and_hold_any_numbers() -> None:
     """O4: no text becomes more than text, no width is negative, nothing divides by nothing."""
     evil = '"><script>x</script>'
     for window, cap, tokens in ((0, 0, 0), (0, 0, 5), (100, 90, 250), (8_000, 7_500, 1)):
-        bar = drawing.window_bar([drawing.Segment(evil, tokens, evil, evil)], window=window, cap=cap, label=evil)
-        chart, top = drawing.step_chart([drawing.Point(1, tokens, evil, evil)], current=1, cap=cap, label=evil)
-        gauge = drawing.gauge({evil: tokens}, window=window, cap=cap, label=evil)
+        bar = html_pages.window_bar([html_pages.Segment(evil, tokens, evil, evil)], window=window, cap=cap, label=evil)
+        chart, top = html_pages.step_chart([html_pages.Point(1, tokens, evil, evil)], current=1, cap=cap, label=evil)
+        gauge = html_pages.gauge({evil: tokens}, window=window, cap=cap, label=evil)
         assert top >= max(tokens, 1)
         assert "<script" not in bar + chart + gauge and 'width="-' not in bar + chart + gauge
-    assert drawing.step_chart([], current=1, cap=10, label="")[1] >= 1
+    assert html_pages.step_chart([], current=1, cap=10, label="")[1] >= 1
     assert (
-        drawing.marked("<b>Heron</b> & heron <i>", ["heron", "<"])
+        html_pages.marked("<b>Heron</b> & heron <i>", ["heron", "<"])
         == "&lt;b&gt;<mark>Heron</mark>&lt;/b&gt; &amp; <mark>heron</mark> &lt;i&gt;"
     )
-    assert drawing.marked("İstanbul & <i>", ["stan"]) == "İstanbul &amp; &lt;i&gt;"
-    points = [drawing.Point(number, 1, "") for number in range(1, 1_000)]
+    assert html_pages.marked("İstanbul & <i>", ["stan"]) == "İstanbul &amp; &lt;i&gt;"
+    points = [html_pages.Point(number, 1, "") for number in range(1, 1_000)]
     for current in (1, 500, 999):
-        assert current in [point.number for point in drawing.near(points, current)]
+        assert current in [point.number for point in html_pages.near(points, current)]
 
 
 def test_what_changed_is_told_word_by_word() -> None:

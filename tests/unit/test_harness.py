@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.app.chat_commands import Slash, run_command
 from holdfast.app.chat_screen import Screen
+from holdfast.app.commands.chat import Slash, run_command
 from holdfast.clock import stamp
 from holdfast.config.loading import config_from_values
 from holdfast.context.records import records_of
@@ -66,6 +67,26 @@ def test_a_base_directory_that_cannot_be_made_is_a_typed_error(tmp_path: Path, m
         holdfast.build().make_base()
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda harness: harness.memory.add("User likes tea"),
+        lambda harness: harness.memory.document(),
+        lambda harness: harness.sessions.list(),
+        lambda harness: harness.archive.threads(),
+        lambda harness: harness.knowledge.stats(),
+    ],
+)
+def test_a_file_in_the_place_of_the_base_directory_is_named(tmp_path: Path, use: Callable[[holdfast.Harness], object]) -> None:
+    """C6: not what was looked for below it."""
+    home = tmp_path / "home"
+    home.write_text("notes")
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(home)})
+    with holdfast.build(config) as harness, pytest.raises(StorageError, match=f"{home} is in the way: it is not a folder"):
+        use(harness)
+    assert home.read_text() == "notes"
+
+
 def test_the_parts_are_made_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P1"""
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
@@ -77,19 +98,108 @@ def test_the_parts_are_made_when_they_are_asked_for(tmp_path: Path, monkeypatch:
     harness.close()
 
 
-def test_what_was_opened_is_closed_also_after_an_error_and_opened_anew_when_asked_for(tmp_path: Path) -> None:
+def test_what_was_opened_is_closed_also_after_an_error_and_another_harness_has_it(tmp_path: Path) -> None:
     """P1: one composition root, and it cleans up."""
     config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
-    harness = holdfast.build(config)
-    with pytest.raises(RuntimeError, match="in the middle"), harness:
+    with pytest.raises(RuntimeError, match="in the middle"), holdfast.build(config) as harness:
         harness.archive.threads()
         store = harness.knowledge
         store.add([Record("Tides come twice a day.")])
         raise RuntimeError("in the middle")
-    assert harness.knowledge is not store
-    assert harness.knowledge.stats().records == 1
+    with pytest.raises(StorageError, match="is closed"):
+        store.stats()
+    with holdfast.build(config) as again:
+        assert again.knowledge.stats().records == 1
+
+
+USES: dict[str, Callable[[holdfast.Harness], object]] = {
+    "storage": lambda harness: harness.storage,
+    "archive": lambda harness: harness.archive,
+    "memory": lambda harness: harness.memory,
+    "knowledge": lambda harness: harness.knowledge,
+    "sessions": lambda harness: harness.sessions,
+    "checkpoints": lambda harness: harness.checkpoints,
+    "threads": lambda harness: harness.threads,
+    "conversations": lambda harness: harness.conversations(),
+    "open_knowledge": lambda harness: harness.open_knowledge(),
+    "open_sessions": lambda harness: harness.open_sessions(),
+    "conversation": lambda harness: harness.conversation("t", model=ScriptedModel(["Hello."])),
+    "conversation without a model": lambda harness: harness.conversation("t"),
+    "run_workflow": lambda harness: harness.run_workflow({"id": "w", "task": "t", "stages": [{"name": "plan"}]}),
+    "resume": lambda harness: harness.resume("w-1"),
+    "launcher": lambda harness: harness.launcher(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_closed_harness_says_so_and_opens_nothing(tmp_path: Path, use: str) -> None:
+    """P1: what is closed does not open again by itself."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with holdfast.build(config) as harness:
+        harness.memory.add("User likes tea")
     harness.close()
-    harness.close()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StorageError, match=r"is closed\. Open it again"):
+        USES[use](harness)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_harness_prints_in_one_line_where_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("models: [{name: m, use: openai, model: gpt-4o, api_key: sk-very-secret}]\n")
+    with holdfast.build(file) as harness:
+        assert repr(harness) == f"<Harness {harness.base}, {file}>"
+    assert str(harness) == f"<Harness {harness.base}, {file}, closed>"
+
+
+def test_what_a_harness_gave_is_closed_with_it(tmp_path: Path) -> None:
+    """P1"""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with holdfast.build(config) as harness:
+        memory, knowledge, sessions = harness.memory, harness.knowledge, harness.sessions
+        memory.add("User likes tea")
+        assert knowledge.search("tea") == []
+        assert sessions.list() == []
+    uses: list[Callable[[], object]] = [
+        lambda: memory.add("User likes coffee"),
+        lambda: memory.search("tea"),
+        memory.render_for,
+        memory.flush,
+        lambda: knowledge.add([Record("Tides come twice a day.")]),
+        lambda: knowledge.search("tides"),
+        sessions.list,
+        lambda: sessions.load("w-1"),
+    ]
+    for use in uses:
+        with pytest.raises(StorageError, match=r"is closed\. Open it again"):
+            pytest.fail(f"gave {use()!r}")
+    memory.close()
+    sessions.close()
+
+
+def test_a_conversation_of_a_closed_harness_writes_nothing(tmp_path: Path) -> None:
+    """P1, A14: the archive, the list of conversations and whoever talks say that they are closed, and no file changes."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with holdfast.build(config) as harness:
+        archive, threads, without = harness.archive, harness.threads, harness.conversation("a", model=None)
+        with_model = harness.conversation("b", model=ScriptedModel(["Hello.", "Again."], profile={"max_input_tokens": 8000}))
+        without.ask("I like tea.")
+        with_model.ask("Hello?")
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    uses: list[Callable[[], object]] = [
+        lambda: archive.add("a", records_of([PlainMessage("human", "more", "m-1")])),
+        lambda: archive.set_title("a", "Another"),
+        lambda: threads.set_title("b", "Another", "user"),
+        lambda: without.ask("I like coffee."),
+        lambda: without.other("c").ask("I like coffee."),
+        lambda: without.upload([Path(__file__)]),
+        lambda: with_model.ask("And now?"),
+        lambda: harness.note_used("a"),
+    ]
+    for use in uses:
+        with pytest.raises(StorageError, match=r"is closed\. Open it again"):
+            pytest.fail(f"gave {use()!r}")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"} == kept
 
 
 def test_clock_ids_and_bus_reach_every_part(tmp_path: Path) -> None:
@@ -131,7 +241,7 @@ def test_one_door_to_a_conversation_with_a_model_or_without(tmp_path: Path, monk
         clock.advance(60)
         assert with_model.ask("Hello?") == "Hello."
         assert (without.interrupted, without.approvals(), dict(without.subagents())) == (False, (), {})
-        for needs in (without.compact, without.sent, without.files, without.aresume):
+        for needs in (without.compact, without.sent, without.aresume):
             with pytest.raises(InputError, match="needs a model"):
                 needs()
         assert harness.conversation(resume=True).thread == "two", "the one that was used last, of either kind"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from holdfast.amounts import counted
-from holdfast.server.pages import html_pages
-from holdfast.server.pages.html_pages import HERE, error_page, live_event, markdown, money, number, render, wants_page, when
+from holdfast.server.routes import html_pages
+from holdfast.server.routes.html_pages import HERE, error_page, live_event, markdown, money, number, render, wants_page, when
+from holdfast.validation import counted
 
 VENDORED = {
     "htmx.min.js": "e484d9171a9db30a39c8f16e3d709d4137f3211c659f8e6125816635033d593f",

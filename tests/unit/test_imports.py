@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, NotImportable
-from holdfast.imports import load_dotted
+from holdfast.validation import load_dotted
 
 
 @pytest.mark.parametrize("path", ["collections:OrderedDict", "collections.OrderedDict"])

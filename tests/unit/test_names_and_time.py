@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.clock import SystemClock, stamp
+from holdfast.clock import RandomIds, SystemClock, stamp
 from holdfast.errors import InputError
-from holdfast.ids import RandomIds, check_name
+from holdfast.validation import check_name
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a\n", "a b", "../x", "é", "a.b", "a/b", "a\x00", "ａ", "١"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.secret_forms import find_secrets, replace_secrets
+from holdfast.redaction import find_secrets, replace_secrets
 
 BENIGN = Path(__file__).parents[1] / "fixtures" / "secrets" / "benign.txt"
 

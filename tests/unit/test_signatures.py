@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.keywords import spelled_out
+from holdfast.validation import spelled_out
 
 ROOT = Path(__file__).parents[2]
 _PARTS = {"config", "session_config", "store", "agents", "knowledge", "remember", "model", "folder", "bus", "counter", "stop", "started"}

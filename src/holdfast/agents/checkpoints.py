@@ -10,6 +10,7 @@ them. With `create_agent(..., state_schema=ThreadState)` a checkpoint holds the 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +27,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Interrupt, Overwrite, Send
 
-from holdfast.durable.database import Database, open_database, transaction
-from holdfast.errors import Locked
+from holdfast.durable.database import Database, database_faults, open_database, transaction
+from holdfast.errors import Damaged, HoldfastError, Locked, StorageError
 from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ FORGOTTEN = "(forgotten)"
 """What stands where a forgotten text stood."""
 
 _KEEP = 12
+_PARTS = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
 _LOG_PAGES = 200  # the write-ahead log is taken in after this many pages of 4 kB, so that it stays small as well
 _LOOSE_PAGES = 64  # free pages at the end that are not worth a rewrite of the file
 
@@ -67,26 +69,72 @@ class Checkpoints(SqliteSaver):
         )
         self.is_setup = True  # the tables are made by our migration
         self._keep = max(1, keep)
+        self._closed = False
         self._oldest_needed = _sql("prune_checkpoints.sql")
 
     def close(self) -> None:
         """Let go of the file."""
+        self._closed = True
         with self.lock:
             self.conn.close()
 
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
-        """A cursor whose changes are all made, durably, or none. Storage errors are ours."""
+        """A cursor whose changes are all made, durably, or none. Storage errors are ours; so is that it was closed."""
         with self.lock:
+            if self._closed:
+                raise StorageError.closed(f"the list of conversations in {self.conn.path}", self.conn.path)
             cursor = self.conn.cursor()
             try:
                 if not transaction:
-                    yield cursor
+                    with database_faults(self.conn.path, "read"):
+                        yield cursor
                 else:
                     with _transaction(self.conn):
                         yield cursor
             finally:
                 cursor.close()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint, the newest if none is named. Damaged if what is kept of it cannot be read."""
+        thread = str(config["configurable"]["thread_id"])
+        with self._sound(thread):
+            found = super().get_tuple(config)
+            if found is not None and not (isinstance(found.checkpoint, dict) and found.checkpoint.keys() >= _PARTS):
+                raise ValueError("parts of a checkpoint are missing")
+        return found
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """The checkpoints, newest first. Damaged where one cannot be read."""
+        with self._sound(str(config["configurable"]["thread_id"]) if config else "any"):
+            yield from super().list(config, filter=filter, before=before, limit=limit)
+
+    def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        """What was written to these channels. Damaged where it cannot be read."""
+        with self._sound(str(config["configurable"]["thread_id"])):
+            found = super().get_delta_channel_history(config=config, channels=channels)
+            for _, _, value in found["messages"]["writes"] if "messages" in found else ():
+                _check_messages(value)
+        return found
+
+    @contextmanager
+    def _sound(self, thread: str) -> Iterator[None]:
+        try:
+            with database_faults(self.conn.path, "read"):
+                yield
+        except (HoldfastError, sqlite3.ProgrammingError):  # ours already, or a mistake of the caller such as a closed file
+            raise
+        except Exception as error:  # whatever a decoder makes of bytes that are not those that were written
+            told = f"the conversation {thread!r} cannot be read from {self.conn.path}: {type(error).__name__}, {str(error)[:200]}."
+            hint = "Restore a backup, or begin another thread; `holdfast history` shows what was said."
+            raise Damaged(told, path=self.conn.path, hint=hint) from error
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -117,12 +165,12 @@ class Checkpoints(SqliteSaver):
             cursor.execute("DELETE FROM threads WHERE id = ?", (thread_id,))
         self.shrink()
 
-    def threads(self) -> list[str]:
+    def threads(self) -> builtins.list[str]:
         """The threads that have a checkpoint."""
         with self.cursor(transaction=False) as cursor:
             return [thread for (thread,) in cursor.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")]
 
-    def waiting(self) -> list[str]:
+    def waiting(self) -> builtins.list[str]:
         """The threads whose newest checkpoint waits for a person."""
         newest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = writes.thread_id AND checkpoint_ns = writes.checkpoint_ns"
         asked = "SELECT DISTINCT thread_id FROM writes WHERE channel = '__interrupt__' AND checkpoint_ns = ''"
@@ -135,15 +183,15 @@ class Checkpoints(SqliteSaver):
             (count,) = cursor.execute("SELECT count(*) FROM checkpoints WHERE thread_id = ?", (thread,)).fetchone()
             return int(count)
 
-    def shrink(self) -> None:
-        """Give free pages back to the file system, if there are many and nobody else is writing."""
+    def shrink(self, loose_pages: int = _LOOSE_PAGES) -> None:
+        """Give free pages back to the file system, if there are more than so many and nobody else is writing."""
         with self.lock, suppress(sqlite3.OperationalError, Locked):  # somebody else is at it: the pages are used again anyway
             (loose,) = self.conn.execute("PRAGMA freelist_count").fetchone()
-            if loose > _LOOSE_PAGES:
+            if loose > loose_pages:
                 self.conn.execute("VACUUM")
             self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def forget_text(self, text: str) -> list[str]:
+    def forget_text(self, text: str) -> builtins.list[str]:
         """Take a text out of every checkpoint, wherever it stands. Says which threads held it; on return the file does not."""
         needle = Needle(text)
         touched: set[str] = set()
@@ -157,9 +205,7 @@ class Checkpoints(SqliteSaver):
                 if needle.in_text(title):
                     cursor.execute("UPDATE threads SET title = ? WHERE id = ?", (FORGOTTEN, thread))
                     touched.add(thread)
-        with self.lock, suppress(sqlite3.OperationalError, Locked):
-            self.conn.execute("VACUUM")
-            self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.shrink(-1)
         return sorted(touched)
 
     # the same for async callers: SQLite is asked in a thread, so that the loop goes on
@@ -191,6 +237,14 @@ class Checkpoints(SqliteSaver):
 
     async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         return await asyncio.to_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+
+def _check_messages(value: Any) -> None:
+    """ValueError for what no message was written as: the serializer makes None of a class that it does not know."""
+    inner = value.value if isinstance(value, Overwrite) else value
+    for one in inner if isinstance(inner, list) else (inner,):
+        if not isinstance(one, BaseMessage | str | tuple | Mapping | list):
+            raise ValueError("a message is missing")  # noqa: TRY004 - said as damage by the caller
 
 
 _transaction = transaction  # the method above has a parameter of this name

@@ -9,7 +9,7 @@ One message, in the order of things:
 
 1. `send` hands `_turn` to the `TurnRunner` (turn.py), which takes the thread's lock and runs it on the agents' loop.
 2. `_turn` notes the thread, adds what an interrupted step had left behind, and streams the agent's graph. The graph is LangChain's
-   `create_agent`; what surrounds each model call and each tool call is the list of middlewares in `chain.py`.
+   `create_agent`; what surrounds each model call and each tool call is the list of middlewares in `agent_loop.py`.
 3. `TurnReader` (turn.py) makes events of the stream. They reach the caller as they come; everything up to the last finished step is on
    disk, and what was half said when the turn was cancelled is kept too.
 4. After the first exchange the thread gets a title, and a better one when the light model has written it.
@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +31,18 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.errors import GraphRecursionError
 from langgraph.types import Command, Overwrite
 
-from holdfast.agents.middleware.thread_data import RunContext
+from holdfast.agents.middleware.base import RunContext
 from holdfast.agents.middleware.tool_calls import answer_of, approval_of
 from holdfast.agents.threads import branch, transcript
-from holdfast.agents.turn import TurnReader, TurnRunner, Work
+from holdfast.agents.turn import TurnReader, TurnRunner
 from holdfast.context.view import MARK
 from holdfast.errors import InputError
 from holdfast.events import within
-from holdfast.ids import check_thread, thread_folder
 from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
 from holdfast.tracing import span
+from holdfast.validation import check_thread, thread_folder
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.context.window import Prepared
     from holdfast.memory.service import MemoryService
     from holdfast.sandbox.uploads import Upload
+
 
 MOST_CALLS = 200
 """Model calls of one turn after which it is stopped, whatever it does."""
@@ -64,30 +66,35 @@ _Given = Callable[[], Coroutine[Any, Any, Any]]
 class Conversation:
     """One thread of an agent. One turn at a time: a second one, in this process or another, is refused with `Locked`."""
 
-    def __init__(self, agent: LeadAgent, thread: str | None = None, *, owns_agent: bool = False) -> None:
+    def __init__(
+        self, agent: LeadAgent, thread: str | None = None, *, owns_agent: bool = False, request: Mapping[str, Any] | None = None
+    ) -> None:
+        """`request` is what its turns ask for beside what the agent has: `model_name`, `thinking_enabled`, `subagent_enabled` (M3)."""
         self.agent, self._owns_agent = agent, owns_agent
         self.agent_name, self.verbatim = agent.name, False
         parts = self._parts = agent.parts
         self.thread = check_thread(thread) if thread is not None else parts.ids.new("thread")
         self._graph, self._base = agent.graph, parts.config.base
         self._turns = TurnRunner(self.thread, self._base / "threads" / thread_folder(self.thread), parts.loop, disk=parts.disk)
+        self.new_run: Callable[[], str] = partial(parts.ids.new, "run")
+        self._request = dict(request or {})
         self._titling: Future[None] | None = None
         self._has_title = False
 
     @property
     def config(self) -> dict[str, Any]:
         """LangGraph's settings for this thread."""
-        return {"configurable": {"thread_id": self.thread}, "recursion_limit": 2 * MOST_CALLS + 1}
+        return {"configurable": {**self._request, "thread_id": self.thread}, "recursion_limit": 2 * MOST_CALLS + 1}
 
     # talking
 
-    def send(self, text: Content) -> Iterator[TurnEvent]:
+    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
         """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn."""
-        return self._turns.watch(self._turn_with(self._new_message(text)))
+        return self._turns.watch(partial(self._turn, self._new_message(text, pasted=pasted)))
 
     def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
         """As `send`, for async callers."""
-        return self._turns.awatch(self._turn_with(self._new_message(text)))
+        return self._turns.awatch(partial(self._turn, self._new_message(text)))
 
     def acontinue(self, messages: Sequence[AnyMessage], *, begin: Callable[[], None] | None = None) -> AsyncIterator[TurnEvent]:
         """As `asend`, with messages in LangChain's form: results of tools that a client ran, or a history that it brings.
@@ -102,7 +109,7 @@ class Conversation:
                 begin()
             return await self._with_leftovers(messages)
 
-        return self._turns.awatch(self._turn_with(given))
+        return self._turns.awatch(partial(self._turn, given))
 
     def ask(self, text: str) -> str:
         """Say something and wait for the answer."""
@@ -110,19 +117,19 @@ class Conversation:
 
     def decide(self, decisions: Mapping[str, Decision] | Decision) -> Iterator[TurnEvent]:
         """Go on after `ApprovalNeeded`: a decision for each waiting call by its id, or one for all of them."""
-        return self._turns.watch(self._turn_with(lambda: self._decided(decisions)))
+        return self._turns.watch(partial(self._turn, lambda: self._decided(decisions)))
 
     def adecide(self, decisions: Mapping[str, Decision] | Decision) -> AsyncIterator[TurnEvent]:
         """As `decide`, for async callers."""
-        return self._turns.awatch(self._turn_with(lambda: self._decided(decisions)))
+        return self._turns.awatch(partial(self._turn, lambda: self._decided(decisions)))
 
     def resume(self) -> Iterator[TurnEvent]:
         """Go on with a turn that was broken off. A call that had not finished runs again."""
-        return self._turns.watch(self._turn_with(_nothing_new))
+        return self._turns.watch(partial(self._turn, _nothing_new))
 
     def aresume(self) -> AsyncIterator[TurnEvent]:
         """As `resume`, for async callers."""
-        return self._turns.awatch(self._turn_with(_nothing_new))
+        return self._turns.awatch(partial(self._turn, _nothing_new))
 
     def cancel(self) -> None:
         """Stop the turn that is under way, at once, with its sub-agents. What was done and said stays."""
@@ -133,8 +140,7 @@ class Conversation:
     @property
     def described(self) -> str:
         """With whom one talks, in a few words."""
-        model = self.agent.model
-        return f"{self.agent_name or 'the lead agent'} with {model_name_of(model)}"
+        return f"{self.agent_name or 'the lead agent'} with {model_name_of(self.agent.model)}"
 
     @property
     def memory(self) -> MemoryService:
@@ -218,21 +224,13 @@ class Conversation:
         """Another conversation with the same agent: a new one, or the one of this thread. It lives as long as this one's agent."""
         return Conversation(self.agent, thread)
 
-    def upload(self, paths: Sequence[Path]) -> list[Upload]:
+    def upload(self, paths: Sequence[Path]) -> Sequence[Upload]:
         """Copy files into the thread's uploads, office formats also as Markdown. InputError, before anything is copied, for a wrong one."""
         from holdfast.sandbox.uploads import MarkItDown, Uploads
 
-        for path in paths:
-            if not path.is_file():
-                raise InputError(f"{path} is not a file.", hint="Give the path of a file; a folder can be mounted under `sandbox.mounts`.")
-        taken = []
         with self._places().named(self.thread) as sandbox:
             most = self._parts.config.server.max_upload_bytes
-            uploads = Uploads(self.thread, sandbox.files, base=self._base, converter=MarkItDown(), most_bytes=most)
-            for path in paths:
-                with path.open("rb") as file:
-                    taken.append(uploads.take(path.name, file))
-        return taken
+            return Uploads(self.thread, sandbox.files, base=self._base, converter=MarkItDown(), most_bytes=most).take_all(paths)
 
     def files(self) -> str:
         """The files of the thread, as a tree for a person."""
@@ -252,20 +250,18 @@ class Conversation:
 
     # how a turn runs
 
-    def _turn_with(self, given: _Given) -> Work:
-        return lambda tell: self._turn(given, tell)
-
-    async def _turn(self, given: _Given, tell: Callable[[TurnEvent], None]) -> None:
-        run = self._parts.ids.new("run")
+    async def _turn(self, given: _Given, tell: Callable[[TurnEvent], None]) -> Ended:
+        run = self.new_run()
         with within(thread=self.thread, run=run, agent=self.agent_name), span("invoke_agent", self.agent_name or "lead", "AGENT") as traced:
             ended = await self._run(run, given, tell)
             traced.set({"gen_ai.agent.name": self.agent_name or "lead", "holdfast.reason": ended.reason})
+        return ended
 
     async def _run(self, run: str, given: _Given, tell: Callable[[TurnEvent], None]) -> Ended:
         reader = TurnReader()
         reason: Reason | None = None
         try:
-            await asyncio.to_thread(self._prepare)
+            await asyncio.to_thread(self._parts.threads.note, self.thread, agent=self.agent_name)  # it is in the list from now on
             steps = self._graph.astream(
                 await given(),
                 self.config,
@@ -286,19 +282,14 @@ class Conversation:
         if not self._has_title:
             await asyncio.shield(asyncio.to_thread(self._give_title, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)
-        ended = Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run)
-        tell(ended)
-        return ended
+        return Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run)
 
-    def _prepare(self) -> None:
-        """The thread is in the list from now on."""
-        self._parts.threads.note(self.thread, agent=self.agent_name)
-
-    def _new_message(self, text: Content) -> _Given:
+    def _new_message(self, text: Content, *, pasted: bool = False) -> _Given:
         content: Any = text if isinstance(text, str) else [dict(block) for block in text]
         if not content or (isinstance(content, str) and not content.strip()):
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        return lambda: self._with_leftovers([HumanMessage(content, id=self._parts.ids.new("message"))])
+        marks = {"holdfast": {"pasted": True}} if pasted else {}
+        return lambda: self._with_leftovers([HumanMessage(content, id=self._parts.ids.new("message"), additional_kwargs=marks)])
 
     async def _with_leftovers(self, new: Sequence[AnyMessage]) -> dict[str, Any]:
         """The input for new messages. What an interrupted step had finished is carried over: LangGraph would drop it."""

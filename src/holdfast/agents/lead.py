@@ -6,7 +6,7 @@
     agent.close()
 
 `agent.graph` is a LangGraph agent like any other; `conversation` is the comfortable way to talk to it. `make_lead_agent` brings together
-the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `chain.py`. A request to the graph
+the settings of the agent, its model, tools, skills and sub-agents; the order of its middlewares is in `agent_loop.py`. A request to it
 may name another agent or model, switch thinking on or sub-agents off: what it asks for is made then, and kept (`RequestGraph`).
 """
 
@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -27,23 +28,21 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from langchain_core.runnables.config import RunnableConfig, ensure_config, merge_configs
 from langgraph.graph.state import CompiledStateGraph
 
-from holdfast.agents.agent_settings import AgentSettings, folders_block, lead_prompt, load_agent, subagent_prompt
-from holdfast.agents.chain import Assembled, Blueprint, assemble
+from holdfast.agents.agent_loop import Assembled, Blueprint, Given, Parts, assemble, open_parts
+from holdfast.agents.agent_settings import AgentSettings, Registry, SubagentType, folders_block, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.conversation import Conversation
-from holdfast.agents.middleware.thread_data import RequestSettings
-from holdfast.agents.parts import Given, Parts, open_parts
-from holdfast.agents.subagents.executor import Executor, task_tool
-from holdfast.agents.subagents.task_types import Registry, SubagentType
+from holdfast.agents.middleware.base import RequestSettings
+from holdfast.agents.subagents import Executor, task_tool
 from holdfast.agents.threads import prune_subagents
 from holdfast.agents.tools.toolset import ViewImagesMiddleware, fitting, open_sandboxes, open_tools
 from holdfast.config.loading import load_config
 from holdfast.config.sections import Config
-from holdfast.ids import check_name
 from holdfast.models.factory import create_chat_model, settings_of
 from holdfast.skills import open_skills, render
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import open_counter
 from holdfast.tokens.windows import find_window
+from holdfast.validation import check_name
 
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
@@ -76,9 +75,9 @@ class LeadAgent:
         """Whose memory and settings it has; None for the default agent."""
         return self.settings.name
 
-    def conversation(self, thread: str | None = None) -> Conversation:
-        """A conversation with this agent: a new one, or the one of this thread, where it was left."""
-        return Conversation(self, thread)
+    def conversation(self, thread: str | None = None, *, request: Mapping[str, Any] | None = None) -> Conversation:
+        """A conversation with this agent: a new one, or the one of this thread, where it was left. `request` as in `Conversation`."""
+        return Conversation(self, thread, request=request)
 
     def invoke(self, *args: Any, **settings: Any) -> Any:
         """`graph.invoke`, and so on: where the reference has a graph, this does as well."""
@@ -251,26 +250,40 @@ class _Workshop:
     def _make(self, settings: AgentSettings, asked: str | None) -> LeadAgent:
         name, model = self._model(settings, asked)
         own = {tool.name for tool in self.tools}
-        known = [*self.tools, *(tool for tool in (self.parts.mcp.tools() if self.outside else ()) if tool.name not in own)]
-        tools = [tool for tool in known if settings.allows(tool.name, self.config)]
-        kit = _Kit(self.parts, model, name, settings.thinking, tools, self.skills, self.middleware)
-        executor, types = kit.executor(), self.registry if settings.subagents else None
+        outside = [tool for tool in (self.parts.mcp.tools() if self.outside else ()) if tool.name not in own]
+        tools = [tool for tool in (*self.tools, *outside) if settings.allows(tool.name, self.config)]
+        reaches = any(tool.name == "read_file" for tool in tools)  # who has tools of ours is told of the mounted folders
+        folders = folders_block(self.config.sandbox.mounts) if reaches else ""
+        same: dict[str, Any] = {"thinking": settings.thinking, "extra": self.middleware}
+        lead = Blueprint(settings.name or "lead", "", model, tools, name, memory_of=settings.name, memory=settings.memory, **same)
+        executor = Executor(partial(self._subagent, lead, folders), self.parts)
         if not (self.config.tools or settings.tools or settings.tool_groups):
-            said = next((known.window for known in self.config.models if known.name == name), None)
-            tools = fitting(tools, said or find_window(model, bus=self.parts.bus).tokens)
-        plan = Blueprint(
-            name=settings.name or "lead",
-            prompt=lead_prompt(settings, skills=kit.skills_block(settings.skills, model), types=types, folders=kit.folders),
-            model=model,
-            tools=[*tools, task_tool(executor, self.registry)] if settings.subagents else tools,
-            model_name=name,
-            thinking=settings.thinking,
-            memory_of=settings.name,
-            memory=settings.memory,
-            extra=self.middleware,
-        )
-        assembled = assemble(self.parts, plan)
+            known = self.parts.settings(name)
+            tools = fitting(tools, (known and known.window) or find_window(model, bus=self.parts.bus).tokens)
+        types, skills = self.registry if settings.subagents else None, self._skills_block(settings.skills, model)
+        prompt = lead_prompt(settings, skills=skills, types=types, folders=folders)
+        offered = [*tools, task_tool(executor, self.registry)] if settings.subagents else tools
+        assembled = assemble(self.parts, replace(lead, prompt=prompt, tools=offered))
         return LeadAgent(assembled, assembled.graph, self.parts, settings, model, executor, self.registry, self.places)
+
+    def _subagent(self, lead: Blueprint, folders: str, kind: SubagentType) -> Any:
+        """The graph of a sub-agent of this kind, which has what the lead agent has unless its settings say otherwise."""
+        thinks = lead.thinking if kind.thinking is None else kind.thinking
+        model, name = lead.model, lead.model_name
+        if kind.model is not None or thinks != lead.thinking:
+            name = kind.model or lead.model_name
+            model = self.parts.models.get(name or "") or create_chat_model(name, thinks, config=self.config, retries=False)
+        prompt = subagent_prompt(kind, skills=self._skills_block(kind.skills, model), folders=folders)
+        own: dict[str, Any] = {"name": kind.name, "prompt": prompt, "tools": kind.pick(lead.tools), "memory_of": kind.name, "memory": True}
+        return assemble(self.parts, replace(lead, **own, model=model, model_name=name, thinking=thinks, lead=False)).graph
+
+    def _skills_block(self, names: Sequence[str] | None, model: BaseChatModel) -> str:
+        """The part of a prompt that names the skills, within its share of the window (A12)."""
+        chosen = [skill for skill in self.skills if names is None or skill.name in names]
+        if not chosen:
+            return ""
+        window = find_window(model, bus=self.parts.bus).tokens
+        return render(chosen, budget=Budget.split(window).skills, count=open_counter(bus=self.parts.bus).count_text)
 
     def _model(self, settings: AgentSettings, asked: str | None) -> tuple[str | None, BaseChatModel]:
         """The model and its name in the configuration, which is None for a model that was given and is not configured.
@@ -286,68 +299,6 @@ class _Workshop:
         if settings.model is not None and asked is None:
             return settings.model, given
         return next((known.name for known in config.models if known.name in said), None), given  # so that its price and window are known
-
-
-@dataclass(frozen=True)
-class _Kit:
-    """What the lead agent and its sub-agents have in common."""
-
-    parts: Parts
-    model: BaseChatModel
-    model_name: str | None
-    thinking: bool
-    tools: list[BaseTool]
-    skills: list[Skill]
-    middleware: Sequence[AgentMiddleware[Any, Any, Any]]
-
-    @property
-    def folders(self) -> str:
-        """The part of a prompt that names the mounted folders, for who has tools of ours to reach them."""
-        return folders_block(self.parts.config.sandbox.mounts) if any(tool.name == "read_file" for tool in self.tools) else ""
-
-    def executor(self) -> Executor:
-        """Runs the sub-agents."""
-        parts = self.parts
-        return Executor(
-            self.subagent,
-            parts.loop,
-            places=parts.places,
-            accounts=parts.accounts,
-            archive=parts.archive,
-            threads=parts.threads,
-            bus=parts.bus,
-            clock=parts.clock,
-            ids=parts.ids,
-        )
-
-    def subagent(self, kind: SubagentType) -> Any:
-        """The graph of a sub-agent of this kind."""
-        thinks = self.thinking if kind.thinking is None else kind.thinking
-        own, own_name = self.model, self.model_name
-        if kind.model is not None or thinks != self.thinking:
-            own_name = kind.model or self.model_name
-            made = self.parts.models.get(own_name or "")
-            own = made or create_chat_model(own_name, thinks, config=self.parts.config, retries=False)
-        plan = Blueprint(
-            name=kind.name,
-            prompt=subagent_prompt(kind, skills=self.skills_block(kind.skills, own), folders=self.folders),
-            model=own,
-            tools=kind.pick(self.tools),
-            model_name=own_name,
-            thinking=thinks,
-            memory_of=kind.name,
-            lead=False,
-            extra=self.middleware,
-        )
-        return assemble(self.parts, plan).graph
-
-    def skills_block(self, names: Sequence[str] | None, model: BaseChatModel) -> str:
-        """The part of a prompt that names the skills, within its share of the window (A12)."""
-        chosen = [skill for skill in self.skills if names is None or skill.name in names]
-        if not chosen:
-            return ""
-        window = find_window(model, bus=self.parts.bus).tokens
-        return render(chosen, budget=Budget.split(window).skills, count=open_counter(bus=self.parts.bus).count_text)
 
 
 Choose = Callable[[RequestSettings], "CompiledStateGraph[Any, Any, Any, Any] | None"]

@@ -22,25 +22,23 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph import StateGraph
 from langgraph.types import Overwrite
 
-from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.thread_data import LeadState, thread_of
+from holdfast.agents.middleware.base import LangChainMessages, LeadState, thread_of
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context import recall
 from holdfast.context.archive import Archive, MemoryArchive
 from holdfast.context.records import MessageRecord, message_of, records_of
-from holdfast.context.rules import repair
-from holdfast.context.view import marks_of
+from holdfast.context.view import marks_of, repair
 from holdfast.durable.folder import remove_tree
 from holdfast.errors import HoldfastError, InputError, NotThere, OutsideRoot
 from holdfast.events import Bus, Event
-from holdfast.ids import check_thread, thread_folder
 from holdfast.search.questions import certainty
 from holdfast.talk import ThreadInfo
+from holdfast.validation import check_thread, thread_folder
 from holdfast.workflow.long_term_memory import TrustedKnowledge
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent_loop import Parts
     from holdfast.agents.checkpoints import Checkpoints
-    from holdfast.agents.parts import Parts
     from holdfast.context.archive import FileArchive
     from holdfast.knowledge.records import Trust
     from holdfast.knowledge.store import KnowledgeStore
@@ -130,7 +128,7 @@ class Threads:
         names = [check_thread(name) for name in ([threads] if isinstance(threads, str) else threads)]
         gone = []
         known = set(self._checkpoints.threads())
-        self._archive.close()  # it is opened again when it is next used
+        self._archive.release()
         for name in names:
             folder = self._folder(name)
             if name in known or self.find(name) is not None or folder.exists():

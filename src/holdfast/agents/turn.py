@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,14 +25,14 @@ from holdfast.agents.middleware.tool_calls import approval_of
 from holdfast.context.view import marks_of
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock
-from holdfast.errors import Locked
+from holdfast.errors import Locked, StorageError
 from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.tracing import bare_context
 
 _END: Final = None
 _Put = Callable[[TurnEvent | BaseException | None], None]
-Work = Callable[[Callable[[TurnEvent], None]], Coroutine[Any, Any, None]]
-"""What a turn does: a coroutine function that is given where to tell its events."""
+Work = Callable[[Callable[[TurnEvent], None]], Coroutine[Any, Any, TurnEvent]]
+"""What a turn does: a coroutine function that is given where to tell its events, and returns the last of them."""
 
 
 class TurnRunner:
@@ -102,19 +103,25 @@ class TurnRunner:
             self._release(lock)
 
     def _begin(self, work: Work, put: _Put) -> None:
-        """Start the turn; `put` is called on the loop's thread with every event, an error if there is one, and None at the end."""
+        """Start the turn; `put` is called on the loop's thread with every event, an error if there is one, and None at the end.
+
+        The last event, or the error, is told when the thread is free again: whoever hears it may begin the next turn at once.
+        """
 
         async def run() -> None:
             self._task = asyncio.current_task()
+            last: TurnEvent | BaseException
             try:
                 if self._stopped and self._task is not None:
                     self._task.cancel()
-                await work(put)
+                last = await work(put)
             except BaseException as error:  # noqa: BLE001 - it is raised where the events are waited for
-                put(error)
-            finally:
-                self._task = None
+                last = error
+            self._task = None
+            try:
                 self._release(lock)
+            finally:
+                put(last)
                 put(_END)
 
         lock = self._acquire()
@@ -211,14 +218,69 @@ class TurnReader:
 
 
 T = TypeVar("T")
+_LOOP = "holdfast-agents"
 _WORKERS = 64  # blocking tools and files of everything that runs on the loop
+
+
+class WorkerThreads(ThreadPoolExecutor):
+    """A pool whose threads keep no process from ending: a tool that never returns is left behind, whoever wrote it.
+
+    Python waits at its end for the threads of its own pool, and `asyncio` takes no other class.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        super().__init__(most, thread_name_prefix=name)  # it starts a thread at the first `submit`, which is ours
+        self._most, self._name = most, name
+        self._guard = threading.Lock()
+        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._made: list[threading.Thread] = []
+        self._over = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        with self._guard:
+            if self._over:
+                raise RuntimeError("the pool takes nothing more")
+            self._waiting.put((future, partial(fn, *args, **kwargs)))
+            if not self._idle.acquire(blocking=False) and len(self._made) < self._most:
+                self._made.append(threading.Thread(target=self._work, name=f"{self._name}-{len(self._made)}", daemon=True))
+                self._made[-1].start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self._guard:
+            self._over = True
+            while cancel_futures and not self._waiting.empty():
+                if (task := self._waiting.get()) is not None:
+                    task[0].cancel()
+            for _ in self._made:
+                self._waiting.put(None)
+        for thread in self._made if wait else ():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                task = self._waiting.get_nowait()
+            except queue.Empty:
+                self._idle.release()
+                task = self._waiting.get()
+            if task is None:
+                return
+            future, work = task
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+                    future.set_exception(error)
+            del task, future, work  # nothing is kept alive while it waits
 
 
 class LoopThread:
     """A loop that is started when it is first needed. Close it when done; what still runs is cancelled then."""
 
-    def __init__(self, name: str = "holdfast-agents") -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -230,18 +292,23 @@ class LoopThread:
         """The running loop."""
         with self._lock:
             if self._closed:
-                raise RuntimeError("the loop is closed")
+                raise StorageError.closed("the agent")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix=f"{self._name}-worker")
+                self._pool = WorkerThreads(_WORKERS, f"{_LOOP}-worker")
                 self._loop.set_default_executor(self._pool)
-                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._loop.run_forever, name=_LOOP, daemon=True)
                 self._thread.start()
             return self._loop
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run it on the loop, in a context that holds nothing but the trace. Cancelling what is returned cancels it."""
-        return bare_context().run(asyncio.run_coroutine_threadsafe, work, self.loop)
+        try:
+            loop = self.loop
+        except StorageError:
+            work.close()
+            raise
+        return bare_context().run(asyncio.run_coroutine_threadsafe, work, loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop and wait. Not to be called from the loop itself."""

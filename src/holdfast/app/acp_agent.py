@@ -2,22 +2,25 @@
 
     holdfast acp        # an editor such as Zed starts it, and it ends with its input
 
-The folder that the editor has open is shown to the agent as `/mnt/project`, and the session's mode says what may be done there: `read`
-(the default), `ask` (each change and each command waits for the user's permission) or `write`. The MCP servers of the editor are added to
-those of the configuration. Everything that is not a message of the protocol goes to standard error.
+The folder that the editor has open is shown to the agent as `/mnt/project` (paths are translated both ways, so that the editor can open the
+file that a call is about), and the session's mode says what may be done there: `read` (the default), `ask` (each change and each command
+waits for the user's permission) or `write`. The MCP servers of the editor are added to those of the configuration. Everything that is not a
+message of the protocol goes to standard error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
+from urllib.parse import unquote, urlsplit
 
 from acp import (
     PROTOCOL_VERSION,
@@ -27,9 +30,16 @@ from acp import (
     PromptResponse,
     RequestError,
     SetSessionModeResponse,
+    plan_entry,
     run_agent,
+    start_tool_call,
+    text_block,
+    tool_content,
+    tool_diff_content,
     update_agent_message_text,
+    update_plan,
     update_tool_call,
+    update_user_message_text,
 )
 from acp.schema import (
     AgentCapabilities,
@@ -44,27 +54,167 @@ from acp.schema import (
     SessionListCapabilities,
     SessionMode,
     SessionModeState,
+    ToolCallLocation,
     ToolCallUpdate,
 )
 
 from holdfast import __version__
-from holdfast.app.acp_wire import (
-    PROJECT,
-    Project,
-    call_begun,
-    call_ended,
-    message_of,
-    plan_of,
-    said_before,
-    subagent_moved,
-)
-from holdfast.config.mcp_servers import McpServer
 from holdfast.config.sections import Mount
+from holdfast.config.tool_sections import McpServer
+from holdfast.context.records import MessageRecord
 from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.harness import Harness, build
-from holdfast.ids import check_thread
 from holdfast.redaction import redact_text, without_paths
-from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import Approval, ApprovalNeeded, Content, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.text.normalise import call_lines, framed, inert_line, one_line, reveal
+from holdfast.validation import check_thread
+
+PROJECT = "/mnt/project"
+"""Where the agent sees the folder that the editor has open."""
+_KINDS = {
+    "bash": "execute",
+    "glob": "search",
+    "grep": "search",
+    "ls": "read",
+    "read_file": "read",
+    "read_history": "read",
+    "search_history": "search",
+    "str_replace": "edit",
+    "task": "think",
+    "view_image": "read",
+    "web_fetch": "fetch",
+    "web_search": "fetch",
+    "write_file": "edit",
+    "write_todos": "think",
+}
+_TITLE = 100
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folder of the editor; None where the agent does not see it."""
+
+    folder: Path | None = None
+
+    def on_this_machine(self, path: object) -> str | None:
+        """The real path of one that the agent names below its project; None for any other."""
+        if self.folder is None or not isinstance(path, str):
+            return None
+        parts = PurePosixPath(path).parts
+        if parts[:3] != ("/", "mnt", "project") or ".." in parts:
+            return None
+        return str(self.folder.joinpath(*parts[3:]))
+
+    def for_agent(self, uri: str) -> str:
+        """A file that the editor names, as the agent can open it; anything else stays as it is."""
+        place = urlsplit(uri)
+        if self.folder is None or place.scheme not in ("", "file"):
+            return uri
+        path = Path(unquote(place.path))
+        return f"{PROJECT}/{path.relative_to(self.folder).as_posix()}" if path.is_relative_to(self.folder) else uri
+
+
+# What the editor sends
+
+
+def message_of(blocks: Sequence[Any], project: Project) -> Content:
+    """The message in a prompt: its text, the files that were attached with their text, links to others, and pictures."""
+    texts: list[str] = []
+    pictures: list[dict[str, Any]] = []
+    for block in blocks:
+        if block.type == "text":
+            texts.append(block.text)
+        elif block.type == "image":
+            pictures.append({"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}})
+        elif block.type == "resource_link":
+            texts.append(f"[{inert_line(block.name)}]({inert_line(project.for_agent(block.uri))})")
+        elif block.type == "resource" and hasattr(block.resource, "text"):
+            texts.append(f"\n{framed('document', block.resource.text, path=project.for_agent(block.resource.uri))}\n")
+        elif block.type == "resource":
+            texts.append(f"[a file that is no text]({inert_line(project.for_agent(block.resource.uri))})")
+    said = "".join(texts)
+    return [*([{"type": "text", "text": said}] if said.strip() else []), *pictures] if pictures else said
+
+
+# What happens
+
+
+def call_begun(call: ToolCalled | Approval, project: Project, status: str = "in_progress") -> Any:
+    """A tool is called. A change of a file of the project is shown as one."""
+    id, name = (call.id, call.name) if isinstance(call, ToolCalled) else (call.call, call.tool)
+    path = project.on_this_machine(call.args.get("path"))
+    content = _change(name, call.args, path) if path is not None else None
+    if content is None and isinstance(call, Approval):  # the title is short: what a person agrees to is shown whole
+        content = [tool_content(text_block("\n".join(call_lines(name, call.args))))]
+    return start_tool_call(
+        id,
+        title_of(name, call.args),
+        kind=cast("Any", _KINDS.get(name, "other")),
+        status=cast("Any", status),
+        content=content,
+        locations=[ToolCallLocation(path=path)] if path is not None else None,
+        raw_input=json.loads(json.dumps(dict(call.args), ensure_ascii=False, default=str)),
+    )
+
+
+def call_ended(event: ToolFinished) -> Any:
+    """A tool gave its result."""
+    status = "failed" if event.status == "error" else "completed"
+    return update_tool_call(event.id, status=cast("Any", status), content=[tool_content(text_block(event.text))])
+
+
+def subagent_moved(event: Subagent) -> Any | None:
+    """What a sub-agent does, at the call that started it; None for what needs no line."""
+    told, call = event.event, str(event.event.get("call") or "")
+    kind = str(told.get("type", ""))
+    if not call or kind not in ("task_started", "task_running"):
+        return None  # how it ended is the result of the call
+    turn = f" (turn {told.get('turn')} of {told.get('max_turns')})" if kind == "task_running" else ""
+    does = ", ".join(map(str, told.get("tools") or ())) or one_line(told.get("text") or "begins", 200)
+    return update_tool_call(call, status="in_progress", content=[tool_content(text_block(f"{told.get('subagent_type')}{turn}: {does}"))])
+
+
+def plan_of(call: ToolCalled) -> Any | None:
+    """The agent's own list as a plan, when it writes it; None for any other call."""
+    todos = call.args.get("todos") if call.name == "write_todos" else None
+    if not isinstance(todos, list):
+        return None
+    known = [todo for todo in todos if isinstance(todo, Mapping) and todo.get("status") in ("pending", "in_progress", "completed")]
+    return update_plan([plan_entry(str(todo.get("content", "")), status=todo["status"]) for todo in known])
+
+
+def said_before(record: MessageRecord, project: Project) -> Iterator[Any]:
+    """A message of an earlier turn, to be shown again."""
+    if record.role == "human":
+        yield update_user_message_text(record.said)
+    elif record.role == "ai":
+        if record.text.strip():
+            yield update_agent_message_text(record.text)
+        for call in record.tool_calls:
+            begun = ToolCalled(str(call.get("id")), str(call.get("name")), call.get("args") or {})
+            yield call_begun(begun, project)
+    elif record.role == "tool" and record.tool_call_id:
+        status = str(record.extras.get("status") or "success")
+        yield call_ended(ToolFinished(record.tool_call_id, record.name or "", status, record.text))
+
+
+def title_of(tool: str, args: Mapping[str, Any]) -> str:
+    """A call on one line, with what cannot be seen written out: a person may have to agree to it."""
+    values = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str) for value in args.values()]
+    shown = values[0] if len(values) == 1 else ", ".join(f"{name}={value}" for name, value in zip(args, values, strict=True))
+    return one_line(reveal(f"{tool} {shown}".strip()), _TITLE)
+
+
+def _change(name: str, args: Mapping[str, Any], path: str) -> list[Any] | None:
+    if name == "write_file" and not args.get("append"):
+        return [tool_diff_content(path, str(args.get("content", "")))]
+    if name == "str_replace":
+        return [tool_diff_content(path, str(args.get("new_str", "")), str(args.get("old_str", "")))]
+    return None
+
+
+# The agent
+
 
 Mode = Literal["read", "ask", "write"]
 MODES: Mapping[Mode, tuple[str, str]] = {
@@ -206,7 +356,10 @@ class AcpAgent:
                 if decisions is None:
                     return PromptResponse(stop_reason="cancelled")
                 events = talk.adecide(decisions)
-            await self._tell_title(session, talk)
+            title = await asyncio.to_thread(lambda: talk.title)
+            if title and title != session.title:
+                session.title = title
+                await self._update(session, SessionInfoUpdate(session_update="session_info_update", title=title))
         return PromptResponse(stop_reason=cast("Any", _STOPS.get(ended.reason, "end_turn")))
 
     async def _show(self, session: _Session, events: AsyncIterator[TurnEvent]) -> tuple[Ended, tuple[Approval, ...]]:
@@ -256,12 +409,6 @@ class AcpAgent:
             decided[one.id] = Decision("approve")
             await self._update(session, update_tool_call(one.call, status="in_progress"))
         return decided
-
-    async def _tell_title(self, session: _Session, talk: Talk) -> None:
-        title = await asyncio.to_thread(lambda: talk.title)
-        if title and title != session.title:
-            session.title = title
-            await self._update(session, SessionInfoUpdate(session_update="session_info_update", title=title))
 
     # which agent
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import atexit
 import json
+import select
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,6 +33,7 @@ _ENDINGS = {
     "cancelled": "cancelled; what was said is kept",
 }
 _QUOTES = '"""'
+_AT_ONCE = 0.05  # seconds in which the next line of a pasted text comes
 
 
 def one_turn(talk: Talk, events: Iterator[TurnEvent], screen: Screen, *, ask: bool) -> Ended:
@@ -274,27 +278,58 @@ def remember_lines(file: Path) -> None:
     atexit.register(save)
 
 
-def read_message(prompt: str) -> str | None:
-    """The next message; None at the end of the input. A line that ends with a backslash goes on in the next one."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a person gave at the prompt. `pasted`: some of it came at once, so it was surely not typed."""
+
+    text: str
+    pasted: bool = False
+
+
+def read_messages(prompt: str, is_command: Callable[[str], bool]) -> list[Message]:
+    """The next message; none at the end of the input. A line that ends with a backslash goes on in the next one.
+
+    Enter ends what is typed, so several lines come at once only where a text was pasted: in one read, where the terminal marks what is
+    pasted (bracketed paste), or else as lines that wait already when one was read. They are one message, and no line of it is a command.
+    What was typed before the prompt was there comes at once too: there, and where all lines are commands, each command stands alone.
+    """
+    ahead = _more_waits(0)
     try:
         line = input(prompt)
     except EOFError:
-        return None
+        return []
     if line.strip() == _QUOTES:
-        return _block()
-    lines = [line]
-    while lines[-1].endswith("\\"):
-        lines[-1] = lines[-1][:-1]
+        return [_block()]
+    reads, at_once = [line], False
+    while (waits := _more_waits()) or reads[-1].endswith("\\"):
+        at_once = at_once or waits
+        if not waits:
+            reads[-1] = reads[-1][:-1]
         try:
-            lines.append(input("… "))
+            reads.append(input("" if waits else "… "))
         except EOFError:
             break
-    return "\n".join(lines)
+    if at_once and (ahead or all(is_command(one) for one in reads if one.strip())):
+        groups = groupby(reads, key=is_command)
+        return [one for command, lines in groups for one in (map(Message, lines) if command else [_message([*lines], at_once=True)])]
+    return [_message(reads, at_once=at_once)]
 
 
-def _block() -> str:
+def _more_waits(seconds: float = _AT_ONCE) -> bool:
+    """Whether the terminal has more already: faster than anybody types."""
+    return sys.stdin.isatty() and bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
+def _message(reads: Sequence[str], *, at_once: bool) -> Message:
+    several = at_once and sum(bool(one.strip()) for one in reads) > 1  # Enter twice is no paste
+    return Message("\n".join(reads).rstrip("\n"), pasted=several or any("\n" in one.strip() for one in reads))
+
+
+def _block() -> Message:
     lines: list[str] = []
+    at_once = False
     with suppress(EOFError):
         while (line := input("… ")).strip() != _QUOTES:
             lines.append(line)
-    return "\n".join(lines)
+            at_once = _more_waits() or at_once
+    return _message(lines, at_once=at_once)

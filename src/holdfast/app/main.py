@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from holdfast.errors import InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """A command: its name, the module whose `app` it is or is in, its one-line help, and the heading it stands under."""
+    """A command: its name, the module of `commands/` whose `app` or `NAME_app` it is or is in, its one-line help, and its heading."""
 
     name: str
     module: str
@@ -56,10 +57,8 @@ def group_of(entries: Sequence[Entry]) -> type[TyperGroup]:
 
 
 def _load(entry: Entry) -> Any:
-    app = importlib.import_module(entry.module).app
-    if not isinstance(app, typer.Typer):
-        raise TypeError(f"{entry.module}.app is not a typer program")
-    command = get_command(app)
+    module = importlib.import_module(f"holdfast.app.commands.{entry.module}")
+    command = get_command(getattr(module, f"{entry.name}_app", module.app))
     if isinstance(command, TyperGroup):  # a module with several commands, or one command with commands below it
         command = command.commands.get(entry.name, command)
     command.name = entry.name
@@ -89,34 +88,34 @@ def _name_values(parameter: Any) -> None:
 
 
 COMMANDS = (
-    Entry("chat", "holdfast.app.commands.chat", "Talk to the agent; the conversation survives everything.", "Agents"),
-    Entry("run", "holdfast.app.commands.workflows", "Run a workflow; whatever stops it, it can be resumed.", "Workflows"),
-    Entry("resume", "holdfast.app.commands.workflows", "Go on with a session that was stopped, halted or killed.", "Workflows"),
-    Entry("cancel", "holdfast.app.commands.workflows", "Stop a running session at once.", "Workflows"),
-    Entry("approve", "holdfast.app.commands.workflows", "Agree with a stage that waits, and go on.", "Workflows"),
-    Entry("reject", "holdfast.app.commands.workflows", "Refuse what a stage wrote, and say why.", "Workflows"),
-    Entry("sessions", "holdfast.app.commands.sessions", "List the sessions: how far each came, and what keeps it.", "Workflows"),
-    Entry("session", "holdfast.app.commands.sessions", "Look at a session: fix, edit, compare, fork, restore, export it.", "Workflows"),
-    Entry("worker", "holdfast.app.commands.workers", "Advance queued sessions, on as many machines as you like.", "Workflows"),
-    Entry("schedule", "holdfast.app.commands.workers", "Begin workflows by the clock.", "Workflows"),
-    Entry("mcp", "holdfast.app.commands.serve", "Serve memory, knowledge, history and sessions to other agents.", "Agents"),
-    Entry("acp", "holdfast.app.commands.serve", "Serve the agent to an editor (Zed and others).", "Agents"),
-    Entry("config", "holdfast.app.commands.config", "Check, write, upgrade and trust config.yaml.", "Settings"),
-    Entry("doctor", "holdfast.app.commands.maintenance", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
-    Entry("import", "holdfast.app.commands.maintenance", "Take over memory and configuration from another installation.", "Settings"),
-    Entry("backup", "holdfast.app.commands.maintenance", "Copy all state while everything goes on running.", "Settings"),
-    Entry("restore", "holdfast.app.commands.maintenance", "Check a backup and put it back.", "Settings"),
-    Entry("prune", "holdfast.app.commands.maintenance", "Remove ended sessions and sub-agents that are too old.", "Settings"),
-    Entry("models", "holdfast.app.commands.models", "List, install and test models.", "Settings"),
-    Entry("skills", "holdfast.app.commands.skills", "List skills, and switch them on and off.", "Settings"),
-    Entry("memory", "holdfast.app.commands.memory", "See, search, correct and undo what is known about you.", "Memory"),
-    Entry("knowledge", "holdfast.app.commands.knowledge", "Search, add, import and forget records of long-term memory.", "Memory"),
-    Entry("eval", "holdfast.app.commands.evaluate", "Measure recall on your own data.", "Memory"),
-    Entry("threads", "holdfast.app.commands.history", "List the conversations: go on in one, or read it.", "Agents"),
-    Entry("serve", "holdfast.app.commands.serve", "Serve it all over HTTP, and any model to clients of others.", "Agents"),
-    Entry("history", "holdfast.app.commands.history", "Read and search what was said in a thread.", "Working memory"),
-    Entry("budget", "holdfast.app.commands.window", "Show how a model's window is split.", "Working memory"),
-    Entry("compact", "holdfast.app.commands.window", "Shorten a conversation now, losing nothing.", "Working memory"),
+    Entry("chat", "chat", "Talk to the agent; the conversation survives everything.", "Agents"),
+    Entry("run", "workflows", "Run a workflow; whatever stops it, it can be resumed.", "Workflows"),
+    Entry("resume", "workflows", "Go on with a session that was stopped, halted or killed.", "Workflows"),
+    Entry("cancel", "workflows", "Stop a running session at once.", "Workflows"),
+    Entry("approve", "workflows", "Agree with a stage that waits, and go on.", "Workflows"),
+    Entry("reject", "workflows", "Refuse what a stage wrote, and say why.", "Workflows"),
+    Entry("sessions", "sessions", "List the sessions: how far each came, and what keeps it.", "Workflows"),
+    Entry("session", "sessions", "Look at a session: fix, edit, compare, fork, restore, export it.", "Workflows"),
+    Entry("worker", "workers", "Advance queued sessions, on as many machines as you like.", "Workflows"),
+    Entry("schedule", "workers", "Begin workflows by the clock.", "Workflows"),
+    Entry("mcp", "serve", "Serve memory, knowledge, history and sessions to other agents.", "Agents"),
+    Entry("acp", "serve", "Serve the agent to an editor (Zed and others).", "Agents"),
+    Entry("config", "settings", "Check, write, upgrade and trust config.yaml.", "Settings"),
+    Entry("doctor", "maintenance", "Look at this installation: versions, model, folders, sandbox, disk.", "Settings"),
+    Entry("import", "maintenance", "Take over memory and configuration from another installation.", "Settings"),
+    Entry("backup", "maintenance", "Copy all state while everything goes on running.", "Settings"),
+    Entry("restore", "maintenance", "Check a backup and put it back.", "Settings"),
+    Entry("prune", "maintenance", "Remove completed sessions and sub-agents that are too old.", "Settings"),
+    Entry("models", "settings", "List, install and test models.", "Settings"),
+    Entry("skills", "settings", "List skills, and switch them on and off.", "Settings"),
+    Entry("memory", "memory", "See, search, correct and undo what is known about you.", "Memory"),
+    Entry("knowledge", "knowledge", "Search, add, import and forget records of long-term memory.", "Memory"),
+    Entry("eval", "knowledge", "Measure recall on your own data.", "Memory"),
+    Entry("threads", "history", "List the conversations: go on in one, or read it.", "Agents"),
+    Entry("serve", "serve", "Serve it all over HTTP, and any model to clients of others.", "Agents"),
+    Entry("history", "history", "Read and search what was said in a thread.", "Working memory"),
+    Entry("budget", "history", "Show how a model's window is split.", "Working memory"),
+    Entry("compact", "history", "Shorten a conversation now, losing nothing.", "Working memory"),
 )
 
 app = typer.Typer(
@@ -151,6 +150,7 @@ def root(
 
 def main() -> None:
     """Run the program. Whatever goes wrong is one clear message and an exit code; the traceback is shown with `--verbose` alone."""
+    _open_closed_streams()
     verbose = _take_flag("--verbose")
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -161,7 +161,7 @@ def main() -> None:
         TRACEBACKS.set()
     try:
         _check_arguments(sys.argv[1:])
-        app(prog_name="holdfast")
+        app(prog_name="holdfast", terminal_width=_help_width())
     except KeyboardInterrupt:
         typer.echo("holdfast: stopped", err=True)
         sys.exit(130)
@@ -171,6 +171,22 @@ def main() -> None:
         from holdfast.app.output import report_error, typed_error
 
         sys.exit(report_error(typed_error(error), as_json="--json" in sys.argv[1:]))
+
+
+def _help_width() -> int | None:
+    """The columns for help on a narrow terminal; None elsewhere. Left to itself it is never narrower than 50."""
+    columns = shutil.get_terminal_size().columns
+    return max(20, columns - 2) if columns < 52 else None
+
+
+def _open_closed_streams() -> None:
+    """Where a standard stream is closed (`>&-`, a daemon), read nothing and write nowhere: no file of ours may get its number."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - open for as long as the program runs; every command starts here
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
 def _take_flag(name: str) -> bool:

@@ -9,48 +9,146 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import BaseModel, Field, ValidationError
 
 from holdfast import __version__
-from holdfast.app.mcp_answers import (
-    ChangeOut,
-    Changes,
-    Conversations,
-    FactOut,
-    Facts,
-    HeldOut,
-    MessageOut,
-    Messages,
-    Outcome,
-    Review,
-    SessionOut,
-    Sessions,
-    SessionTold,
-    ThreadOut,
-)
 from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
-from holdfast.knowledge.periods import read_moment
-from holdfast.knowledge.records import Record, from_json, reading_order, to_json
+from holdfast.knowledge.records import from_json, read_moment, reading_order, to_json
 from holdfast.knowledge.store import hit_to_json, report_to_json, stats_to_json
-from holdfast.memory import tools as memory_tools
-from holdfast.memory.facts import Decision, Fact, Turn
-from holdfast.redaction import redact_text, without_paths
-from holdfast.secret_forms import replace_secrets
-from holdfast.session.renderer import session_json
+from holdfast.memory import rendering
+from holdfast.memory.facts import Decision, Turn
+from holdfast.redaction import redact_text, replace_secrets, without_paths
+from holdfast.session.document import session_json
 from holdfast.session.story import story_markdown, tell
+from holdfast.validation import problems_of, some
+from holdfast.workers.session_states import seen
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
+
+
+# What tools answer: the forms that a client sees as output schemas
+
+
+class FactOut(BaseModel):
+    """A fact about the user."""
+
+    id: str
+    content: str
+    category: str
+    confidence: float
+    since: str
+
+
+class Facts(BaseModel):
+    """Facts, best first."""
+
+    facts: list[FactOut]
+
+
+class Outcome(BaseModel):
+    """What became of a change."""
+
+    status: Literal["stored", "confirmed", "held", "refused", "done"]
+    id: str | None = None
+    said: str
+
+
+class HeldOut(BaseModel):
+    """Something that waits for a person."""
+
+    id: str
+    content: str
+    why: str
+
+
+class Review(BaseModel):
+    """What waits for a person. `holdfast memory review` decides about it."""
+
+    held: list[HeldOut]
+
+
+class ChangeOut(BaseModel):
+    """One change of memory."""
+
+    id: str
+    time: str
+    by: str
+    why: str
+
+
+class Changes(BaseModel):
+    """Changes, newest first."""
+
+    changes: list[ChangeOut]
+
+
+class ThreadOut(BaseModel):
+    """A conversation."""
+
+    thread: str
+    messages: int
+    first: str
+    last: str
+
+
+class Conversations(BaseModel):
+    """Conversations, the one that was used last first."""
+
+    threads: list[ThreadOut]
+
+
+class MessageOut(BaseModel):
+    """A message of a conversation."""
+
+    thread: str
+    id: str
+    time: str
+    role: str
+    text: str
+
+
+class Messages(BaseModel):
+    """Messages; from a search best first, else in the order of the conversation."""
+
+    messages: list[MessageOut]
+
+
+class SessionOut(BaseModel):
+    """A workflow session in short."""
+
+    id: str
+    task: str
+    status: str | None
+    stage: str | None
+    completed: int
+    total: int | None
+    updated: str
+    error: str | None
+
+
+class Sessions(BaseModel):
+    """Sessions, the one that changed last first."""
+
+    sessions: list[SessionOut]
+
+
+class SessionTold(BaseModel):
+    """A session told as Markdown."""
+
+    id: str
+    status: str
+    markdown: str
+
 
 _LOG = logging.getLogger("holdfast.mcp")
 _P = ParamSpec("_P")
@@ -71,6 +169,7 @@ Limit = Annotated[int, Field(ge=1, le=50, description="How many at most.")]
 Agent = Annotated[str | None, Field(description="The agent whose memory is meant; leave it out for the user's own.")]
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
 Moment = Annotated[str | None, Field(description="A date such as 2026-05-08.")]
+UserSaid = Annotated[str | None, Field(max_length=20_000, description="The user's own words for it, word for word.")]
 
 
 @dataclass(frozen=True)
@@ -85,7 +184,7 @@ class ServerOptions:
 def make_server(harness: Harness, options: ServerOptions | None = None) -> MCPServer[Any]:
     """The server over the parts of a harness. Nothing of the harness is opened before a tool needs it."""
     chosen = options or ServerOptions()
-    server: MCPServer[Any] = MCPServer("holdfast", title="Holdfast", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+    server: MCPServer[Any] = _Server("holdfast", title="Holdfast", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     _memory(server, harness, chosen)
     _knowledge(server, harness, chosen)
     _history(server, harness)
@@ -95,105 +194,106 @@ def make_server(harness: Harness, options: ServerOptions | None = None) -> MCPSe
     return server
 
 
+class _Server(MCPServer[Any]):
+    """Says what is wrong with arguments as it says everything else, in words."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = some(map(str, problems_of(error.__cause__)), 5, "; ")
+            raise ToolError(f"InputError: {without_paths(redact_text(wrong))}. The tool {name} says what it takes.") from error.__cause__
+
+
 # Errors for outside: typed and in words, without paths of this machine and without secrets. The log has them whole
 
 
-def as_tool(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function as a tool: its errors are told to the client."""
+def _told_as(kind: type[ToolError] | type[ResourceError]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    def telling(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except HoldfastError as error:
+                _LOG.warning("%s: %s", type(error).__name__, error)
+                found = ResourceNotFoundError if kind is ResourceError and isinstance(error, NotThere) else kind
+                hint = without_paths(redact_text(error.hint)) if error.hint and not isinstance(error, StorageError) else ""
+                raise found(f"{type(error).__name__}: {error.public} {hint}".rstrip()) from None
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not show a client where our files are
+                _LOG.exception("a request of an MCP client failed")
+                raise kind(f"{type(error).__name__}: this should not happen. The log of the server says where.") from None
 
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _telling(ToolError):
-            return function(*args, **kwargs)
+        return call
 
-    return call
-
-
-def as_resource(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function as a resource: its errors are told to the client."""
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _telling(ResourceError):
-            return function(*args, **kwargs)
-
-    return call
+    return telling
 
 
-@contextmanager
-def _telling(kind: type[ToolError] | type[ResourceError]) -> Iterator[None]:
-    try:
-        yield
-    except HoldfastError as error:
-        _LOG.warning("%s: %s", type(error).__name__, error)
-        found = ResourceNotFoundError if kind is ResourceError and isinstance(error, NotThere) else kind
-        hint = without_paths(redact_text(error.hint)) if error.hint and not isinstance(error, StorageError) else ""
-        raise found(f"{type(error).__name__}: {error.public} {hint}".rstrip()) from None
-    except Exception as error:  # noqa: BLE001 - a fault of ours must not show a client where our files are
-        _LOG.exception("a request of an MCP client failed")
-        raise kind(f"{type(error).__name__}: this should not happen. The log of the server says where.") from None
+def _tool(server: MCPServer[Any], title: str, annotations: ToolAnnotations) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Makes a function a tool whose errors are told to the client."""
+    return lambda function: server.tool(title=title, annotations=annotations)(_told_as(ToolError)(function))
+
+
+def _resource(server: MCPServer[Any], uri: str, title: str, form: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Makes a function a resource whose errors are told to the client."""
+    return lambda function: server.resource(uri, title=title, mime_type=form)(_told_as(ResourceError)(function))
 
 
 # Memory
 
 
 def _memory(server: MCPServer[Any], harness: Harness, options: ServerOptions) -> None:
-    @server.tool(title="Search memory", annotations=READ)
-    @as_tool
+    @_tool(server, "Search memory", READ)
     def memory_search(query: Query, limit: Limit = 10, agent: Agent = None) -> Facts:
         """Find facts that are known about the user."""
-        return Facts(facts=[_fact(match.fact) for match in harness.memory.search(query, agent, limit)])
+        found = [match.fact for match in harness.memory.search(query, agent, limit)]
+        return Facts(
+            facts=[
+                FactOut(id=one.id, content=one.content, category=one.category, confidence=one.confidence, since=one.created)
+                for one in found
+            ]
+        )
 
-    @server.tool(title="What waits for review", annotations=READ)
-    @as_tool
+    @_tool(server, "What waits for review", READ)
     def memory_review(agent: Agent = None) -> Review:
         """What was proposed for memory and waits for a person to look at it."""
         return Review(held=[HeldOut(id=one.id, content=one.fact.content, why=one.why) for one in harness.memory.review(agent)])
 
-    @server.tool(title="History of memory", annotations=READ)
-    @as_tool
+    @_tool(server, "History of memory", READ)
     def memory_history(limit: Limit = 10, agent: Agent = None) -> Changes:
         """How memory changed, newest first. Each change can be undone by a person with `holdfast memory undo`."""
         found = reversed(harness.memory.history(agent, last=limit))
-        return Changes(changes=[ChangeOut(id=one.id, time=one.time, by=one.by, why=one.why) for one in found])
+        return Changes(changes=[ChangeOut.model_validate(one, from_attributes=True) for one in found])
 
     if options.read_only:
         return
 
-    @server.tool(title="Remember", annotations=WRITE)
-    @as_tool
+    def turns(user_said: str | None) -> tuple[Turn, ...]:
+        return (Turn("m-1", "user", user_said),) if user_said and options.speaks_for_user else ()
+
+    @_tool(server, "Remember", WRITE)
     def memory_add(
         content: Annotated[Text, Field(description="One fact about the user, in one sentence.")],
-        user_said: Annotated[str | None, Field(max_length=20_000, description="The user's own words for it, word for word.")] = None,
+        user_said: UserSaid = None,
         agent: Agent = None,
     ) -> Outcome:
         """Remember a fact about the user. What a person has to look at first is held for review, and the outcome says so."""
-        turns = (Turn("m-1", "user", user_said),) if user_said and options.speaks_for_user else ()
-        return _outcome(harness.memory.propose(content, agent, turns=turns))
+        return _outcome(harness.memory.propose(content, agent, turns=turns(user_said)))
 
-    @server.tool(title="Correct a fact", annotations=WRITE)
-    @as_tool
+    @_tool(server, "Correct a fact", WRITE)
     def memory_update(
-        id: str,
-        content: Annotated[Text, Field(description="The corrected fact.")],
-        user_said: Annotated[str | None, Field(max_length=20_000, description="The user's own words for it, word for word.")] = None,
-        agent: Agent = None,
+        id: str, content: Annotated[Text, Field(description="The corrected fact.")], user_said: UserSaid = None, agent: Agent = None
     ) -> Outcome:
         """Put a corrected fact in place of one that is no longer true; the old one stays in the history."""
-        turns = (Turn("m-1", "user", user_said),) if user_said and options.speaks_for_user else ()
-        said = memory_tools.memory_update(harness.memory, id, content, agent=agent, turns=turns)
+        said = rendering.memory_update(harness.memory, id, content, agent=agent, turns=turns(user_said))
         return Outcome(status="done" if said.startswith("Changed") else "refused", id=id, said=said)
 
-    @server.tool(title="Take out a fact", annotations=REMOVE)
-    @as_tool
+    @_tool(server, "Take out a fact", REMOVE)
     def memory_remove(id: str, agent: Agent = None) -> Outcome:
         """Take out a fact that is wrong. It stays in the history, and a person can bring it back."""
-        said = memory_tools.memory_remove(harness.memory, id, agent=agent)
+        said = rendering.memory_remove(harness.memory, id, agent=agent)
         return Outcome(status="done" if said.startswith("Removed") else "refused", id=id, said=said)
-
-
-def _fact(fact: Fact) -> FactOut:
-    return FactOut(id=fact.id, content=fact.content, category=fact.category, confidence=fact.confidence, since=fact.created)
 
 
 def _outcome(decision: Decision) -> Outcome:
@@ -212,8 +312,7 @@ def _outcome(decision: Decision) -> Outcome:
 
 
 def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions) -> None:
-    @server.tool(title="Search knowledge", annotations=READ)
-    @as_tool
+    @_tool(server, "Search knowledge", READ)
     def knowledge_search(
         query: Query,
         top_k: Limit = 10,
@@ -229,15 +328,15 @@ def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions)
         given |= {"after": _moment(after), "before": _moment(before)}
         return {"hits": [hit_to_json(hit) for hit in harness.knowledge.search(query, top_k=top_k, **given)]}
 
-    @server.tool(title="Read a record", annotations=READ)
-    @as_tool
+    @_tool(server, "Read a record", READ)
     def knowledge_get(id: str) -> dict[str, Any]:
-        """One record with everything that is known about it; null if there is none."""
+        """One record with everything that is known about it; null, and why, if there is none."""
         found = harness.knowledge.get(id)
-        return {"record": to_json(found) if found is not None else None}
+        if found is None:  # no error: another Holdfast that uses this one as its store asks whether a record is there
+            return {"record": None, "said": f"There is no record {id[:100]!r}. knowledge_search and knowledge_records give ids."}
+        return {"record": to_json(found)}
 
-    @server.tool(title="List records", annotations=READ)
-    @as_tool
+    @_tool(server, "List records", READ)
     def knowledge_records(
         tags: list[str] | None = None,
         after: Moment = None,
@@ -254,8 +353,7 @@ def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions)
             "next": start + limit if start + limit < len(found) else None,
         }
 
-    @server.tool(title="What knowledge holds", annotations=READ)
-    @as_tool
+    @_tool(server, "What knowledge holds", READ)
     def knowledge_stats() -> dict[str, Any]:
         """How many records there are, their tags and kinds, and what is wrong with the store."""
         return {**stats_to_json(harness.knowledge.stats()), "where": "holdfast"}
@@ -265,8 +363,7 @@ def _knowledge(server: MCPServer[Any], harness: Harness, options: ServerOptions)
 
 
 def _knowledge_changes(server: MCPServer[Any], harness: Harness) -> None:
-    @server.tool(title="Keep records", annotations=WRITE)
-    @as_tool
+    @_tool(server, "Keep records", WRITE)
     def knowledge_add(
         records: Annotated[
             list[dict[str, Any]],
@@ -274,10 +371,10 @@ def _knowledge_changes(server: MCPServer[Any], harness: Harness) -> None:
         ],
     ) -> dict[str, Any]:
         """Keep records: notes, findings, decisions, with where they come from. The same thing twice is kept once."""
-        return report_to_json(harness.knowledge.add([_rated(from_json(one)) for one in records]))
+        found = [from_json(one) for one in records]  # what a client brings is the word of an agent, however it rates it itself
+        return report_to_json(harness.knowledge.add([replace(one, trust="medium") if one.trust == "high" else one for one in found]))
 
-    @server.tool(title="Forget records", annotations=REMOVE)
-    @as_tool
+    @_tool(server, "Forget records", REMOVE)
     def knowledge_forget(ids: list[str] | None = None, text: str | None = None) -> dict[str, Any]:
         """Forget records for good, by their ids or by words that they hold. This cannot be undone."""
         if not ids and not text:
@@ -285,11 +382,6 @@ def _knowledge_changes(server: MCPServer[Any], harness: Harness) -> None:
         there = [id for id in dict.fromkeys(ids or ()) if harness.knowledge.get(id) is not None]
         harness.knowledge.forget(there)
         return {"ids": [*there, *(harness.knowledge.forget_text(text) if text else ())]}
-
-
-def _rated(record: Record) -> Record:
-    """What a client brings is the word of an agent, however it rates it itself."""
-    return replace(record, trust="medium") if record.trust == "high" else record
 
 
 def _moment(written: str | None) -> datetime | None:
@@ -305,15 +397,13 @@ def _moment(written: str | None) -> datetime | None:
 
 
 def _history(server: MCPServer[Any], harness: Harness) -> None:
-    @server.tool(title="List conversations", annotations=READ)
-    @as_tool
+    @_tool(server, "List conversations", READ)
     def history_threads(limit: Limit = 20) -> Conversations:
         """The conversations that are kept, the one that was used last first."""
         found = harness.thread_stats()[:limit]
-        return Conversations(threads=[ThreadOut(thread=one.thread, messages=one.messages, first=one.first, last=one.last) for one in found])
+        return Conversations(threads=[ThreadOut.model_validate(one, from_attributes=True) for one in found])
 
-    @server.tool(title="Search conversations", annotations=READ)
-    @as_tool
+    @_tool(server, "Search conversations", READ)
     def history_search(
         query: Query, thread: Annotated[str | None, Field(description="One conversation; else the newest.")] = None, limit: Limit = 5
     ) -> Messages:
@@ -323,8 +413,7 @@ def _history(server: MCPServer[Any], harness: Harness) -> None:
         best = sorted(hits, key=lambda pair: -pair[0].score)[:limit]
         return Messages(messages=[_message(name, hit.record, hit.snippet) for hit, name in best])
 
-    @server.tool(title="Read a conversation", annotations=READ)
-    @as_tool
+    @_tool(server, "Read a conversation", READ)
     def history_read(thread: str, id: str, around: Annotated[int, Field(ge=0, le=50)] = 0) -> Messages:
         """A message word for word, with messages before and after it. `#12` is message number 12."""
         found = harness.whole_thread(thread).read(thread, id, around)
@@ -339,14 +428,15 @@ def _message(thread: str, record: Any, text: str | None = None) -> MessageOut:
 
 
 def _sessions(server: MCPServer[Any], harness: Harness) -> None:
-    @server.tool(title="List sessions", annotations=READ)
-    @as_tool
+    @_tool(server, "List sessions", READ)
     def session_list(
-        status: Annotated[str | None, Field(description="Only these: ready, running, paused, halted, completed, cancelled.")] = None,
+        status: Annotated[
+            str | None, Field(description="Only these: ready, running, interrupted, queued, paused, halted, completed, cancelled.")
+        ] = None,
         limit: Limit = 20,
     ) -> Sessions:
         """The workflow sessions: what each is about and how far it came."""
-        found = [one for one in harness.sessions.list() if status is None or one.status == status]
+        found = [one for one in seen(harness.sessions, harness.sessions.list()) if status is None or one.status == status]
         newest = sorted(found, key=lambda one: one.updated_at, reverse=True)[:limit]
         return Sessions(
             sessions=[
@@ -364,8 +454,7 @@ def _sessions(server: MCPServer[Any], harness: Harness) -> None:
             ]
         )
 
-    @server.tool(title="Read a session", annotations=READ)
-    @as_tool
+    @_tool(server, "Read a session", READ)
     def session_show(id: str) -> SessionTold:
         """A session told as Markdown: its task, every stage with its findings and sources, and what keeps it."""
         session = harness.sessions.load(id)
@@ -377,20 +466,17 @@ def _sessions(server: MCPServer[Any], harness: Harness) -> None:
 
 
 def _resources(server: MCPServer[Any], harness: Harness) -> None:
-    @server.resource("holdfast://memory", title="Memory", mime_type="text/markdown")
-    @as_resource
+    @_resource(server, "holdfast://memory", "Memory", "text/markdown")
     def memory_text() -> str:
         """What is known about the user, as our agents see it."""
         return harness.memory.render_for(None)
 
-    @server.resource("holdfast://memory/{agent}", title="Memory of an agent", mime_type="text/markdown")
-    @as_resource
+    @_resource(server, "holdfast://memory/{agent}", "Memory of an agent", "text/markdown")
     def memory_of(agent: str) -> str:
         """What one agent knows about the user."""
         return harness.memory.render_for(agent)
 
-    @server.resource("holdfast://knowledge/{id}", title="A record", mime_type="application/json")
-    @as_resource
+    @_resource(server, "holdfast://knowledge/{id}", "A record", "application/json")
     def record(id: str) -> str:
         """A record of knowledge."""
         found = harness.knowledge.get(id)
@@ -398,25 +484,22 @@ def _resources(server: MCPServer[Any], harness: Harness) -> None:
             raise NotThere(f"there is no record {id!r}.", hint="knowledge_search gives ids.")
         return json.dumps(to_json(found), ensure_ascii=False)
 
-    @server.resource("holdfast://sessions/{id}", title="A session", mime_type="application/json")
-    @as_resource
+    @_resource(server, "holdfast://sessions/{id}", "A session", "application/json")
     def session(id: str) -> str:
         """A workflow session, whole."""
         return json.dumps(session_json(harness.sessions.load(id)), ensure_ascii=False)
 
-    @server.resource("holdfast://threads/{thread}", title="A conversation", mime_type="text/markdown")
-    @as_resource
+    @_resource(server, "holdfast://threads/{thread}", "A conversation", "text/markdown")
     def thread_text(thread: str) -> str:
         """A conversation, word for word."""
         found = harness.whole_thread(thread).messages(thread)
         if not found:
             raise NotThere(f"nothing of a thread {thread!r} is kept.", hint="history_threads lists them.")
-        return "\n\n".join(f"[{one.id}] {one.time} {one.role}\n{_indented(replace_secrets(one.text))}" for one in found)
 
+        def quoted(text: str) -> str:  # with a mark before every line: no text can pass for the head of another message
+            return "\n".join(f"> {line}" for line in replace_secrets(text).splitlines())
 
-def _indented(text: str) -> str:
-    """With a mark before every line: no text can pass for the head of another message."""
-    return "\n".join(f"> {line}" for line in text.splitlines())
+        return "\n\n".join(f"[{one.id}] {one.time} {one.role}\n{quoted(one.text)}" for one in found)
 
 
 def _prompts(server: MCPServer[Any], options: ServerOptions) -> None:

@@ -1,12 +1,13 @@
 """How commands begin and how they speak: the harness of the configuration, tables for a person, one JSON document for a program.
 
 `open_harness` is the one way in, and everything that a command works with is from it. `show` is the one way out: a command makes a plain
-value and a function that draws it, and the caller's `--json` decides. Errors and the log go to standard error (O2).
+value and a function that draws it, and `--json` decides. Errors and the log go to standard error (O2).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import logging
 import os
@@ -15,44 +16,96 @@ import shlex
 import shutil
 import sys
 import threading
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.amounts import counted
-from holdfast.config.environment import BASE_NAME
+from holdfast.config.reading import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, NotTrusted, StorageError
+from holdfast.events import JsonLines, PlainLines
 from holdfast.redaction import redact_text, visible, visible_json
 from holdfast.tracing import set_up_tracing
+from holdfast.validation import counted, missing_extra
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.markdown import Markdown
-    from rich.table import Table
     from rich.text import Text
 
     from holdfast.config.sections import Logging
     from holdfast.harness import Harness
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="The config.yaml to use. Default: HOLDFAST_CONFIG, then here and upwards."),
-]
+
 _WIDEST = 110
 """Columns after which lines of prose are wrapped however wide the terminal is: longer ones are hard to read."""
 _WORD = re.compile(r"\s*(?:[\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]|[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uff60]+)\s*")
-_NARROWEST, _READABLE = 20, 36
-"""Columns that prose has at least, and that the text of a table has if it is one."""
+_NARROWEST, _READABLE, _INDENT = 20, 36, 4
+"""Columns that prose has at least, that the text of a table has if it is one, and that stand before a text below its mark."""
 _TOLD: set[str] = set()
 """Files of which it was said that they do not count whole."""
 MOST_ERRORS = 20
 """Mistakes of one file that are told at once."""
+JSON_LOG = threading.Event()
+"""Whether the log is JSON: then standard error has nothing else, unless a person looks at it."""
 TRACEBACKS = threading.Event()
 """Set by `--verbose`: the traceback of whatever goes wrong is shown too."""
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+_CONFIG = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The config.yaml to use. Default: HOLDFAST_CONFIG, then here and upwards."),
+]
+_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+class Given(NamedTuple):
+    """The options that every command has."""
+
+    config: Path | None = None
+    as_json: bool = False
+
+
+_GIVEN = [Given()]
+
+
+def given() -> Given:
+    """Those of the command that runs."""
+    return _GIVEN[-1]
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, epilog: str, config: bool = True, json: bool = True, config_first: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make the function a command of this program, with `--config` and `--json` beside its own options: `given()` has their values."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(**options: Any) -> None:
+            _GIVEN.append(Given(options.pop("config", None), options.pop("as_json", False)))
+            try:
+                function(**options)
+            finally:
+                _GIVEN.pop()
+
+        own = [*inspect.signature(function, eval_str=True).parameters.values()]
+        ours = [("config", _CONFIG, None)] * config + [("as_json", _JSON, False)] * json
+        more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind) for name, kind, default in ours]
+        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        parameters = [more[0], *keywords, *more[1:]] if config_first else [*keywords, *more]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        app.command(name, epilog=epilog)(run)
+        return function
+
+    return register
+
+
+def group(help: str, epilog: str) -> typer.Typer:
+    """A command that has commands below it."""
+    return typer.Typer(help=help, epilog=epilog, rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
 
 MEMORY = ("memory.dsn", "memory.storage_class", "memory.storage_path")
@@ -65,34 +118,41 @@ ALL_STATE = (*MEMORY, *KNOWLEDGE, *SESSIONS, f"{BASE_NAME}/")
 """The settings that say where something is kept: a command that is about it must not look elsewhere, nor write there."""
 
 
-def open_harness(path: Path | None, *needs: str, traced: bool = False) -> Harness:
-    """What the command works with, from the configuration at this path or the one that is found. The log follows that configuration.
+def open_harness(*needs: str, traced: bool = False, tells_notices: bool = False) -> Harness:
+    """What the command works with, from the configuration that was given or the one that is found. The log follows that configuration.
 
     What of a file that was merely found does not count is said on standard error, whatever the file says about the log. `needs` are keys
     that the command is about: NotTrusted is raised when the file sets one of them and it does not count (C1). `traced` commands send spans
-    where the standard `OTEL_*` variables say (O2).
+    where the standard `OTEL_*` variables say (O2). A command that `tells_notices` of the configuration itself has none of them in the log.
     """
     from holdfast.config.loading import announce, read_file
     from holdfast.harness import build
 
-    config = read_file(path)  # what it has to say comes after the log is set up, which the file decides
+    config = read_file(given().config)  # what it has to say comes after the log is set up, which the file decides
     config.need(*needs)
     set_up_log(config.logging, said="logging" in config.raw)
     if (told := config.trust.told(config.file)) is not None:
         _TOLD.add(str(config.file))
         complain(told)
-    announce(config, withheld=False)
+    if not tells_notices:
+        announce(config, withheld=False)
     if traced:
         set_up_tracing()
     return build(config)
 
 
 def set_up_log(settings: Logging, *, said: bool = True) -> None:
-    """Send the log of this process to standard error. Where the file does not say a level, a command is quiet up to warnings."""
-    from holdfast.events import JsonLines, PlainLines
+    """Send the log of this process to standard error. Where the file does not say a level, a command is quiet up to warnings.
 
+    A log of JSON has nothing else: what other packages log, warnings and, unless it is a terminal, what `complain` says are objects too.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.format == "json" else PlainLines("%(message)s"))
+    structured = settings.format == "json"
+    handler.setFormatter(JsonLines() if structured else PlainLines("%(message)s"))
+    others = logging.getLogger()
+    others.handlers[:] = [one for one in others.handlers if not isinstance(one.formatter, JsonLines)] + [handler] * structured
+    logging.captureWarnings(structured)
+    (JSON_LOG.set if structured else JSON_LOG.clear)()
     ours = logging.getLogger("holdfast")
     ours.handlers[:] = [handler]
     ours.propagate = False
@@ -129,36 +189,40 @@ def echo_json(value: Any) -> None:
     typer.echo(visible_json(json.dumps(value, ensure_ascii=False, indent=2, default=_plain)))
 
 
-def show(value: Any, draw: Callable[[Console], None], *, as_json: bool) -> None:
-    """Print the value as JSON, or let `draw` put it on the terminal."""
-    if as_json:
+def show(value: Any, draw: Callable[[Console], None]) -> None:
+    """Print the value as JSON if that was asked for, else let `draw` put it on the terminal."""
+    if given().as_json:
         echo_json(value)
     else:
         draw(console())
 
 
-def say(value: Any, line: str, *, as_json: bool, then: str | None = None) -> None:
-    """Print the value as JSON, or a line for a person, and below it the command that comes `then`."""
+def say(value: Any, line: str, *, then: str | None = None) -> None:
+    """Print the value as JSON if that was asked for, else a line for a person, and below it the command that comes `then`."""
 
     def draw(console: Console) -> None:
         prose(console, line)
         if then is not None:
             to_paste(console, then)
 
-    show(value, draw, as_json=as_json)
+    show(value, draw)
 
 
-def prose(console: Console, text: str | Text, *, mark: str | Text = "", style: str = "") -> None:
+def prose(console: Console, text: str | Text, *, mark: str | Text = "", style: str = "", paragraph: bool = False) -> None:
     """Print a text, on a terminal wrapped at words with its further lines below the first.
 
     `mark` stands before the first line, which may be a bullet or an indentation. A word that is too long for a line, such as a path, stays
-    whole, so that it can be copied. Into a pipe no line is broken.
+    whole, so that it can be copied. Into a pipe no line is broken, unless it is a `paragraph`, which somebody reads from its beginning to
+    its end.
     """
     shown = text if not isinstance(text, str) else plain(text, style)
     begins = mark if not isinstance(mark, str) else plain(mark)
-    if not console.is_terminal:
+    if not console.is_terminal and not paragraph:
         console.print(spans(begins, shown), soft_wrap=True)
         return
+    if begins.cell_len > _INDENT and console.width - begins.cell_len < _NARROWEST:  # no room beside it
+        console.print(begins, no_wrap=True, overflow="ignore", crop=False)
+        begins = plain(" " * _INDENT)
     width = max(_NARROWEST, min(console.width, _WIDEST) - begins.cell_len)
     lines = [part for line in shown.split("\n", allow_blank=True) for part in line.divide(_breaks(line.plain, width))]
     for number, line in enumerate(lines):
@@ -219,6 +283,23 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise InputError(f"{question} There is nobody to answer, so nothing was done.", hint="Say it with --yes.")
     typer.confirm(question, abort=True, err=True)
+
+
+def piped_text(most: int | None = None) -> str:
+    """What is piped in, with plain line ends. InputError if it is no UTF-8 (no letter is guessed), or has more than `most` characters."""
+    data = sys.stdin.buffer.read(-1 if most is None else 4 * most + 1)  # a character has at most four bytes
+    if most is None or len(data) <= 4 * most:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            encoding = "UTF-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "ISO-8859-1"
+            raise InputError(
+                f"what is piped in is not UTF-8 text, at byte {error.start}. Nothing was stored.",
+                hint=f"Convert it first, from the encoding that it has: iconv -f {encoding} -t UTF-8 FILE",
+            ) from error
+        if most is None or len(text) <= most:
+            return text.replace("\r\n", "\n").replace("\r", "\n")
+    raise InputError(f"more than {most:,} characters were piped in.", hint="Give them as a file: `holdfast chat -p QUESTION -f FILE`.")
 
 
 def check_place(store: str | None) -> None:
@@ -295,9 +376,11 @@ def listing(console: Console, columns: Sequence[Column], rows: Sequence[Sequence
     others = sum(size + 2 for size, column in zip(wide, columns, strict=True) if not column.text)
     longest = [size for size, column in zip(wide, columns, strict=True) if column.text]
     if console.width - others >= sum(min(size, _READABLE // len(longest)) + 2 for size in longest) - 2:
-        drawn = table(
-            *(column.name for column in columns), right=[c.name for c in columns if c.right], wraps=[c.name for c in columns if c.text]
-        )
+        from rich.table import Table
+
+        drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(column.name for column in columns))
+        for column in columns:
+            drawn.add_column(column.name, justify="right" if column.right else "left", no_wrap=not column.text, overflow="fold")
         for row in cells:
             drawn.add_row(*row)
         console.print(drawn)
@@ -315,16 +398,6 @@ def _paragraph(console: Console, columns: Sequence[Column], row: Sequence[Text],
         prose(console, second, mark="  ")
 
 
-def table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
-    """A table without lines. Columns in `right` are flush right; only those in `wraps` may take several lines."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wraps, overflow="fold")
-    return made
-
-
 def moment(time: str) -> str:
     """A time stamp to the minute, for people."""
     return time[:16].replace("T", " ")
@@ -335,17 +408,32 @@ def typed_error(error: Exception) -> HoldfastError:
     import sqlite3
 
     from holdfast.durable.disk import storage_error
-    from holdfast.imports import missing_extra
 
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, sqlite3.Error):
         return StorageError(f"a database cannot be used: {error}.", hint="`holdfast doctor` looks at each of them.")
+    if isinstance(error, OSError) and not error.filename and _output_is_lost():
+        hint = "Send it elsewhere. What was done so far is kept; `holdfast resume` goes on with a session."
+        return StorageError(f"the output could not be written: {error.strerror or error}.", hint=hint)
     if isinstance(error, OSError):
         return storage_error(error, os.fsdecode(error.filename) if error.filename else "a file", "use")
     known = missing_extra(error)
     told = f"this should not happen: {type(error).__name__}: {redact_text(str(error)) or 'no message'}."
     return known or HoldfastError(told, hint="The same command with --verbose shows where.")
+
+
+def _output_is_lost() -> bool:
+    """Whether it is the standard output that takes nothing: then an empty line fails as well, and what still waits goes nowhere."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return True
+    return False
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> int:
@@ -370,6 +458,9 @@ def _once(error: HoldfastError) -> str:
 
 def complain(text: str) -> None:
     """Say on standard error what is wrong: on a terminal wrapped at words, elsewhere one line."""
+    if JSON_LOG.is_set() and not sys.stderr.isatty():
+        logging.getLogger("holdfast").error("%s", text)
+        return
     if not sys.stderr.isatty():
         sys.stderr.write(f"holdfast: {visible(text)}\n")
         return
@@ -388,3 +479,26 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return str(value)
+
+
+@contextmanager
+def progress_of(what: str, things: str) -> Iterator[Callable[[int, object], None]]:
+    """A bar on a terminal, else a plain line on standard error now and then. It is told how many `things` are done, and of how many."""
+    if not sys.stderr.isatty():
+        last = 0
+
+        def line(done: int, total: object) -> None:
+            nonlocal last
+            if done // 100 > last // 100:
+                sys.stderr.write(f"{what}: {done} {things}\n")
+            last = done
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    head, count = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn()), (MofNCompleteColumn(), TextColumn(things))
+    with Bar(*head, *count, TimeElapsedColumn(), console=clean_console()(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total if isinstance(total, int) else None)

@@ -1,4 +1,4 @@
-"""A session as people see it: told on a terminal, and as one HTML file that needs nothing else (O1).
+"""A session as people see it: while it runs (`Progress`), told on a terminal, and as one HTML file that needs nothing else (O1).
 
 The page has no script and asks nothing of the network; every text of the session is escaped.
 """
@@ -7,22 +7,182 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-from holdfast.amounts import counted
-from holdfast.app.output import plain, prose, spans, to_paste
+from holdfast.app.output import console, echo, plain, prose, spans, to_paste
+from holdfast.events import Bus, Event
 from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError
 from holdfast.session.story import Chapter, Story, raw_text, stages
+from holdfast.text.normalise import one_line
+from holdfast.validation import counted
+from holdfast.workflow import events
 from holdfast.workflow.control import result_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from holdfast.workflow.definition import Workflow
+
+
+_WIDE = 60  # columns for all that is told of a stage while it runs; in fewer its name stays whole and the rest goes
+_MARKS = {
+    "pending": ("·", "dim"),
+    "running": ("▸", "cyan"),
+    "completed": ("✓", "green"),
+    "waiting": ("?", "yellow"),
+    "skipped": ("-", "yellow"),
+    "failed": ("✗", "red"),
+    "rejected": ("✗", "red"),
+}
+
+
+@dataclass(frozen=True)
+class _Row:
+    status: str = "pending"
+    seconds: float | None = None
+    tokens: int | None = None
+    confidence: str = ""
+    said: str = ""
+
+
+class Progress:
+    """Shows what happens while it is open. With `quiet` it shows nothing."""
+
+    def __init__(self, bus: Bus, *, quiet: bool = False) -> None:
+        self._bus = bus
+        self._quiet = quiet
+        self._is_live = not quiet and sys.stdout.isatty()
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+        self._live: Live | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        if not self._quiet:
+            self._unsubscribe = self._bus.subscribe(self._told)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._unsubscribe()
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, session: Session, workflow: Workflow) -> None:
+        """The stages that there are, and how far they are."""
+        for stage in workflow.stages:
+            record = session.stages.get(stage.name)
+            output = session.stage_outputs.get(stage.name)
+            done = stage.name in session.completed_stages
+            self._rows[stage.name] = _Row(
+                "completed" if done else record.status if record else "pending",
+                record.seconds if record else None,
+                record.tokens if record else None,
+                output.confidence if output is not None and done else "",
+            )
+        if self._is_live:
+            from rich.live import Live
+
+            self._live = Live(console=console(), get_renderable=self._table, refresh_per_second=8, transient=False)
+            self._live.start()
+
+    def _told(self, event: Event) -> None:
+        if not isinstance(event, events.WorkflowEvent):
+            return
+        with self._lock:
+            self._note(event)
+        if not self._is_live and (line := _line(event)):
+            with suppress(BrokenPipeError):  # nobody reads any more: the run is worth more than its display
+                echo(line)
+
+    def _note(self, event: events.WorkflowEvent) -> None:
+        name = getattr(event, "stage", None)
+        if isinstance(event, events.StagesAdded):
+            at = [*self._rows].index(event.stage) + 1 if event.stage in self._rows else len(self._rows)
+            items = [*self._rows.items()]
+            self._rows = dict([*items[:at], *((one, _Row()) for one in event.added), *items[at:]])
+        if not isinstance(name, str):
+            return
+        row = self._rows.get(name, _Row())
+        match event:
+            case events.StageStarted():
+                row = _Row("running", said=event.agent)
+            case events.StageCompleted():
+                row = _Row("completed", event.seconds, event.tokens, event.confidence)
+            case events.StageSaid():
+                row = replace(row, said=event.line)
+            case events.StageRetried() | events.StageFailure() | events.StageSkipped():
+                failed = {events.StageFailure: "failed", events.StageSkipped: "skipped"}.get(type(event), row.status)
+                row = replace(row, status=failed, said=event.message)
+            case events.OutputRejected():
+                row = replace(row, said=event.problem)
+            case events.StageWaiting():
+                row = replace(row, status="waiting", said="waits for approval")
+            case _:
+                pass
+        self._rows[name] = row
+
+    def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_edge=False)
+        with self._lock:
+            rows = list(self._rows.items())
+        wide = console().width >= _WIDE
+        for heading in ("", "stage", "seconds", *(("tokens", "confidence") if wide else ()), ""):
+            whole = max(len(name) for name, _ in rows) if heading == "stage" else len(heading)
+            table.add_column(heading, justify="right" if heading in ("seconds", "tokens") else "left", no_wrap=True, min_width=whole)
+        for name, row in rows:
+            mark, style = _MARKS[row.status]
+            seconds = f"{row.seconds:.1f}" if row.seconds is not None else ""
+            tokens = f"{row.tokens:,}" if row.tokens else ""
+            said = Text(" ".join(row.said.split())[:80], style="dim")
+            table.add_row(Text(mark, style=style), Text(name), seconds, *((tokens, row.confidence) if wide else ()), said)
+        return table
+
+
+def _line(event: events.WorkflowEvent) -> str | None:
+    """One plain line for what a person wants to know."""
+    match event:
+        case events.StageStarted():
+            return f"[{event.number}/{event.stages}] {event.stage} ..."
+        case events.StageCompleted():
+            tokens = f", {event.tokens:,} tokens" if event.tokens else ""
+            return f"[{event.number}/{event.stages}] {event.stage} completed: {event.seconds:.1f} s{tokens}, confidence {event.confidence}"
+        case events.StageRetried():
+            return f"{event.stage}: {one_line(event.message, 200)}; again in {event.seconds:g} s"
+        case events.OutputRejected():
+            return f"{event.stage}: {one_line(event.problem, 200)}; asked again"
+        case events.StageFailure() | events.StageSkipped():
+            word = "failed" if isinstance(event, events.StageFailure) else "skipped"
+            return f"{event.stage} {word}: {one_line(event.message, 200)}"
+        case events.MemoriesRetrieved():
+            return f"{counted(event.count, 'memory', 'memories')} found (tag {event.tag})"
+        case events.StagesAdded():
+            return f"{event.stage} added: {', '.join(event.added)}"
+        case events.FindingsStored():
+            new = ((event.findings, "finding", "findings"), (event.summaries, "summary", "summaries"))
+            told = " and ".join(counted(*kind) for kind in new if kind[0])
+            return f"{told or 'nothing new to be'} stored (tag {event.tag})"
+        case _:
+            return None
+
+
+# When it is over
+
 
 _COLOURS = {
     **{"completed": "green", "running": "cyan", "failed": "red", "halted": "red", "interrupted": "yellow", "rejected": "red"},
@@ -38,7 +198,7 @@ def draw_story(console: Console, story: Story) -> None:
     """Tell it on a terminal."""
     prose(console, spans(plain(story.session.workflow_id, "bold"), plain(f"  {story.headline}", _COLOURS.get(story.status, ""))))
     if story.session.task:
-        prose(console, story.session.task)
+        prose(console, story.session.task, paragraph=True)
     for name, value in story.facts:
         prose(console, spans(plain(f"{name}: ", "dim"), plain(value)))
     told: set[str] = set()
@@ -113,6 +273,8 @@ def story_page(story: Story) -> str:
     """The page."""
     template = Template((files("holdfast.app") / "session_page.html").read_text("utf-8"))
     total = len(story.chapters)
+    texts = [str(one.get("text", json.dumps(dict(one), ensure_ascii=False, default=str))) for one in story.session.retrieved]
+    steps = [f"<code>{_text(step)}</code>" for step in story.next_steps]
     return template.substitute(
         title=_text(story.session.workflow_id),
         status=_text(story.status),
@@ -122,9 +284,9 @@ def story_page(story: Story) -> str:
         facts="".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in story.facts),
         trouble=_trouble(story),
         chapters="\n".join(_chapter(chapter) for chapter in story.chapters),
-        retrieved=_retrieved(story),
+        retrieved=f"<section><h2>Retrieved memories</h2>{_list(map(_text, texts))}</section>" if texts else "",
         checkpoints=_checkpoints(story),
-        next_steps=_next_steps(story),
+        next_steps=f"<section><h2>Next</h2>{_list(steps)}</section>" if steps else "",
     )
 
 
@@ -172,11 +334,6 @@ def _trouble(story: Story) -> str:
     return f'<section class="trouble">{head}{problems}{raw}{hint}</section>'
 
 
-def _retrieved(story: Story) -> str:
-    texts = [str(one.get("text", json.dumps(dict(one), ensure_ascii=False, default=str))) for one in story.session.retrieved]
-    return f"<section><h2>Retrieved memories</h2>{_list(_text(text) for text in texts)}</section>" if texts else ""
-
-
 def _checkpoints(story: Story) -> str:
     damage = "".join(f"<p>Damaged, and a recovery point may be lost by it: {_text(text)}</p>" for text in story.damage)
     if not story.checkpoints:
@@ -187,11 +344,6 @@ def _checkpoints(story: Story) -> str:
     )
     head = "<tr><th>name</th><th>time</th><th>stages</th><th>revision</th></tr>"
     return f"<section><h2>Recovery points</h2><table>{head}{rows}</table>{damage}</section>"
-
-
-def _next_steps(story: Story) -> str:
-    steps = [f"<code>{_text(step)}</code>" for step in story.next_steps]
-    return f"<section><h2>Next</h2>{_list(steps)}</section>" if steps else ""
 
 
 def _folded(title: str, lines: Iterable[str]) -> str:

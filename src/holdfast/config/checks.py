@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from holdfast.config.environment import references
-from holdfast.config.known_keys import search_engine, search_needs
-from holdfast.config.problems import NoticeKind
-from holdfast.config.reading import KeyPath, dotted
-from holdfast.config.section import Section, presentable
+from holdfast.config.reading import KeyPath, dotted, references, value_at
+from holdfast.config.section import NoticeKind, Section, presentable
 from holdfast.config.sections import Config
+from holdfast.config.tool_sections import search_engine, search_needs
 from holdfast.errors import ConfigError
 from holdfast.redaction import redact_text
 
@@ -53,13 +51,10 @@ def contradictions(config: Config) -> Iterator[ConfigError]:
     if knowledge.written("adapter") == "langchain" and knowledge.written("use") is None:
         hint = "Add chroma, qdrant, or package.module:Class."
         yield _error(config, "the adapter langchain needs `knowledge.use`.", ("knowledge", "adapter"), hint)
-    if session.written("storage_backend") == "postgresql" and session.written("connection") is None and _store_connection(session) is None:
-        yield _error(config, "postgresql needs `session.connection`.", ("session", "storage_backend"), "Add the address of the database.")
-
-
-def _store_connection(session: Section) -> object:
     store = session.written("vector_store")
-    return store.written("connection") if isinstance(store, Section) else None
+    addresses = [place.written("connection") for place in (session, store) if isinstance(place, Section)]
+    if session.written("storage_backend") == "postgresql" and all(one is None for one in addresses):
+        yield _error(config, "postgresql needs `session.connection`.", ("session", "storage_backend"), "Add the address of the database.")
 
 
 def _error(config: Config, message: str, path: KeyPath, hint: str) -> ConfigError:
@@ -241,9 +236,12 @@ def _shown(section: Section, value: Any, path: KeyPath) -> Any:
     return presentable(value, name)
 
 
+_ABSENT = object()
+
+
 def _source(config: Config, value: Any, path: KeyPath) -> Source:
     reading = config.reading
-    written = _written(reading.values, path)
+    written = value_at(reading.values, path, _ABSENT)
     is_given = path in reading.keys if reading.keys else written is not _ABSENT
     if not is_given or (written is None and value is not None):  # `key:` with nothing after it means the default
         return Source("default")
@@ -254,15 +252,3 @@ def _source(config: Config, value: Any, path: KeyPath) -> Source:
     names = tuple(dict.fromkeys(name for reference in found for name in reference.names))
     missing = tuple(dict.fromkeys(name for reference in found for name in reference.missing()))
     return Source("environment", reading.file, line, names, missing)
-
-
-_ABSENT = object()
-
-
-def _written(values: Any, path: KeyPath) -> Any:
-    for part in path:
-        try:
-            values = values[part]
-        except (KeyError, IndexError, TypeError):
-            return _ABSENT
-    return values

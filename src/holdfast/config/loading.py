@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -17,20 +18,28 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from holdfast.config import checks, known_keys
-from holdfast.config.environment import BASE_NAME, BASE_VARIABLE, base_directory, mark
-from holdfast.config.known_keys import IGNORED_SECTIONS, WORKFLOW_KEYS, near_miss, nearest
-from holdfast.config.mcp_servers import EXTENSIONS
-from holdfast.config.migration import CLASS_KEYS, CURRENT, Copy, Migrated, migrate
-from holdfast.config.problems import MISSING, Misfit, Notice, NoticeKind, plain_words, raise_all
-from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
-from holdfast.config.section import Nested, Section, nested
+from holdfast.config import checks
+from holdfast.config.migration import (
+    CLASS_KEYS,
+    CURRENT,
+    IGNORED_SECTIONS,
+    WORKFLOW_KEYS,
+    Copy,
+    Migrated,
+    is_reference_path,
+    mapped,
+    migrate,
+)
+from holdfast.config.reading import BASE_NAME, BASE_VARIABLE, KeyPath, Reading, base_directory, dotted, mark, read_yaml, value_at
+from holdfast.config.section import MISSING, Misfit, Nested, Notice, NoticeKind, Section, nested, plain_words, raise_all
 from holdfast.config.sections import Config, Raw
+from holdfast.config.tool_sections import EXTENSIONS
 from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge, plain_part
 from holdfast.errors import ConfigError, InputError, MissingVariable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.redaction import is_secret_key
+from holdfast.validation import near_miss, nearest
 
 LITERAL = frozenset({"summary_prompt", "system_prompt", "prompt", "description", "display_name", "text"})
 """Settings that are prose: a dollar sign in them is a dollar sign."""
@@ -114,12 +123,12 @@ class KeyCheck:
             return self._nested(inner, value, path)
         if name in LITERAL:
             return value
-        if name in CLASS_KEYS and isinstance(value, str) and known_keys.is_reference_path(value):
+        if name in CLASS_KEYS and isinstance(value, str) and is_reference_path(value):
             return self._class_path(value, path)
         return mark(value, path, self._reading, self._environ)
 
     def _class_path(self, value: str, path: KeyPath) -> str:
-        ours = known_keys.mapped(value)
+        ours = mapped(value)
         if ours is None:
             self.notice("class-path", "this class path of the reference names nothing that exists here.", path)
         return ours or value
@@ -327,7 +336,7 @@ def _build(
         )
     file, raw = Path(reading.file) if reading.file is not None else None, Raw(reading.values or {})
     if not reading.values:  # all defaults: there is nothing to upgrade, to check or to warn about
-        made = _come_from(Config(), file, raw, replace(reading, values={}), NAMED, environ, cwd)
+        made = _come_from(_defaults().model_copy(), file, raw, replace(reading, values={}), NAMED, environ, cwd)
         return _trusted(made, {}, judged(made), environ, cwd)
     migrated = migrate(reading)
     check = KeyCheck(migrated.reading, environ)
@@ -341,6 +350,12 @@ def _build(
     assert config is not None  # noqa: S101 - without a config there was an error, which has been raised
     config._warnings = tuple(sorted(_notices(config, check, values, migrated, environ), key=lambda notice: notice.line or 0))
     return _trusted(config, values, judged(config), environ, cwd)
+
+
+@cache
+def _defaults() -> Config:
+    """The configuration that says nothing. Its sections never change, so every configuration made of it shares them."""
+    return Config()
 
 
 def _trusted(config: Config, values: dict[str, Any], trust: Trust, environ: Mapping[str, str], cwd: str | PathLike[str] | None) -> Config:
@@ -405,7 +420,7 @@ def errors_of(error: ValidationError, values: Any, reading: Reading) -> list[Con
 def _error(detail: Any, values: Any, reading: Reading) -> ConfigError:
     misfit = detail.get("ctx", {}).get("error")
     path: KeyPath = (*detail["loc"], *(misfit.at if isinstance(misfit, Misfit) else ()))
-    value = MISSING if any(is_secret_key(part) for part in path) else _found(values, path)
+    value = MISSING if any(is_secret_key(part) for part in path) else value_at(values, path, MISSING)
     expected = detail.get("ctx", {}).get("expected", "")
     near = (
         nearest(value, [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
@@ -428,15 +443,6 @@ def is_explained(error: ConfigError, misspelt: list[ConfigError]) -> bool:
     return error.message == "is missing." and any(
         near.nearest == name and (near.key or "").rpartition(".")[0] == above for near in misspelt
     )
-
-
-def _found(values: Any, path: KeyPath) -> Any:
-    for part in path:
-        try:
-            values = values[part]
-        except (KeyError, IndexError, TypeError):
-            return MISSING
-    return values
 
 
 def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: Migrated, environ: Mapping[str, str]) -> list[Notice]:
@@ -466,7 +472,7 @@ def _said_once(check: KeyCheck, migrated: Migrated) -> None:
     for holder in {source[:-1] for source in moved}:
         if any(notice.kind == "ignored" and notice.key == dotted(holder) for notice in check.notices):
             check.notices[:] = [notice for notice in check.notices if notice.kind != "ignored" or notice.key != dotted(holder)]
-            for key in _found(migrated.reading.values, holder):
+            for key in value_at(migrated.reading.values, holder):
                 if (*holder, key) not in moved:
                     check.notice("ignored", "Holdfast does not use this key; it is kept and ignored.", (*holder, key))
 

@@ -1,131 +1,18 @@
-"""`summarization`, `memory`, `knowledge` and `session`: what is kept in the window, about the user, as records, and of a run.
-
-Sizes of a conversation are read here too: when to summarize (`trigger`) and how much to keep (`keep`).
-"""
+"""`summarization`, `memory`, `knowledge` and `session`: what is kept in the window, about the user, as records, and of a run."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from holdfast.config.known_keys import IGNORED, near_miss
-from holdfast.config.mcp_servers import McpConnection
-from holdfast.config.problems import Misfit
-from holdfast.config.section import Amount, Count, Price, Section, Share, Strange, Text
-from holdfast.config.section import Number as _Number
-
-Kind = Literal["fraction", "tokens", "messages"]
-_KINDS = ("fraction", "tokens", "messages")
-_FORM = "must be {type: fraction|tokens|messages, value: ...}"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A size: a fraction of the window, a number of tokens or of messages. As a trigger it is met when it is reached (>=)."""
-
-    type: Kind
-    value: float | int
-
-
-@dataclass(frozen=True)
-class AllOf:
-    """Met when every one of its conditions is."""
-
-    all: tuple[Condition, ...]
-
-
-Trigger = Condition | AllOf
-
-
-def read_condition(value: Any) -> Condition:
-    """A condition from `{type, value}`, `[type, value]`, or itself. Raises Misfit with the path of the part that is wrong."""
-    if isinstance(value, Condition):
-        return value
-    if isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str):
-        return _condition(value[0], value[1], 0, 1)
-    if not isinstance(value, Mapping):
-        raise Misfit(_FORM, found=value)
-    for key in value:
-        if key not in ("type", "value"):
-            raise Misfit(f"has no key of this name; it {_FORM}", key)
-    for key in ("type", "value"):
-        if key not in value:
-            raise Misfit(f"needs `{key}`: it {_FORM}")
-    return _condition(value["type"], value["value"], "type", "value")
-
-
-def _condition(kind: Any, size: Any, kind_at: str | int, size_at: str | int) -> Condition:
-    if kind not in _KINDS:
-        raise Misfit("must be one of fraction, tokens, messages", kind_at, found=kind)
-    number = _number(size)
-    if number is None:
-        raise Misfit("must be a number", size_at, found=size)
-    if kind == "fraction":
-        if not 0 < number <= 1:
-            raise Misfit("must be more than 0 and at most 1 for a fraction", size_at, found=size)
-        return Condition(kind, float(number))
-    if number < 1 or number != int(number):
-        raise Misfit(f"must be a whole number of {kind}, 1 or more", size_at, found=size)
-    return Condition(kind, int(number))
-
-
-def _number(size: Any) -> float | int | None:
-    if isinstance(size, str):  # from the environment, or a number in quotes
-        try:
-            size = float(size) if len(size) < 40 else math.nan
-        except ValueError:
-            return None
-    if isinstance(size, bool) or not isinstance(size, int | float) or not -1e15 < size < 1e15:
-        return None
-    return size
-
-
-def read_trigger(value: Any) -> tuple[Trigger, ...] | None:
-    """The entries of `trigger`, any of which is enough: one condition or a list; an entry `{all: [...]}` needs all of its conditions."""
-    if value is None:
-        return None
-    if isinstance(value, Condition | AllOf | Mapping) or _is_pair(value):
-        return (_entry(value),)
-    if not isinstance(value, list | tuple):
-        raise Misfit(f"{_FORM}, or a list of such", found=value)
-    return tuple(_inside(index, _entry, entry) for index, entry in enumerate(value))
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)
-
-
-def _entry(value: Any) -> Trigger:
-    if isinstance(value, AllOf):
-        return value
-    if isinstance(value, Mapping) and value and all(kind in _KINDS for kind in value):  # LangChain's clauses: {tokens: 4000, messages: 10}
-        sizes = tuple(_condition(kind, size, kind, kind) for kind, size in value.items())
-        return sizes[0] if len(sizes) == 1 else AllOf(sizes)
-    if not (isinstance(value, Mapping) and "all" in value):
-        return read_condition(value)
-    conditions = value["all"]
-    if len(value) > 1:
-        raise Misfit("stands alone: put the other condition into its list", "all")
-    if not isinstance(conditions, list | tuple) or not conditions:
-        raise Misfit("must be a list of conditions", "all")
-    if _is_pair(conditions):
-        conditions = [conditions]
-    return AllOf(tuple(_inside("all", _inside, index, read_condition, entry) for index, entry in enumerate(conditions)))
-
-
-def _inside(at: str | int, read: Any, *arguments: Any) -> Any:
-    """Read a part, and say where it is when it does not fit."""
-    try:
-        return read(*arguments)
-    except Misfit as misfit:
-        raise Misfit(misfit.wanted, at, *misfit.at, found=misfit.found) from None
-
+from holdfast.config.migration import IGNORED
+from holdfast.config.section import Amount, Count, Misfit, Price, Section, Share, Span, Strange, Text
+from holdfast.config.tool_sections import McpConnection
+from holdfast.config.triggers import AllOf, Messages, Size, read_size, read_trigger
+from holdfast.validation import near_miss
 
 _CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:|\.)[A-Za-z_]\w*")
 
@@ -136,14 +23,7 @@ def _counter(value: str) -> str:
     return value
 
 
-def _positive_or_zero(value: float) -> float:
-    if value < 0:
-        raise Misfit("must be 0 or more", found=value)
-    return value
-
-
 Counter = Annotated[Text, AfterValidator(_counter)]
-Delay = Annotated[_Number, AfterValidator(_positive_or_zero)]
 
 
 class RecallSettings(Section):
@@ -164,8 +44,8 @@ class Summarization(Section):
 
     enabled: bool = False
     model_name: Text | None = None
-    trigger: Annotated[tuple[Trigger, ...] | None, PlainValidator(read_trigger)] = None
-    keep: Annotated[Condition, PlainValidator(read_condition)] = Condition("messages", 20)
+    trigger: Annotated[tuple[Size | AllOf, ...] | None, PlainValidator(read_trigger)] = None
+    keep: Annotated[Size, PlainValidator(read_size)] = Messages(20)
     trim_tokens_to_summarize: Count | None = 4000
     summary_prompt: Text | None = None
     summary_role: Literal["human", "system"] = "human"
@@ -217,7 +97,7 @@ class Memory(Section):
     storage_path: Text = "memory.json"
     storage_class: Text | None = None
     dsn: Text | None = None
-    debounce_seconds: Delay = 30.0
+    debounce_seconds: Span = 30.0
     model_name: Text | None = None
     max_facts: Count = 100
     fact_confidence_threshold: Share = 0.7
@@ -240,6 +120,24 @@ class Limit(Section):
 
     tokens: Count | None = None
     cost: Price | None = None
+
+    def filled(self, other: Limit | Limits) -> Limit:
+        """This limit, and where it says nothing what the other says."""
+        return Limit(
+            tokens=other.tokens if self.tokens is None else self.tokens,
+            cost=other.cost if self.cost is None else self.cost,
+        )
+
+
+class Limits(Section):
+    """When work stops with everything kept (T5). `tokens` and `cost` alone hold for each run; `run` and `session` say it apart."""
+
+    strange: ClassVar[Strange] = "refused"
+
+    tokens: Count | None = None
+    cost: Price | None = None
+    run: Limit = Limit()
+    session: Limit = Limit()
 
 
 _PROVIDERS = ("pgvector", "postgres", "postgresql", "sqlite", "markdown", "mcp", "chroma", "qdrant")
@@ -278,7 +176,7 @@ class ShortSession(Section):
     strange: ClassVar[Strange] = "refused"
 
     max_stages: Count | None = None
-    max_seconds: Delay | None = None
+    max_seconds: Span | None = None
 
 
 class LongSession(Section):
@@ -287,7 +185,7 @@ class LongSession(Section):
     strange: ClassVar[Strange] = "refused"
 
     after_stages: Count | None = None
-    after_seconds: Delay | None = None
+    after_seconds: Span | None = None
 
 
 _BACKENDS = {"postgres": "postgresql", "filesystem": "file"}

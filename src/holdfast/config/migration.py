@@ -3,19 +3,23 @@
 A file without `holdfast_version` is in the reference's form, number 0. A step is a list of small changes, each of which can be done
 to the values and to the text. In the text only the characters of a change are touched, so every comment, quote, blank line and order
 stays as it is.
+
+Also here: keys that are not ours and still no mistake, from the reference and from model classes, and class paths of the reference
+(`src...`, `deerflow...`) that name something which exists here. They are only looked up in our own table; nothing is imported.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
+from types import MappingProxyType
 from typing import Any
 
-from holdfast.config import known_keys
-from holdfast.config.reading import KeyPath, Place, Reading, dotted, read_yaml
+from holdfast.config.reading import KeyPath, Place, Reading, dotted, read_yaml, value_at
 from holdfast.errors import ConfigError
 
 CURRENT = 1
@@ -123,7 +127,7 @@ class Migrated:
             return False
         values = self.reading.values
         said = "config_version" in values or ("holdfast_version",) in self.reading.places
-        return said or bool(self.changes) or any(known_keys.is_reference_path(path) for path in _class_names(values))
+        return said or bool(self.changes) or any(is_reference_path(path) for path in _class_names(values))
 
 
 def _class_names(values: Any, key: object = None) -> Iterator[str]:
@@ -235,8 +239,8 @@ def upgrade_text(text: str | bytes, file: str | PathLike[str] | None = None) -> 
 def _class_paths(reading: Reading) -> Iterator[Mapped]:
     """The class paths of the reference that name something here, where the text has them as they are."""
     for path, place in reading.places.items():
-        old = _found(reading.values, path)
-        if not path or path[-1] not in CLASS_KEYS or not isinstance(old, str) or (ours := known_keys.mapped(old)) is None:
+        old = value_at(reading.values, path)
+        if not path or path[-1] not in CLASS_KEYS or not isinstance(old, str) or (ours := mapped(old)) is None:
             continue
         if path[0] in _CLASS_SECTIONS and reading.text[place.start : place.end].strip("'\"") == old:
             yield Mapped(path, old, ours)
@@ -261,7 +265,7 @@ def _verify(text: str, reading: Reading, migrated: Migrated, mapped: list[Mapped
         else:
             _change_values(Reading(wanted), change)
     for replaced in mapped:
-        above = _found(wanted, replaced.path[:-1])
+        above = value_at(wanted, replaced.path[:-1])
         above[replaced.path[-1]] = replaced.value
     wanted["holdfast_version"] = CURRENT
     if found != wanted:
@@ -300,7 +304,7 @@ def _edit(reading: Reading, change: Change) -> Edit:
         return key.start, value.end, change.name + reading.text[key.end : value.start] + _word(change.value)
     line = f"{change.target[-1]}: {_word(change.value)}"
     holder = change.target[:-1]
-    if isinstance(_found(reading.values, holder), dict):
+    if isinstance(value_at(reading.values, holder), dict):
         return _insertion(reading, holder, line)
     if holder in reading.places:  # `logging:` with nothing after it
         place = reading.places[holder]
@@ -308,20 +312,11 @@ def _edit(reading: Reading, change: Change) -> Edit:
     return _insertion(reading, (), f"{holder[-1]}: {{{line}}}")
 
 
-def _found(values: Any, path: KeyPath) -> Any:
-    for key in path:
-        if isinstance(values, dict):
-            values = values.get(key)
-        else:
-            values = values[key] if isinstance(values, list) and isinstance(key, int) and key < len(values) else None
-    return values
-
-
 def _insertion(reading: Reading, holder: KeyPath, line: str) -> Edit:
     """Puts a line before the first key of a mapping, in the form that the mapping is written in."""
     if holder in reading.flow:
         start = reading.places[holder].start + 1
-        return start, start, line + (", " if _found(reading.values, holder) else "")
+        return start, start, line + (", " if value_at(reading.values, holder) else "")
     first: Place = min((place for path, place in reading.keys.items() if path[:-1] == holder), key=lambda place: place.start)
     return first.start, first.start, line + _newline(reading) + " " * (first.column - 1)
 
@@ -340,3 +335,115 @@ def _word(value: Any) -> str:
     ):
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+# Keys that are not ours and still no mistake, and class paths of the reference
+
+
+def _keys(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+IGNORED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "logging": _keys("enhance"),
+        "summarization": _keys(
+            "skill_file_read_tool_names preserve_recent_skill_count preserve_recent_skill_tokens preserve_recent_skill_tokens_per_skill"
+        ),
+        "memory": _keys("manager_class backend_config shutdown_flush_timeout_seconds token_counting"),
+        "sandbox": _keys(
+            "image port base_url auto_start replicas container_prefix idle_timeout thread_data_mounts ownership cpus cpu_cores"
+            " health_check_skip_seconds provisioner_url provisioner_api_key api_key project_id workspace_id max_duration sticky"
+            " home_dir template domain"
+        ),
+        "skills": _keys("use deferred_discovery"),
+        "subagents": _keys("token_budget max_total_per_run enabled"),
+        "subagents.agents": _keys("token_budget"),
+        "title": _keys("prompt_template"),
+    }
+)
+"""Keys of the reference, by section, that are accepted and have no effect here."""
+
+IGNORED_SECTIONS = _keys(
+    "log_level tool_search checkpointer database channels channel_connections guardrails authorization token_usage"
+    " token_budget loop_detection circuit_breaker uploads stream_bridge run_events run_ownership acp_agents agents_api"
+    " agent_storage skill_evolution skill_scan extensions scheduler mcp_tasks safety_finish_reason tool_output tool_progress"
+    " read_before_write dedupe_storage max_recursion_limit dynamic_context suggestions auth"
+)
+"""Top-level keys of the reference that are accepted and have no effect here."""
+
+WORKFLOW_KEYS = _keys("id task topic_tag memory_retrieval_top_k stages parameters max_added_stages max_parallel")
+"""Top-level keys of a workflow file (W1), which may be given where a configuration is expected."""
+
+MODEL_ARGUMENTS = _keys(
+    "api_base api_version azure_deployment azure_endpoint base_model cache callbacks configurable_fields"
+    " convert_system_message_to_human credentials default_headers default_query default_request_timeout deployment_name"
+    " disable_streaming disabled_params endpoint extra_body format frequency_penalty gemini_api_key google_api_key"
+    " anthropic_api_key openai_api_key anthropic_api_url openai_api_base headers http_async_client http_client include"
+    " include_response_headers keep_alive location logit_bias logprobs max_completion_tokens max_concurrency"
+    " max_output_tokens max_tokens_to_sample metadata min_p mirostat model_id model_kwargs model_name model_provider"
+    " modalities n num_ctx num_gpu num_predict num_thread openai_proxy organization output_version parallel_tool_calls"
+    " presence_penalty profile project proxy rate_limiter reasoning reasoning_effort region region_name repeat_penalty"
+    " repetition_penalty request_timeout response_format safety_settings seed service_tier stop stop_sequences store"
+    " stream_options stream_usage streaming strict tags tfs_z thinking thinking_budget tiktoken_model_name timeout_seconds"
+    " tool_choice top_a top_k top_logprobs top_p truncation typical_p use_previous_response_id use_responses_api user"
+    " verbose verbosity vertexai read_timeout connect_timeout write_timeout pool_timeout cumulative_stream_usage"
+)
+"""Arguments that model classes usually take; none of them is a misspelling of a key of ours."""
+
+_PATH = re.compile(r"(?:src|deerflow)\.((?:\w+\.)*\w+)[:.](\w+)", re.ASCII)
+
+TARGETS: Mapping[str, str] = MappingProxyType(
+    {
+        "agents.memory.storage:FileMemoryStorage": "holdfast.memory.storage:FileMemoryStorage",
+        "agents.memory.storage:MemoryStorage": "holdfast.memory.storage:MemoryStorage",
+        "agents.middlewares.memory_middleware:MemoryMiddleware": "holdfast.agents.middleware.memory:MemoryMiddleware",
+        "agents.middlewares.summarization_middleware:DeerFlowSummarizationMiddleware": (
+            "holdfast.agents.middleware.summarization:SummarizationMiddleware"
+        ),
+        "models.patched_deepseek:PatchedChatDeepSeek": "holdfast.models.compatible:DeepSeekChat",
+        "models.patched_openai:PatchedChatOpenAI": "holdfast.models.compatible:CompatibleChat",
+        "models.patched_minimax:PatchedChatMiniMax": "holdfast.models.compatible:MiniMaxChat",
+        "models.patched_mimo:PatchedChatMiMo": "holdfast.models.compatible:MiMoChat",
+        "models.patched_stepfun:PatchedChatStepFun": "holdfast.models.compatible:StepFunChat",
+        "models.vllm_provider:VllmChatModel": "holdfast.models.compatible:VllmChat",
+        "models.mindie_provider:MindIEChatModel": "holdfast.models.compatible:MindIEChat",
+        "models.claude_provider:ClaudeChatModel": "langchain_anthropic:ChatAnthropic",
+        "sandbox.local:LocalSandboxProvider": "holdfast.sandbox.local:LocalSandbox",
+        "sandbox.local.local_sandbox_provider:LocalSandboxProvider": "holdfast.sandbox.local:LocalSandbox",
+        "sandbox.tools:bash_tool": "holdfast.agents.tools:bash",
+        "sandbox.tools:ls_tool": "holdfast.agents.tools:ls",
+        "sandbox.tools:read_file_tool": "holdfast.agents.tools:read_file",
+        "sandbox.tools:write_file_tool": "holdfast.agents.tools:write_file",
+        "sandbox.tools:str_replace_tool": "holdfast.agents.tools:str_replace",
+        "sandbox.tools:glob_tool": "holdfast.agents.tools:glob",
+        "sandbox.tools:grep_tool": "holdfast.agents.tools:grep",
+        "tools.builtins.present_file_tool:present_file_tool": "holdfast.agents.tools:present_files",
+        "tools.builtins.view_image_tool:view_image_tool": "holdfast.agents.tools:view_image",
+        "tools.builtins.clarification_tool:ask_clarification_tool": "holdfast.agents.tools:ask_clarification",
+    }
+)
+"""Where each thing of the reference lives here, without its `src.` or `deerflow.`."""
+
+_WEB_TOOL = re.compile(r"community\.(\w+)\.tools:web_(search|fetch)_tool", re.ASCII)
+
+
+def is_reference_path(text: str) -> bool:
+    """Whether the text is a class path of the reference.
+
+    >>> is_reference_path("src.sandbox.local:LocalSandboxProvider"), is_reference_path("langchain_openai:ChatOpenAI")
+    (True, False)
+    """
+    return _PATH.fullmatch(text) is not None
+
+
+def mapped(text: str, targets: Mapping[str, str] = TARGETS) -> str | None:
+    """Our class path for one of the reference, or None when there is nothing of the kind here."""
+    match = _PATH.fullmatch(text)
+    if match is None:
+        return None
+    path = f"{match[1]}:{match[2]}"
+    if web := _WEB_TOOL.fullmatch(path):  # whoever fetched a page there, here it is fetched by us; an engine is named, known or not
+        engine = {"ddg_search": "duckduckgo"}.get(web[1], web[1])
+        return f"holdfast.agents.tools:{f'{engine}_web_search' if web[2] == 'search' else 'web_fetch'}"
+    return targets.get(path)

@@ -1,7 +1,7 @@
 """`Config`: the whole configuration as one object, with an attribute for each section.
 
-Here are the sections of models, tools, sub-agents, sandbox, skills, title, server, logging and limits; those of summarization, memory,
-knowledge and sessions are in `memory_sections.py`.
+Here are the sections of models, sub-agents, sandbox, skills, title, server, logging and limits; those of summarization, memory, knowledge
+and sessions are in `memory_sections.py`, those of tools and MCP servers in `tool_sections.py`.
 """
 
 from __future__ import annotations
@@ -12,38 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from holdfast.config.environment import base_directory, resolve
-from holdfast.config.known_keys import IGNORED, MODEL_ARGUMENTS
-from holdfast.config.mcp_servers import Mcp
-from holdfast.config.memory_sections import Knowledge, Limit, Memory, Session, Summarization
-from holdfast.config.problems import Misfit, Notice
-from holdfast.config.reading import Reading
-from holdfast.config.section import Amount, Count, Number, Price, Seconds, Section, Strange, Text, Texts, Value
+from holdfast.config.memory_sections import Knowledge, Limit, Limits, Memory, Session, Summarization
+from holdfast.config.migration import IGNORED, MODEL_ARGUMENTS
+from holdfast.config.reading import Reading, base_directory, resolve
+from holdfast.config.section import Amount, Count, Misfit, Notice, Number, Price, Seconds, Section, Strange, Text, Texts, Value
+from holdfast.config.tool_sections import Mcp, ToolConfig, ToolGroup
 from holdfast.config.trust import NOT_THERE, Trust
 from holdfast.errors import ModelNotConfigured
 from holdfast.redaction import redact, redact_text
-
-
-class ToolConfig(Section):
-    """One entry of `tools`. Keys that are not named here go to the tool as they are (`arguments`)."""
-
-    strange: ClassVar[Strange] = "passed on"
-
-    name: Text
-    group: Text | None = None
-    use: Text | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The keys that are not ours, with environment values read now."""
-        return self.extras()
-
-
-class ToolGroup(Section):
-    """A name under which tools are given to an agent together."""
-
-    shorthand: ClassVar[str | None] = "name"
-
-    name: Text
 
 
 class SubagentSettings(Section):
@@ -165,17 +141,6 @@ class Logging(Section):
 
     level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_level)] = "info"
     format: Literal["text", "json"] = "text"
-
-
-class Limits(Section):
-    """When work stops with everything kept (T5). `tokens` and `cost` alone hold for each run; `run` and `session` say it apart."""
-
-    strange: ClassVar[Strange] = "refused"
-
-    tokens: Count | None = None
-    cost: Price | None = None
-    run: Limit = Limit()
-    session: Limit = Limit()
 
 
 class Pricing(Section):
@@ -362,6 +327,11 @@ class Config(Section):
         place = self.beside(path)
         return place if self._trust.beside and place.exists() else None
 
+    def skills_in_use(self) -> Path | None:
+        """The folder of the skills: `skills.path`, else `skills/` beside the file or in the base directory. None if there is none."""
+        places = [self.beside(self.skills.path)] if self.skills.path else [self.found_beside("skills"), self.in_base("skills")]
+        return next((place for place in places if place is not None and place.is_dir()), None)
+
     def model(self, name: str, *, setting: str | None = None) -> ModelConfig:
         """The model of this name, which `setting` names. Raises ModelNotConfigured, naming those that there are, or NotTrusted where the
         file's do not count."""
@@ -387,19 +357,11 @@ class Config(Section):
 
     def run_limit(self) -> Limit:
         """What one run may use (T5)."""
-        run = self.limits.run
-        return Limit(
-            tokens=run.tokens if run.tokens is not None else self.limits.tokens,
-            cost=run.cost if run.cost is not None else self.limits.cost,
-        )
+        return self.limits.run.filled(self.limits)
 
     def session_limit(self) -> Limit:
         """What one session may use: `session.limits`, else `limits.session` (T5)."""
-        own, common = self.session.limits, self.limits.session
-        return Limit(
-            tokens=own.tokens if own.tokens is not None else common.tokens,
-            cost=own.cost if own.cost is not None else common.cost,
-        )
+        return self.session.limits.filled(self.limits.session)
 
 
 def _price(model: ModelConfig) -> float:

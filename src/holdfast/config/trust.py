@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.amounts import some
-from holdfast.config.environment import references
-from holdfast.config.known_keys import SEARCH_KEYS, TARGETS
 from holdfast.config.memory_sections import Memory
-from holdfast.config.reading import KeyPath
+from holdfast.config.migration import TARGETS
+from holdfast.config.reading import KeyPath, references
 from holdfast.config.section import Nested, Section, nested
+from holdfast.config.tool_sections import SEARCH_KEYS
 from holdfast.durable.disk import REAL
 from holdfast.durable.replace import replace
 from holdfast.errors import NotTrusted
+from holdfast.validation import some
 
 State = Literal["named", "trusted", "changed", "unknown", "foreign", "none"]
 _SCHEMA = 1
 _MOST_BYTES = 10_000
-AGREE = "`holdfast config trust` shows what it asks for and agrees; --config FILE uses it this once."
+AGREE = "`holdfast config trust` agrees at once and shows to what (--revoke takes it back); --config FILE uses it this once."
 NAME_IT = "Nobody but its owner should decide what runs: --config FILE uses it this once all the same."
 
 
@@ -159,13 +159,10 @@ def stranger(file: Path) -> str | None:
             continue  # what is not there cannot be another's
         if facts.st_uid not in owners:
             return f"{'is in a folder of' if what else 'belongs to'} another user ({facts.st_uid})"
-        if not stat.S_ISLNK(facts.st_mode) and _others_may_write(facts):
+        by_group = facts.st_mode & stat.S_IWGRP and not _own_group(facts.st_gid)
+        if not stat.S_ISLNK(facts.st_mode) and (facts.st_mode & stat.S_IWOTH or by_group):
             return f"is in a folder that others may write to ({path})" if what else "may be changed by others"
     return None
-
-
-def _others_may_write(facts: os.stat_result) -> bool:
-    return bool(facts.st_mode & stat.S_IWOTH) or bool(facts.st_mode & stat.S_IWGRP and not _own_group(facts.st_gid))
 
 
 def _own_group(group: int) -> bool:

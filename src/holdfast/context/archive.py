@@ -12,21 +12,19 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
-from typing import Protocol
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.context.history_index import SPOKEN, kind_of
 from holdfast.context.records import MessageRecord, Record, SummaryRecord
-from holdfast.context.thread_log import Doomed, RecordIndex, ThreadLog, log_key
+from holdfast.context.thread_log import Doomed, ThreadLog, log_key
 from holdfast.durable.disk import REAL, Disk, RealDisk
 from holdfast.durable.strict_json import decode, encode
-from holdfast.errors import Damaged, InputError, OutsideRoot
-from holdfast.ids import THREAD_NOTE, check_thread, thread_folder, thread_in, thread_note
+from holdfast.errors import Damaged, InputError, OutsideRoot, StorageError
 from holdfast.search.fulltext import Found
 from holdfast.search.pieces import snippet_of
 from holdfast.storage.backend import Backend, Delete, Put
@@ -34,6 +32,7 @@ from holdfast.storage.files import FileBackend
 from holdfast.storage.in_memory import MemoryBackend
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
+from holdfast.validation import THREAD_NOTE, check_thread, thread_folder, thread_in, thread_note
 
 _PHRASE = re.compile(r"[\"“„«]([^\"“”„«»]{2,200})[\"“”»]")
 _DEEPER = 40  # hits looked at when a phrase in quotes is asked for
@@ -55,18 +54,19 @@ def _phrases_in(query: str) -> tuple[str, ...]:
     return tuple(found for phrase in _PHRASE.findall(query) if (found := normalise(phrase)))
 
 
-def _wanted(query: str, top_k: int) -> int:
-    """How many hits to ask the index for."""
-    return max(top_k, _DEEPER) if _phrases_in(query) else top_k
-
-
 def _hits_of(query: str, found: Iterable[Found], read: Callable[[Found], MessageRecord | None], top_k: int) -> list[Hit]:
     """The messages that were found, those with the quoted phrases first."""
     pairs = [(one, record) for one in found if (record := read(one)) is not None]
     phrases = _phrases_in(query)
     if phrases:
         pairs.sort(key=lambda pair: -sum(phrase in normalise(pair[1].text) for phrase in phrases))
-    return [_hit(one, record) for one, record in pairs[:top_k]]
+    hits = []
+    for one, record in pairs[:top_k]:
+        snippet = snippet_of(record.text, one.matched, within=one.piece, language=one.language)
+        terms = sorted(one.matched, key=one.matched.__getitem__, reverse=True)
+        why = dict.fromkeys(snippet.said.get(term, f"{term} (in context)") for term in terms)
+        hits.append(Hit(record, one.score, snippet.text, tuple(why), snippet.marks))
+    return hits
 
 
 def _literal_hits(query: str, newest_first: Iterable[MessageRecord], top_k: int) -> list[Hit]:
@@ -82,16 +82,6 @@ def _literal_hits(query: str, newest_first: Iterable[MessageRecord], top_k: int)
             shown = " ".join(record.text[begin : at + len(query) + 160].split())
             found.append(Hit(record, 0.0, shown, (query.strip(),)))
     return found
-
-
-def _hit(found: Found, record: MessageRecord) -> Hit:
-    snippet = snippet_of(record.text, found.matched, within=found.piece, language=found.language)
-    return Hit(record, found.score, snippet.text, _why(found.matched, snippet.said), snippet.marks)
-
-
-def _why(matched: Mapping[str, float], said: Mapping[str, str]) -> tuple[str, ...]:
-    ordered = sorted(matched, key=lambda term: -matched[term])
-    return tuple(dict.fromkeys(said.get(term, f"{term} (in context)") for term in ordered))
 
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z?)?", re.ASCII)
@@ -138,13 +128,69 @@ class Forgotten:
     ids: tuple[str, ...] = field(default=(), repr=False)
     titles: int = 0
 
+    def with_thread(self, thread: str, gone: list[Record], damaged: int = 0) -> Forgotten:
+        """This, and what went from a further thread."""
+        if not gone and not damaged:
+            return self
+        messages = sum(isinstance(record, MessageRecord) for record in gone)
+        return Forgotten(
+            self.messages + messages,
+            self.summaries + len(gone) - messages,
+            self.damaged + damaged,
+            (*self.threads, thread),
+            (*self.ids, *(record.id for record in gone)),
+            self.titles,
+        )
 
-class Archive(Protocol):
-    """Keeps what was said. Safe for many threads and processes.
 
-    Every method takes the thread's id, which is any text that LangGraph takes for one. A thread that nobody has written to is an empty
-    one, never an error.
+def moment_text(moment: Moment) -> str | None:
+    """A moment as the archive writes it, so that two of them compare as text."""
+    if moment is None:
+        return None
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InputError(f"{moment.isoformat()} has no time zone.", hint="Give one, for example UTC.")
+        return stamp(moment)
+    if _MOMENT.fullmatch(moment) is None:
+        raise InputError(f"{moment!r} is not a date.", hint="Write it as 2026-04-19 or 2026-04-19T08:15:00Z.")
+    return moment.removesuffix("Z")
+
+
+class Archive:
+    """Keeps what was said, in a storage backend, with full-text indexes as files in `indexes` (in memory without it).
+
+    Safe for many threads and processes. Every method takes the thread's id, which is any text that LangGraph takes for one. A thread that
+    nobody has written to is an empty one, never an error. Backend and indexes may be functions, which are called when they are first
+    needed: making an archive touches no file. Closing is not needed for anything to be safe; it frees the open indexes, and what is
+    closed does not open again by itself.
     """
+
+    def __init__(
+        self,
+        backend: Backend | Callable[[], Backend],
+        *,
+        indexes: str | PathLike[str] | Callable[[], str] | None = None,
+        clock: Clock | None = None,
+        lock_timeout: float | None = 10.0,
+    ) -> None:
+        self._given = backend
+        self._indexes = indexes
+        self._clock = clock or SystemClock()
+        self._timeout = lock_timeout
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, ThreadLog] = OrderedDict()
+        self._closed = False
+
+    @property
+    def backend(self) -> Backend:
+        """Where everything is kept. StorageError if the archive was closed."""
+        if self._closed:
+            raise StorageError.closed("the archive")
+        return self._backend
+
+    @cached_property
+    def _backend(self) -> Backend:
+        return self._given() if callable(self._given) else self._given
 
     def add(self, thread: str, records: Iterable[Record]) -> int:
         """Write durably, then return: what was given survives a power cut. Says how many records were new.
@@ -152,15 +198,44 @@ class Archive(Protocol):
         The same message (id and what it says) given again, by a retry or by another process, writes nothing. An edited
         message is kept beside the older version. WriteFailed means that none of the new ones is in.
         """
+        given = list(records)
+        if not given:
+            return 0
+        log = self._thread(thread)
+        if (note := thread_note(thread)) is not None and log.is_empty():
+            self.backend.write(Put(_note_key(thread_folder(thread)), note))
+        return log.add(given, stamp(self._clock.now()))
 
     def has(self, thread: str, ids: Iterable[str]) -> set[str]:
         """Those of the ids whose message is held, whole."""
+        known = self._thread(thread).known()
+        return {id for id in ids if known.holds(id)}
 
     def read(self, thread: str, id: str, around: int = 0) -> Passage | None:
         """A message, word for word, and up to `around` messages before and after it; None if it is not held. `#12` is number 12."""
+        log = self._thread(thread)
+        known = log.known()
+
+        def message(index: int) -> MessageRecord | None:
+            return self._message(log, known.messages[index].place, known.messages[index].id)
+
+        index = known.find(id)
+        record = message(index) if index is not None else None
+        if index is None or record is None:
+            return None
+        order = known.order()
+        at, reach = order.index(index), max(around, 0)
+        older = [other for other in known.versions(record.id) if other != index and not known.messages[other].reference]
+        earlier, later = order[max(at - reach, 0) : at], order[at + 1 : at + 1 + reach]
+        before, after, versions = (tuple(one for other in part if (one := message(other)) is not None) for part in (earlier, later, older))
+        return Passage(record, before, after, versions)
 
     def originals(self, thread: str, ids: Iterable[str]) -> dict[str, MessageRecord]:
         """The newest whole version of each of these messages that is held."""
+        log = self._thread(thread)
+        known = log.known()
+        found = {id: self._message(log, known.messages[index].place, id) for id in ids if (index := known.find(id)) is not None}
+        return {id: record for id, record in found.items() if record is not None}
 
     def search(
         self,
@@ -179,116 +254,19 @@ class Archive(Protocol):
         `before` are moments or ISO dates: from then on, and earlier than that. Without `meaning` words alone decide the order: for who
         looks through many threads at once.
         """
-
-    def messages(self, thread: str) -> list[MessageRecord]:
-        """Everything that was said, all versions, in the order of the conversation."""
-
-    def summaries(self, thread: str) -> list[SummaryRecord]:
-        """All summaries, oldest first."""
-
-    def covered(self, thread: str, summary: str) -> frozenset[str] | None:
-        """Ids of the messages that a summary stands for, with all the summaries before it; None when one of them is not held."""
-
-    def threads(self) -> list[str]:
-        """The threads that have an archive, by name."""
-
-    def stats(self, thread: str) -> Stats:
-        """Counts, times and damage."""
-
-    def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
-        """Take out every record that holds the text, or has one of the ids, in this thread or (None) in all.
-
-        On return no file of the archive holds any of it: not the log, not the index, nothing that was set aside.
-        """
-
-    def prune(self, older_than: datetime) -> Forgotten:
-        """Take out what was archived before this moment."""
-
-
-def moment_text(moment: Moment) -> str | None:
-    """A moment as the archive writes it, so that two of them compare as text."""
-    if moment is None:
-        return None
-    if isinstance(moment, datetime):
-        if moment.tzinfo is None:
-            raise InputError(f"{moment.isoformat()} has no time zone.", hint="Give one, for example UTC.")
-        return stamp(moment)
-    if _MOMENT.fullmatch(moment) is None:
-        raise InputError(f"{moment!r} is not a date.", hint="Write it as 2026-04-19 or 2026-04-19T08:15:00Z.")
-    return moment.removesuffix("Z")
-
-
-class StoredArchive:
-    """The archive in a storage backend, and its full-text indexes as files in `indexes` (in memory without it).
-
-    Either may be a function, which is called when it is first needed: making an archive touches no file.
-    Closing is not needed for anything to be safe; it frees the open indexes.
-    """
-
-    def __init__(
-        self,
-        backend: Backend | Callable[[], Backend],
-        *,
-        indexes: str | PathLike[str] | Callable[[], str] | None = None,
-        clock: Clock | None = None,
-        lock_timeout: float | None = 10.0,
-    ) -> None:
-        self._given = backend
-        self._indexes = indexes
-        self._clock = clock or SystemClock()
-        self._timeout = lock_timeout
-        self._lock = threading.Lock()
-        self._open: OrderedDict[str, ThreadLog] = OrderedDict()
-
-    @cached_property
-    def backend(self) -> Backend:
-        return self._given() if callable(self._given) else self._given
-
-    def add(self, thread: str, records: Iterable[Record]) -> int:
-        given = list(records)
-        if not given:
-            return 0
-        log = self._thread(thread)
-        if (note := thread_note(thread)) is not None and log.is_empty():
-            self.backend.write(Put(_note_key(thread_folder(thread)), note))
-        return log.add(given, stamp(self._clock.now()))
-
-    def has(self, thread: str, ids: Iterable[str]) -> set[str]:
-        known = self._thread(thread).known()
-        return {id for id in ids if known.holds(id)}
-
-    def read(self, thread: str, id: str, around: int = 0) -> Passage | None:
-        log = self._thread(thread)
-        return _passage_of(log.known(), id, around, lambda index: self._message(log, index))
-
-    def originals(self, thread: str, ids: Iterable[str]) -> dict[str, MessageRecord]:
-        log = self._thread(thread)
-        known = log.known()
-        found = {id: self._message(log, index) for id in ids if (index := known.find(id)) is not None}
-        return {id: record for id, record in found.items() if record is not None}
-
-    def search(
-        self,
-        thread: str,
-        query: str,
-        top_k: int = 5,
-        *,
-        role: str | None = None,
-        after: Moment = None,
-        before: Moment = None,
-        meaning: bool = True,
-    ) -> list[Hit]:
         log = self._thread(thread)
         kinds = kinds_for(role)
         since, until = moment_text(after), moment_text(before)
         if top_k < 1 or not query.strip() or log.is_empty():
             return []
-        found = log.index.search(query, _wanted(query, top_k), kinds=kinds, after=since, before=until, meaning=meaning)
+        most = max(top_k, _DEEPER) if _phrases_in(query) else top_k
+        found = log.index.search(query, most, kinds=kinds, after=since, before=until, meaning=meaning)
         if found:
-            return _hits_of(query, found, lambda one: log.read_at(one.ref), top_k)
+            return _hits_of(query, found, lambda one: self._message(log, one.ref), top_k)
         return _literal_hits(query, filtered(reversed(self.messages(thread)), kinds, since, until), top_k)
 
     def messages(self, thread: str) -> list[MessageRecord]:
+        """Everything that was said, all versions, in the order of the conversation."""
         log = self._thread(thread)
         records = {(record.id, record.mark): record for record in log.records() if isinstance(record, MessageRecord)}
         known = log.known()
@@ -296,15 +274,17 @@ class StoredArchive:
         return [records[key] for one in infos if (key := (one.id, one.mark)) in records]
 
     def summaries(self, thread: str) -> list[SummaryRecord]:
+        """All summaries, oldest first."""
         return [record for record in self._thread(thread).records() if isinstance(record, SummaryRecord)]
 
     def covered(self, thread: str, summary: str) -> frozenset[str] | None:
+        """Ids of the messages that a summary stands for, with all the summaries before it; None when one of them is not held."""
         log = self._thread(thread)
         held = {info.id: info for info in log.known().summaries}
         ids: set[str] = set()
         while summary:
             info = held.pop(summary, None)
-            record = log.read(info) if info is not None else None
+            record = log.read(info.place, info.id) if info is not None else None
             if not isinstance(record, SummaryRecord):
                 return None
             ids.update(record.covers)
@@ -312,6 +292,7 @@ class StoredArchive:
         return frozenset(ids)
 
     def threads(self) -> list[str]:
+        """The threads that have an archive, by name."""
         found = (thread_in(folder, self._note(folder)) for folder in self.backend.children("threads"))
         return sorted(thread for thread in found if thread is not None and self.backend.mark(log_key(thread)) is not None)
 
@@ -328,15 +309,32 @@ class StoredArchive:
         self.backend.write(Put(_title_key(thread_folder(check_thread(thread))), encode({"title": clean})))
 
     def stats(self, thread: str) -> Stats:
+        """Counts, times and damage."""
         log = self._thread(thread)
-        return Stats(thread) if log.is_empty() else _stats_of(thread, log.known(), log.size(), tuple(log.damage()))
+        if log.is_empty():
+            return Stats(thread)
+        known = log.known()
+        times = sorted(held.time for held in (*known.messages, *known.summaries) if held.time)
+        return Stats(
+            thread,
+            messages=len(known.messages),
+            summaries=len(known.summaries),
+            tokens=sum(held.tokens for held in known.messages),
+            bytes=log.size(),
+            first=times[0] if times else "",
+            last=times[-1] if times else "",
+            damage=tuple(log.damage()),
+        )
 
     def forget(self, thread: str | None, *, text: str | None = None, ids: Collection[str] | None = None) -> Forgotten:
+        """Take out every record that holds the text, or has one of the ids, in this thread or (None) in all.
+
+        On return no file of the archive holds any of it: not the log, not the index, nothing that was set aside.
+        """
         doomed = Doomed(text=text, ids=ids)
         result = Forgotten(titles=self._forget_titles(thread, Needle(text)) if text is not None else 0)
         for name in self.threads() if thread is None else [check_thread(thread)]:
-            gone, damaged = self._thread(name).forget(doomed)
-            result = _forgotten_of(result, name, gone, damaged)
+            result = result.with_thread(name, *self._thread(name).forget(doomed))
         return result
 
     def _forget_titles(self, thread: str | None, needle: Needle) -> int:
@@ -352,15 +350,20 @@ class StoredArchive:
         return gone
 
     def prune(self, older_than: datetime) -> Forgotten:
+        """Take out what was archived before this moment."""
         limit = moment_text(older_than) or ""
         result = Forgotten()
         for name in self.threads():
-            gone = self._thread(name).keep_only(lambda record: record.time >= limit)
-            result = _forgotten_of(result, name, gone, 0)
+            result = result.with_thread(name, self._thread(name).keep_only(lambda record: record.time >= limit))
         return result
 
     def close(self) -> None:
-        """Let go of all open indexes."""
+        """Let go of all open indexes. Whatever is asked for afterwards is a StorageError."""
+        self._closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Let go of all open indexes, so that folders can be removed; they are opened again when they are next used."""
         with self._lock:
             logs = list(self._open.values())
             self._open.clear()
@@ -369,28 +372,26 @@ class StoredArchive:
 
     def _thread(self, thread: str) -> ThreadLog:
         name = check_thread(thread)
+        indexes = self._indexes() if callable(self._indexes) else self._indexes
+        place = None if indexes is None else os.path.join(indexes, thread_folder(name), "archive.sqlite")  # noqa: PTH118  # text, as disks have it
         with self._lock:
-            log = self._open.pop(name, None) or ThreadLog(self.backend, name, self._index_path(thread_folder(name)), self._timeout)
+            log = self._open.pop(name, None) or ThreadLog(self.backend, name, place, self._timeout)
             self._open[name] = log
             while len(self._open) > _OPEN_THREADS:
                 self._open.popitem(last=False)[1].close()
             return log
-
-    def _index_path(self, folder: str) -> str | None:
-        indexes = self._indexes() if callable(self._indexes) else self._indexes
-        return None if indexes is None else os.path.join(indexes, folder, "archive.sqlite")  # noqa: PTH118  # text, as disks have it
 
     def _note(self, folder: str) -> bytes | None:
         stored = self.backend.get(_note_key(folder)) if folder.startswith("~") else None
         return stored.data if stored is not None else None
 
     @staticmethod
-    def _message(log: ThreadLog, index: int) -> MessageRecord | None:
-        record = log.read(log.known().messages[index])
+    def _message(log: ThreadLog, place: int, id: str | None = None) -> MessageRecord | None:
+        record = log.read(place, id)
         return record if isinstance(record, MessageRecord) else None
 
 
-class FileArchive(StoredArchive):
+class FileArchive(Archive):
     """The archive in `base/threads/`, one folder for each thread."""
 
     def __init__(
@@ -414,7 +415,7 @@ class FileArchive(StoredArchive):
         return super()._thread(thread)
 
 
-class MemoryArchive(StoredArchive):
+class MemoryArchive(Archive):
     """The archive in this process's memory, for tests and for conversations that need not be kept."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
@@ -447,52 +448,8 @@ def kinds_for(role: str | None) -> frozenset[str]:
     return frozenset({known})
 
 
-def _passage_of(known: RecordIndex, id: str, around: int, read: Callable[[int], MessageRecord | None]) -> Passage | None:
-    """A message and its neighbours, read one by one."""
-    index = known.find(id)
-    record = read(index) if index is not None else None
-    if index is None or record is None:
-        return None
-    order = known.order()
-    at, reach = order.index(index), max(around, 0)
-    older = [other for other in known.versions(record.id) if other != index and not known.messages[other].reference]
-    earlier, later = order[max(at - reach, 0) : at], order[at + 1 : at + 1 + reach]
-    before, after, versions = (tuple(one for other in part if (one := read(other)) is not None) for part in (earlier, later, older))
-    return Passage(record, before, after, versions)
-
-
 def filtered(records: Iterable[MessageRecord], kinds: frozenset[str], since: str | None, until: str | None) -> Iterator[MessageRecord]:
     """Only those of these kinds and times."""
     for record in records:
         if kind_of(record) in kinds and (since is None or record.time >= since) and (until is None or record.time < until):
             yield record
-
-
-def _stats_of(thread: str, known: RecordIndex, size: int, damage: tuple[str, ...] = ()) -> Stats:
-    """The counts of a known."""
-    times = sorted(held.time for held in (*known.messages, *known.summaries) if held.time)
-    return Stats(
-        thread,
-        messages=len(known.messages),
-        summaries=len(known.summaries),
-        tokens=sum(held.tokens for held in known.messages),
-        bytes=size,
-        first=times[0] if times else "",
-        last=times[-1] if times else "",
-        damage=damage,
-    )
-
-
-def _forgotten_of(so_far: Forgotten, thread: str, gone: list[Record], damaged: int) -> Forgotten:
-    """What was forgotten up to now and in this thread."""
-    if not gone and not damaged:
-        return so_far
-    messages = sum(isinstance(record, MessageRecord) for record in gone)
-    return Forgotten(
-        so_far.messages + messages,
-        so_far.summaries + len(gone) - messages,
-        so_far.damaged + damaged,
-        (*so_far.threads, thread),
-        (*so_far.ids, *(record.id for record in gone)),
-        so_far.titles,
-    )

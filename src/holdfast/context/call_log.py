@@ -29,10 +29,10 @@ from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.line_log import LineLog
 from holdfast.errors import NotThere, StorageError
 from holdfast.events import current_scope
-from holdfast.ids import thread_folder
+from holdfast.tokens.accounts import Usage
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.messages import Message
-from holdfast.tokens.usage import Usage
+from holdfast.validation import thread_folder
 
 _BEGINNING = 120
 
@@ -67,6 +67,7 @@ class Manifest:
 
     @property
     def tokens(self) -> int:
+        """All parts, in the model's own tokens as far as we know them."""
         return sum(part.tokens for part in self.parts)
 
     def by_origin(self) -> dict[str, int]:
@@ -149,30 +150,17 @@ _MOST_BYTES = 16_000_000
 _THREADS = 256
 
 
-@dataclass(frozen=True)
-class Call:
-    """One request as it was sent. `usage` is what the provider reported, empty where it said nothing; `answer` the id of the answer."""
+@dataclass(frozen=True, kw_only=True)
+class Call(Manifest):
+    """One request as it was noted. `usage` is what the provider reported, empty where it said nothing; `answer` the id of the answer."""
 
     number: int
     at: str
     model: str
-    window: int
-    cap: int
-    parts: tuple[Part, ...]
     run: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
     system: str = ""
     answer: str | None = None
-    left: tuple[str, ...] = ()
-    """Ids of the messages that left the window for this request."""
-    cleared: tuple[str, ...] = ()
-    how: str | None = None
-    """How the summary was made, where one was made for this request."""
-
-    @property
-    def tokens(self) -> int:
-        """All parts, in the model's own tokens as far as we know them."""
-        return sum(part.tokens for part in self.parts)
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Call:

@@ -1,9 +1,8 @@
 """Carrying out a plan: archive first, then summarize, then replace (S7-S12).
 
 A generator that says what it wants done and is sent the result: `Store` and `Record` (durable before it goes on), `Recall` (originals of
-messages that are references by now), `Ask` (a
-summarizer call). The shells around it are sync or async; errors are thrown into it. It changes nothing in place: the outcome
-holds the new history.
+messages that are references by now), `Ask` (a summarizer call). The shells around it are sync or async; errors are thrown into it. It
+changes nothing in place: the outcome holds the new history.
 
 A summary of any length is made by a model with a small window: in chunks, each folding the notes so far in (S7, S10, S13). Every message is
 read: one that is longer than a chunk is read in several. An answer that cannot be a summary raises SummaryError, and the caller decides
@@ -16,9 +15,10 @@ Oversize text moves to a file in the thread's outputs, `{base}/threads/{thread}/
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from importlib import resources
 from os import PathLike
@@ -27,18 +27,19 @@ from typing import Any, Literal, Protocol
 
 from holdfast.context.planner import Plan
 from holdfast.context.records import SummaryRecord
-from holdfast.context.view import Forge, calls_of, marks_of, role_of, said_in, said_of, text_of
+from holdfast.context.view import MessageFactory, calls_of, marks_of, role_of, said_in, said_of, text_of
 from holdfast.durable.disk import REAL, make_folders
 from holdfast.durable.folder import Folder
 from holdfast.errors import SummaryError
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
-from holdfast.ids import thread_folder
-from holdfast.text.framing import framed
+from holdfast.extract.selection import SourceText, select
+from holdfast.text.normalise import framed
+from holdfast.tokens.budget import take_fitting
 from holdfast.tokens.messages import Message
+from holdfast.validation import thread_folder
 
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _FOLDER = "moved"
+_SHOWN = f"/mnt/user-data/outputs/{_FOLDER}"
 
 
 class Outputs(Protocol):
@@ -51,9 +52,8 @@ class Outputs(Protocol):
 class FileOutputs:
     """Outputs below the base directory. No thread and no id leads out of the thread's folder."""
 
-    def __init__(self, base: str | PathLike[str], *, shown: str = "/mnt/user-data/outputs") -> None:
+    def __init__(self, base: str | PathLike[str]) -> None:
         self._base = Path(base)
-        self._shown = shown
 
     def folder(self, thread: str) -> Path:
         """The folder on this machine."""
@@ -65,15 +65,16 @@ class FileOutputs:
         make_folders(REAL, str(folder.absolute()))
         with Folder(folder) as outputs:
             outputs.write(f"{_FOLDER}/{name}", text.encode("utf-8", "replace"))
-        return f"{self._shown}/{_FOLDER}/{name}"
+        return f"{_SHOWN}/{name}"
 
 
 Count = Callable[[str], int]
+"""Says the tokens of a text."""
 
 
-def cleared(id: str, tokens: int, place: str | None = None, *, tools: bool = True) -> str:
+def cleared(id: str, tokens: int, *, tools: bool = True) -> str:
     """The reference that a cleared tool result leaves behind. Without `tools` the model has none to read it with."""
-    return f"[This result of {tokens} tokens was cleared to save room.{_where(id, place, tools=tools)}]"
+    return f"[This result of {tokens} tokens was cleared to save room.{_where(id, None, tools=tools)}]"
 
 
 def left(count: int, *, tools: bool = True) -> str:
@@ -88,21 +89,18 @@ def clipped(text: str, allowed: int, *, id: str, count: Count, place: str | None
     total = count(text)
     if total <= allowed:
         return text
-    middle = f"\n[... about {total} tokens in all; the middle was moved out.{_where(id, place, tools=tools)} ...]\n"
-    low, high = 0, len(text)
-    while low < high:  # the most characters that fit: counts grow with length, so halving finds them
-        size = (low + high + 1) // 2
-        if count(_ends(text, size, middle)) <= allowed:
-            low = size
-        else:
-            high = size - 1
-    return _ends(text, low, middle) if low >= 40 else middle.strip()
+    middle = _moved_out(id, total, place, tools=tools)
+
+    def ends(size: int) -> str:
+        head = size * 2 // 3
+        return text[:head] + middle + text[len(text) - size + head :]
+
+    most = bisect_right(range(len(text) + 1), allowed, key=lambda size: count(ends(size))) - 1  # counts grow with length
+    return ends(most) if most >= 40 else middle.strip()
 
 
-def _ends(text: str, size: int, middle: str) -> str:
-    head = size * 2 // 3
-    tail = size - head
-    return text[:head] + middle + (text[-tail:] if tail else "")
+def _moved_out(id: str, tokens: int, place: str | None, *, tools: bool) -> str:
+    return f"\n[... about {tokens} tokens in all; the middle was moved out.{_where(id, place, tools=tools)} ...]\n"
 
 
 def _where(id: str, place: str | None, *, tools: bool) -> str:
@@ -159,7 +157,7 @@ def default_prompt() -> str:
 
 
 def summarize(
-    entries: Sequence[Entry], *, previous: str, limit: int, count: Callable[[str], int], prompt: str | None = None
+    entries: Sequence[Entry], *, previous: str, limit: int, count: Count, prompt: str | None = None
 ) -> Generator[Ask, str, Notes]:
     """Fold all entries, and the notes from before, into one text. No single prompt is over `limit` tokens."""
     template = prompt or default_prompt()
@@ -169,7 +167,7 @@ def summarize(
         room = limit - count(_fill(template, notes.text, ""))
         if room < _LEAST_CHUNK:
             raise SummaryError(f"A summarizer call of {limit} tokens has no room for messages beside the prompt and the notes so far.")
-        chunk = _take(waiting, room, count)
+        chunk = take_fitting(waiting, room, lambda entry: count(_shown(entry)), partial(_cut, count))
         ask = Ask(_fill(template, notes.text, "\n".join(_shown(entry) for entry in chunk)), tuple(chunk), notes.text)
         try:
             answer = yield ask
@@ -184,7 +182,7 @@ def summarize(
     return notes
 
 
-def check_answer(answer: str, *, given: int, count: Callable[[str], int]) -> str:
+def check_answer(answer: str, *, given: int, count: Count) -> str:
     """The answer without white space around it, or a SummaryError that says why it is none."""
     text = answer.strip()
     if not text:
@@ -197,43 +195,17 @@ def check_answer(answer: str, *, given: int, count: Callable[[str], int]) -> str
     return text
 
 
-def _take(waiting: list[Entry], room: int, count: Callable[[str], int]) -> list[Entry]:
-    """The next entries that fit, taken off the end of the list; one that alone is too long is cut and the rest put back."""
-    chunk: list[Entry] = []
-    while waiting:
-        entry = waiting[-1]
-        cost = count(_shown(entry)) + 1
-        if cost <= room:
-            chunk.append(waiting.pop())
-            room -= cost
-            continue
-        if not chunk:
-            first, rest = _cut(waiting.pop(), room, count)
-            chunk.append(first)
-            waiting.append(rest)
-        break
-    return chunk
-
-
-def _cut(entry: Entry, room: int, count: Callable[[str], int]) -> tuple[Entry, Entry]:
-    low, high = 1, len(entry.text)
-    while low < high:
-        size = (low + high + 1) // 2
-        if count(_shown(Entry(entry.id, entry.head, entry.text[:size]))) < room:
-            low = size
-        else:
-            high = size - 1
+def _cut(count: Count, entry: Entry, room: int) -> tuple[Entry, Entry]:
+    sizes = range(2, len(entry.text) + 1)
+    most = 1 + bisect_left(sizes, room, key=lambda size: count(_shown(Entry(entry.id, entry.head, entry.text[:size]))))
     head = entry.head if entry.head.endswith("(continued)") else f"{entry.head} (continued)"
-    return Entry(entry.id, entry.head, entry.text[:low]), Entry(entry.id, head, entry.text[low:])
+    return Entry(entry.id, entry.head, entry.text[:most]), Entry(entry.id, head, entry.text[most:])
 
 
 def _fill(template: str, notes: str, messages: str) -> str:
     """Put the material into the one slot. Other braces are literal, and the material cannot close its own frame."""
-    parts: Iterable[str] = (
-        *((framed("earlier_notes", notes) + "\n",) if notes else ()),
-        f"<conversation>\n{messages}\n</conversation>",
-    )
-    block = "".join(parts)
+    earlier = f"{framed('earlier_notes', notes)}\n" if notes else ""
+    block = f"{earlier}<conversation>\n{messages}\n</conversation>"
     before, slot, after = template.partition(SLOT)
     return f"{before}{block}{after}" if slot else f"{template}\n\n{block}"
 
@@ -241,6 +213,11 @@ def _fill(template: str, notes: str, messages: str) -> str:
 def _shown(entry: Entry) -> str:
     return framed("message", entry.text, from_=entry.head)
 
+
+_MESSAGE = 8
+"""What a message costs besides its text and its calls, at most."""
+_LEAST_EXTRACT = 16
+"""Room that an extract has in any case: a sentence."""
 
 LEAD = "Here is a summary of the conversation to date:"
 _EXTRACT_NOTE = "(Made without a model: sentences of the conversation, word for word.)"
@@ -299,8 +276,8 @@ Want = Store | Record | Move | Recall | Ask | Leave
 class Settings:
     """How a compaction is carried out."""
 
-    count: Callable[[str], int]
-    forge: Forge
+    count: Count
+    factory: MessageFactory
     new_id: Callable[[str], str]
     """Makes an id with a prefix."""
     enabled: bool = True
@@ -332,6 +309,21 @@ class Outcome:
     calls: int = 0
 
 
+def summary_floor(settings: Settings) -> int:
+    """The tokens of the smallest summary message that a compaction makes."""
+    if not settings.enabled:
+        return settings.count(left(99_999, tools=settings.tools)) + _MESSAGE
+    return settings.count(LEAD) + settings.count(_EXTRACT_NOTE) + _MESSAGE + _LEAST_EXTRACT
+
+
+def reference_floor(message: Message, tokens: int, settings: Settings) -> int:
+    """The tokens of this message, which has so many now, when only a reference is left of its text. Its calls stay."""
+    id, tools = str(message.id), settings.tools
+    place = None if "archived" in marks_of(message) else f"{_SHOWN}/{id}.txt"  # as long as a place usually is
+    moved = settings.count(_moved_out(id, tokens, place, tools=tools).strip())
+    return max(moved, settings.count(cleared(id, tokens, tools=tools))) + _around(message, settings)
+
+
 def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Generator[Want, Any, Outcome]:
     """Carry the plan out. Raises SummaryError, with nothing changed, when the summarizer fails and the window does not force an
     extract."""
@@ -344,16 +336,16 @@ def compact(plan: Plan, messages: Sequence[Message], settings: Settings) -> Gene
     shown = _replaced(plan, messages, settings, places)
     if not (plan.leave or plan.previous):
         return Outcome(tuple(shown), plan)
-    previous = "\n\n".join(_notes_in(messages[index]) for index in plan.previous)
+    previous = "\n\n".join(text_of(messages[index]).removeprefix(LEAD).strip() for index in plan.previous)
     if not settings.enabled:
         written: _Written = left(len(leaving), tools=settings.tools), "reference", None, frozenset(), 0
     else:
-        entries = yield from _entries(leaving, settings.forge)
+        entries = yield from _entries(leaving, settings.factory)
         written = yield from _written(plan, entries, previous, settings)
     text, how, why, read, calls = written
     body = text if how == "reference" else f"{LEAD}\n\n{text}"
     marks = {"summary": how, "covers": len(covers), "until": str(shown[-1].id) if shown else None}
-    summary = settings.forge.summary(body, id=settings.new_id("summary"), role=settings.role, marks=marks)
+    summary = settings.factory.summary(body, id=settings.new_id("summary"), role=settings.role, marks=marks)
     yield Record(
         SummaryRecord(
             id=str(summary.id),
@@ -377,46 +369,43 @@ def _written(plan: Plan, entries: Sequence[Entry], previous: str, settings: Sett
         try:
             notes = yield from summarize(entries, previous=previous, limit=settings.limit(), count=settings.count, prompt=settings.prompt)
             text = notes.text
-            if plan.pressure == "cap" and settings.count(text) > plan.summary_room:
-                text = _extract([Entry("notes", "", text, text)], "", plan.summary_room, settings)
+            room = plan.summary_room - settings.count(LEAD) - _MESSAGE
+            if plan.pressure == "cap" and settings.count(text) > room:
+                text = _extract([Entry("notes", "", text, text)], "", room, settings)
             return text, "model", None, frozenset(notes.read), notes.calls
         except SummaryError as error:
             if plan.pressure != "cap":
                 raise
             why = error.message
-    text = _extract(entries, previous, plan.summary_room, settings)
+    room = plan.summary_room - settings.count(LEAD) - settings.count(_EXTRACT_NOTE) - _MESSAGE
+    text = _extract(entries, previous, room, settings)
     return f"{_EXTRACT_NOTE}\n{text}", "extract", why, frozenset(), 0
 
 
 def _extract(entries: Sequence[Entry], previous: str, room: int, settings: Settings) -> str:
     """True sentences within the room: the notes from before first, then the new part."""
-    note = settings.count(_EXTRACT_NOTE) + 8
     sources = [SourceText(entry.id, entry.said) for entry in entries if entry.said.strip()]
     if previous:
         sources.insert(0, SourceText("notes", previous.replace(_EXTRACT_NOTE, "").strip()))
-    chosen = select(sources, budget=max(16, room - note), count=settings.count)
+    chosen = select(sources, budget=max(_LEAST_EXTRACT, room), count=settings.count)
     return "\n".join(passage.text.strip() for passage in chosen.passages)
 
 
-def _entries(messages: Sequence[Message], forge: Forge) -> Generator[Want, Any, list[Entry]]:
+def _entries(messages: Sequence[Message], factory: MessageFactory) -> Generator[Want, Any, list[Entry]]:
     """The messages as the summarizer reads them; references are read as what they stand for."""
     moved = tuple(str(message.id) for message in messages if "archived" in marks_of(message))
     originals: Mapping[str, str] = (yield Recall(moved)) if moved else {}
-    return [_entry(message, originals.get(str(message.id)), forge) for message in messages]
+    return [_entry(message, originals.get(str(message.id)), factory) for message in messages]
 
 
-def _entry(message: Message, original: str | None, forge: Forge) -> Entry:
+def _entry(message: Message, original: str | None, factory: MessageFactory) -> Entry:
     said = original if original is not None else said_of(message)
-    whole = message if original is None else forge.with_text(message, original, marks={})
+    whole = message if original is None else factory.with_text(message, original, marks={})
     lines = [original if original is not None else said_in(message)]
     lines += [f"[calls {call.get('name')} with {call.get('args')}]" for call in getattr(message, "tool_calls", None) or ()]
     name = getattr(message, "name", None)
     role = {"human": "user", "ai": "assistant"}.get(role_of(message), role_of(message))
     return Entry(str(message.id), f"{role} {name}" if name else role, "\n".join(line for line in lines if line), said, whole)
-
-
-def _notes_in(message: Message) -> str:
-    return text_of(message).removeprefix(LEAD).strip()
 
 
 def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings, places: Mapping[str, str]) -> list[Message]:
@@ -429,17 +418,17 @@ def _replaced(plan: Plan, messages: Sequence[Message], settings: Settings, place
         if index in clear:
             text = cleared(id, settings.count(text_of(message)), tools=settings.tools)
         elif index in clip:
-            room = _text_room(message, clip[index], settings)
+            room = max(0, clip[index] - _around(message, settings))
             text = clipped(text_of(message), room, id=id, count=settings.count, place=places.get(id), tools=settings.tools)
         else:
             shown.append(message)
             continue
-        shown.append(settings.forge.with_text(message, text, marks={"archived": "cleared" if index in clear else "clipped"}))
+        shown.append(settings.factory.with_text(message, text, marks={"archived": "cleared" if index in clear else "clipped"}))
     return shown
 
 
-def _text_room(message: Message, allowed: int, settings: Settings) -> int:
-    """What is left for the text of a message beside its tool calls and the tokens around it."""
+def _around(message: Message, settings: Settings) -> int:
+    """What a message costs besides its text: its tool calls and the tokens around it."""
     calls = sum(settings.count(f"{name}{call}") for call, name in calls_of(message))
     arguments = sum(settings.count(str(call.get("args"))) for call in getattr(message, "tool_calls", None) or ())
-    return max(0, allowed - calls - arguments - 8)
+    return calls + arguments + _MESSAGE

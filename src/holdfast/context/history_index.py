@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
-from functools import cache
+from datetime import date, datetime
+from functools import cache, lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from holdfast.search.questions import Asked, certainty, logistic, weigh
 from holdfast.storage.backend import ABSENT, Backend, Records
 
 if TYPE_CHECKING:
-    from holdfast.search.vectors import Compact
+    from holdfast.search.segments import Compact
 
 SHAPE = Shape({"text": 1.0, "calls": 0.7, "when": 0.4}, window=(0.5, 0.25), full_neighbour=20.0, b=0.6, rarity=1.5)
 SPOKEN = frozenset({"human", "ai", "tool", "system"})
@@ -47,18 +47,24 @@ _BATCH = 1000
 
 
 def document_of(record: MessageRecord, place: int) -> Document:
-    """A message as the index takes it."""
-    calls = [f"{name} {_arguments(given)}" for name, given in record.calls if name not in _RECALLING]
+    """A message as the index takes it.
+
+    What people say to each other is one scope: its neighbours lend it words. An answer or a tool's result stands by itself, as a round does
+    in knowledge: beside a message that fits, one that only borrows its words would take the place of another that fits too.
+    """
+    calls = [f"{name} {arguments_text(given)}" for name, given in record.calls if name not in _RECALLING]
     if record.name:
         calls.append(record.name)
-    fields = {"text": record.said, "calls": "\n".join(calls), "when": _date_words(record.time)}
-    return Document(str(record.seq), fields, kind=kind_of(record), time=record.time, ref=place)
+    fields = {"text": record.said, "calls": "\n".join(calls), "when": _date_words(record.time[:10])}
+    kind = kind_of(record)
+    return Document(str(record.seq), fields, kind, record.time, scope="" if kind == "human" else str(record.seq), ref=place)
 
 
 def kind_of(record: MessageRecord) -> str:
     """Who speaks, or what else the message is."""
+    marks = record.marks
     for mark in ("summary", "reminder"):
-        if mark in record.marks:
+        if mark in marks:
             return mark
     return "recall" if record.role == "tool" and record.name in _RECALLING else record.role
 
@@ -189,13 +195,16 @@ def _inode(path: str) -> int:
         return -1
 
 
-def _arguments(given: Any) -> str:
+def arguments_text(given: Any) -> str:
+    """The arguments of a call as one text."""
     return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
 
 
-def _date_words(time: str) -> str:
+@lru_cache(maxsize=64)
+def _date_words(day: str) -> str:
+    """The words of an ISO date."""
     try:
-        moment = datetime.fromisoformat(time)
+        moment = date.fromisoformat(day)
     except ValueError:
         return ""
     return f"{moment.day} {moment:%B %Y %A}"
@@ -219,7 +228,7 @@ def vectors() -> Compact | None:
     embedder = load_embedder("auto")
     if embedder is None:
         return None
-    from holdfast.search.vectors import Compact
+    from holdfast.search.segments import Compact
 
     return Compact(embedder)
 
@@ -294,16 +303,15 @@ def _entries(
 ) -> Iterable[Entry]:
     """What the ranking knows of each piece: how often it has the terms that are asked for, how long it is, its vectors.
 
-    Pieces that follow each other without a gap are neighbours.
+    Pieces that follow each other in one scope are neighbours.
     """
     from holdfast.search.segments import with_vectors
 
-    run, last = "", None
+    run = ""
     for row in sorted(indexed):
-        piece = indexed[row]
-        if last is None or last[0] != row - 1 or last[1] != piece.scope:
+        piece, before = indexed[row], indexed.get(row - 1)
+        if before is None or before.scope != piece.scope:
             run = str(row)
-        last = (row, piece.scope)
         terms = [*piece.terms["text"], *piece.terms["calls"]]
         counts = Counter(term for term in terms if term in asked)
         entry = Entry(row, run, row, 0, _moment(piece.time), None, counts, piece.language, row, size=len(terms))

@@ -5,17 +5,19 @@ else lets everything leave that `keep` does not hold; what `keep` holds stays wo
 plan that fits, by keeping less, and if the fixed parts alone do not fit it raises a BudgetError that says what needs how much.
 
 `spare` is what the next calls are expected to bring: a plan that would meet the cap again within them keeps less than `keep` says.
+
+Nothing is planned smaller than it can be made: `Floors` says what a summary and a reference take at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from holdfast.context.rules import RULES, Group, Rule, groups
-from holdfast.context.triggers import AllOf, AnyOf, Measure, Messages, Never, Size, Tokens
-from holdfast.context.view import Item
+from holdfast.config.triggers import AllOf, AnyOf, Measure, Messages, Never, Size, Tokens
+from holdfast.context.view import RULES, Group, Item, Rule, groups
 from holdfast.errors import BudgetError
 
 Pressure = Literal["trigger", "cap", "forced"]
@@ -45,6 +47,19 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class Floors:
+    """What cannot be made smaller, in the tokens of the view."""
+
+    summary: int = 0
+    """The smallest summary message."""
+    reference: Callable[[Item], int] = lambda item: 0
+    """A message of which only the reference to its text is left."""
+
+
+NO_FLOORS = Floors()
+
+
+@dataclass(frozen=True)
 class Plan:
     """A compaction as a value. Indexes are those of the view it was made from."""
 
@@ -67,11 +82,13 @@ class _Draft:
     """A plan in the making: what stays, and how small each of it may become."""
 
     view: Sequence[Item]
+    policy: Policy
+    floors: Floors
+    window: int
     fixed: int
     kept: list[Group]
-    left: list[Group]
-    room: int
-    reference: int
+    left: list[Group] = field(default_factory=list)
+    room: int = 0
     clear: set[int] = field(default_factory=set)
     clip: dict[int, int] = field(default_factory=dict)
     refold: bool = False
@@ -81,8 +98,12 @@ class _Draft:
 
     def cost(self, item: Item) -> int:
         if item.index in self.clear:
-            return min(item.tokens, self.reference)
-        return min(item.tokens, self.clip.get(item.index, item.tokens))
+            return self.least(item)
+        return max(self.least(item), min(item.tokens, self.clip[item.index])) if item.index in self.clip else item.tokens
+
+    def least(self, item: Item) -> int:
+        """What is left of a message that is cleared, or clipped as far as it can be."""
+        return min(item.tokens, max(self.policy.reference_tokens, self.floors.reference(item)))
 
     @property
     def kept_items(self) -> list[Item]:
@@ -98,18 +119,24 @@ class _Draft:
 
     @property
     def tokens(self) -> int:
-        leaving = sum(self.view[index].tokens for index in self.leaving)
-        folds = self.bounded and (leaving or self.refold)
-        summary = min(self.room, leaving + self._summarized) if folds else self._summarized
+        leaving, summary = sum(self.view[index].tokens for index in self.leaving), sum(item.tokens for item in self.summaries)
+        if self.bounded and (leaving or self.refold):
+            summary = min(self.room, leaving + summary + self.floors.summary)
         return self.fixed + summary + sum(self.cost(item) for item in self.kept_items)
 
     @property
-    def _summarized(self) -> int:
-        return sum(item.tokens for item in self.summaries)
+    def stale(self) -> set[int]:
+        """Tool results in what is kept that are old and large enough to be cleared to a reference."""
+        batches = [group for group in self.kept if any(self.view[index].answers for index in group.indexes)]
+        old = sorted(batches, key=lambda group: group.newest)[: -self.policy.fresh_batches or None]
+        items = (self.view[index] for group in old for index in group.indexes)
+        return {item.index for item in items if item.answers and not item.archived and item.tokens >= self.policy.clear_at_least}
 
-    def measure(self, tokens: int, window: int) -> Measure:
-        """This draft, taken to have so many tokens."""
-        return Measure(tokens, len(self.kept_items), window, self.fixed)
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the trigger would be silent after this, with something to spare."""
+        measure = Measure(int(self.tokens / self.policy.below), len(self.kept_items), self.window, self.fixed)
+        return self.policy.trigger.met(measure) is None
 
 
 def plan_compaction(
@@ -123,6 +150,7 @@ def plan_compaction(
     keep: Size | None = None,
     spare: int = 0,
     reported: int = 0,
+    floors: Floors = NO_FLOORS,
 ) -> Plan | None:
     """The compaction that this history needs now, or None. A trigger is met also by what the provider `reported`.
 
@@ -131,15 +159,17 @@ def plan_compaction(
     """
     total = fixed + sum(item.tokens for item in view)
     keep = keep or policy.keep
+    every = list(groups(view, policy.rules))
+    whole = _Draft(view, policy, floors, window, fixed, every)
     if total > cap:
-        return _for_the_cap(view, policy, cap=cap, fixed=fixed, total=total, window=window, keep=keep, spare=spare)
+        return _for_the_cap(whole, cap=cap, total=total, keep=keep, spare=spare)
     if force:
-        return _finish(_drafted(view, policy, fixed, window, keep), "forced", "asked for", total)
-    measure = Measure(total, sum(item.summary is None for item in view), window, fixed)
+        return _finish(_within(whole, keep), "forced", "asked for", total)
+    measure = Measure(total, len(whole.kept_items), window, fixed)
     met = policy.trigger.met(measure) or policy.trigger.met(measure._replace(tokens=max(measure.tokens, reported)))
     if met is None:
         return None
-    return _for_the_trigger(view, policy, measure, cap=cap, spare=spare, why=_described(met))
+    return _for_the_trigger(whole, total, cap=cap, spare=spare, why=_described(met))
 
 
 def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
@@ -154,29 +184,28 @@ def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
     return start
 
 
-def _for_the_trigger(view: Sequence[Item], policy: Policy, measure: Measure, *, cap: int, spare: int, why: str) -> Plan | None:
-    fixed, window = measure.fixed, measure.window
-    cheap = _Draft(view, fixed, list(groups(view, policy.rules)), [], 0, policy.reference_tokens)
-    cheap.clear = set(_stale(cheap, policy))
-    if cheap.clear and _is_quiet(cheap, policy, window) and cheap.tokens <= cap - spare:
-        return _finish(cheap, "trigger", why, measure.tokens)
-    draft = _drafted(view, policy, fixed, window, policy.keep)
-    _hold_to(draft, policy.keep, policy, window)
-    if not _is_quiet(draft, policy, window):
-        draft.clear = set(_stale(draft, policy))
-    _leave_room(draft, cap - spare, floor=fixed + _least_left(cap, fixed))
-    return _finish(draft, "trigger", why, measure.tokens)
+def _for_the_trigger(whole: _Draft, total: int, *, cap: int, spare: int, why: str) -> Plan | None:
+    cheap = replace(whole, clear=whole.stale)
+    if cheap.clear and cheap.is_quiet and cheap.tokens <= cap - spare:
+        return _finish(cheap, "trigger", why, total)
+    draft = _within(whole, whole.policy.keep)
+    _hold_to(draft, whole.policy.keep)
+    if not draft.is_quiet:
+        draft.clear = draft.stale
+    _leave_room(draft, cap - spare, floor=draft.fixed + _least_left(cap, draft.fixed))
+    return _finish(draft, "trigger", why, total)
 
 
-def _hold_to(draft: _Draft, keep: Size, policy: Policy, window: int) -> None:
+def _hold_to(draft: _Draft, keep: Size) -> None:
     """A batch of calls stays whole, so it may bring far more than `keep` allows: then its results are clipped to one level."""
-    allowed = keep.limit(window, 0)
+    allowed = keep.limit(draft.window, 0)
     free = [item for group in draft.kept if not group.stays for item in map(draft.view.__getitem__, group.indexes)]
     if allowed is None or sum(map(draft.cost, free)) <= allowed:
         return
     results = [item for item in free if item.answers and not item.archived and item.index not in draft.clear]
     others = sum(map(draft.cost, free)) - sum(map(draft.cost, results))
-    level = max(2 * policy.reference_tokens, _level([draft.cost(item) for item in results], max(0, allowed - others)))
+    level = _level([(draft.least(item), draft.cost(item)) for item in results], max(0, allowed - others))
+    level = max(2 * draft.policy.reference_tokens, level)
     draft.clip.update({item.index: level for item in results if draft.cost(item) > level})
 
 
@@ -189,35 +218,28 @@ def _leave_room(draft: _Draft, most: int, *, floor: int) -> None:
         draft.left.append(group)
 
 
-def _for_the_cap(
-    view: Sequence[Item], policy: Policy, *, cap: int, fixed: int, total: int, window: int, keep: Size, spare: int
-) -> Plan | None:
+def _for_the_cap(whole: _Draft, *, cap: int, total: int, keep: Size, spare: int) -> Plan | None:
     """Keep the newest groups that fit; what a rule holds is reserved first, and clipped if it must be."""
-    every, start = groups(view, policy.rules), keep_from(view, keep, window)
-    could_leave = sum(group.tokens for group in every if not group.stays) + sum(item.tokens for item in view if item.summary is not None)
-    room = min(_summary_room(policy, window, fixed), max(policy.reference_tokens, cap // 4), could_leave)
+    policy, fixed, view = whole.policy, whole.fixed, whole.view
+    free = [group for group in whole.kept if not group.stays]
+    start, summarized = keep_from(view, keep, whole.window), sum(item.tokens for item in whole.summaries)
+    could_leave = sum(group.tokens for group in free) + summarized
+    if could_leave <= whole.floors.summary:  # a summary would be larger than all that it could stand for
+        free, could_leave = [], summarized
+    room = min(max(whole.floors.summary, min(_summary_room(whole), max(policy.reference_tokens, cap // 4))), could_leave)
     target = int(cap * policy.below) if cap * policy.below > fixed + room else cap
     target = max(min(target, cap - spare), min(target, fixed + room + _least_left(cap, fixed)))
-    draft = _Draft(
-        view,
-        fixed,
-        [group for group in every if group.stays],
-        [group for group in every if not group.stays],
-        room,
-        policy.reference_tokens,
-        refold=True,
-        bounded=True,
-    )
-    draft.clear = set(_stale(_Draft(view, fixed, list(every), [], 0, policy.reference_tokens), policy))
+    held = [group for group in whole.kept if group not in free]
+    draft = replace(whole, kept=held, left=free, room=room, clear=whole.stale, refold=True, bounded=True)
     _shrink(draft, cap=cap, target=target, share=0.6 if draft.leaving else 1.0)
     for group in sorted(draft.left, key=lambda group: -group.newest):
-        if group.newest < start or not _admit(draft, group, policy, target):
+        if group.newest < start or not _admit(draft, group, target):
             break
     draft.refold = False
     draft.refold = bool(draft.summaries) and not draft.leaving and draft.tokens > cap
-    _hold_to(draft, keep, policy, window)
-    if not _is_quiet(draft, policy, window):  # what the trigger would do to this is done at once
-        draft.clear |= set(_stale(draft, policy))
+    _hold_to(draft, keep)
+    if not draft.is_quiet:  # what the trigger would do to this is done at once
+        draft.clear |= draft.stale
     return _finish(draft, "cap", f"{total} tokens do not fit {cap}", total)
 
 
@@ -226,19 +248,14 @@ def _least_left(cap: int, fixed: int) -> int:
     return (cap - fixed) // 4
 
 
-def _is_quiet(draft: _Draft, policy: Policy, window: int) -> bool:
-    """Whether the trigger would be silent after this, with something to spare."""
-    return policy.trigger.met(draft.measure(int(draft.tokens / policy.below), window)) is None
-
-
-def _admit(draft: _Draft, group: Group, policy: Policy, target: int) -> bool:
+def _admit(draft: _Draft, group: Group, target: int) -> bool:
     """Keep one more group if it fits, its large messages clipped where that is what makes it fit."""
     draft.kept.append(group)
     draft.left.remove(group)
     before = dict(draft.clip)
     for item in (draft.view[index] for index in group.indexes):
-        if draft.tokens > target and item.tokens >= policy.clip_at_least:
-            draft.clip[item.index] = policy.clip_to
+        if draft.tokens > target and item.tokens >= draft.policy.clip_at_least:
+            draft.clip[item.index] = draft.policy.clip_to
     if draft.tokens <= target:
         return True
     draft.kept.remove(group)
@@ -250,8 +267,8 @@ def _admit(draft: _Draft, group: Group, policy: Policy, target: int) -> bool:
 def _shrink(draft: _Draft, *, cap: int, target: int, share: float) -> None:
     """Make what must stay small enough: everything above one level is clipped to that level, and the level is as high as the
     target allows."""
-    held = draft.kept_items
-    floor = draft.fixed + draft.room + sum(min(draft.cost(item), draft.reference) for item in held)
+    least = {item.index: min(draft.cost(item), draft.least(item)) for item in draft.kept_items}
+    floor = draft.fixed + draft.room + sum(least.values())
     if floor > cap:
         needs = {
             "system prompt, memory and tools": draft.fixed,
@@ -265,66 +282,50 @@ def _shrink(draft: _Draft, *, cap: int, target: int, share: float) -> None:
             hint="Use a model with a larger window, fewer tools or a shorter system prompt.",
         )
     available = max(int((target - draft.fixed - draft.room) * share), floor - draft.fixed - draft.room)
-    level = _level([draft.cost(item) for item in held], available)
-    for item in held:
-        if draft.cost(item) > max(level, draft.reference):
-            draft.clip[item.index] = max(level, draft.reference)
+    level = _level([(least[item.index], draft.cost(item)) for item in draft.kept_items], available)
+    for item in draft.kept_items:
+        if draft.cost(item) > max(level, least[item.index]):
+            draft.clip[item.index] = max(level, draft.policy.reference_tokens)
 
 
-def _level(costs: list[int], available: int) -> int:
-    """The highest level L for which the sum of min(cost, L) is within what is available."""
-    left, count = available, len(costs)
-    for cost in sorted(costs):
-        if cost * count > left:
-            return left // count
-        left -= cost
-        count -= 1
-    return max(costs, default=0)
+def _level(bounds: Sequence[tuple[int, int]], available: int) -> int:
+    """The highest level to which all costs can be held, none below its least, so that they are within what is available."""
+    levels = range(1, max((cost for _, cost in bounds), default=0) + 1)
+    return bisect_right(levels, available, key=lambda level: sum(max(least, min(cost, level)) for least, cost in bounds))
 
 
-def _drafted(view: Sequence[Item], policy: Policy, fixed: int, window: int, keep: Size) -> _Draft:
-    start = keep_from(view, keep, window)
-    every = groups(view, policy.rules)
-    kept = [group for group in every if group.stays or group.newest >= start]
-    left = [group for group in every if not (group.stays or group.newest >= start)]
-    return _Draft(view, fixed, kept, left, _summary_room(policy, window, fixed), policy.reference_tokens)
+def _within(whole: _Draft, keep: Size) -> _Draft:
+    """What `keep` and the rules hold stays, the rest leaves."""
+    start = keep_from(whole.view, keep, whole.window)
+    left = [group for group in whole.kept if not (group.stays or group.newest >= start)]
+    return replace(whole, kept=[group for group in whole.kept if group not in left], left=left, room=_summary_room(whole), clip={})
 
 
-def _stale(draft: _Draft, policy: Policy) -> list[int]:
-    """Tool results in what is kept that are old and large enough to be cleared to a reference."""
-    batches = [group for group in draft.kept if any(draft.view[index].answers for index in group.indexes)]
-    old = sorted(batches, key=lambda group: group.newest)[: -policy.fresh_batches or None]
-    return [
-        index
-        for group in old
-        for index in group.indexes
-        if draft.view[index].answers and not draft.view[index].archived and draft.view[index].tokens >= policy.clear_at_least
-    ]
-
-
-def _token_limits(policy: Policy, window: int, fixed: int) -> list[int]:
+def _token_limits(draft: _Draft) -> list[int]:
     """Below how many tokens of the request each entry of the trigger is silent; one of several conditions is below the largest of them."""
     limits = []
-    for entry in policy.trigger.entries:
-        sizes = entry.sizes if isinstance(entry, AllOf) else (entry,)
-        found = [limit for size in sizes if (limit := size.limit(window, fixed)) is not None]
+    for entry in draft.policy.trigger.entries:
+        sizes = entry.all if isinstance(entry, AllOf) else (entry,)
+        found = [limit for size in sizes if (limit := size.limit(draft.window, draft.fixed)) is not None]
         if found:
             limits.append(max(found))
     return limits
 
 
-def _summary_room(policy: Policy, window: int, fixed: int) -> int:
+def _summary_room(draft: _Draft) -> int:
     """The most that a summary without a model, or one that the cap bounds, may take: a tenth of the window at most, and a quarter of the
-    smallest trigger."""
-    quarter = min(_token_limits(policy, window, fixed), default=window) // 4
-    return min(policy.summary_tokens, max(policy.reference_tokens, min(window // 10, quarter)))
+    smallest trigger; but what the smallest summary takes in any case."""
+    quarter = min(_token_limits(draft), default=draft.window) // 4
+    most = max(draft.policy.reference_tokens, min(draft.window // 10, quarter))
+    return max(draft.floors.summary, min(draft.policy.summary_tokens, most))
 
 
 def _finish(draft: _Draft, pressure: Pressure, why: str, before: int) -> Plan | None:
     folds = bool(draft.leaving) or draft.refold
     held = [item.index for item in draft.kept_items]
-    clear = tuple(sorted(draft.clear & set(held)))
-    clip = tuple(sorted((index, tokens) for index, tokens in draft.clip.items() if index in held and index not in draft.clear))
+    smaller = {item.index for item in draft.kept_items if draft.cost(item) < item.tokens}
+    clear = tuple(sorted(draft.clear & smaller))
+    clip = tuple(sorted((index, draft.clip[index]) for index in draft.clip.keys() & smaller - draft.clear))
     if not (folds or clear or clip):
         return None
     summaries = [item.index for item in draft.summaries]

@@ -204,7 +204,7 @@ class SummaryRecord:
 Record = MessageRecord | SummaryRecord
 
 
-def record_of(message: Any, *, id: str | None = None, after: str | None = None, time: str = "", tokens: int | None = None) -> MessageRecord:
+def record_of(message: Any) -> MessageRecord:
     """The record of one message: LangChain's, ours, or a dict with `role` and `content`. Nothing of it is lost.
 
     A message without an id gets one made from what it says; `records_of` tells equal messages apart.
@@ -213,27 +213,21 @@ def record_of(message: Any, *, id: str | None = None, after: str | None = None, 
     content, exact = plain(given.content)
     calls, exact_calls = plain(list(getattr(given, "tool_calls", None) or ()))
     extras, exact_extras = plain({name: value for name in _EXTRAS if (value := getattr(given, name, None))})
-    name = getattr(given, "name", None)
     record = MessageRecord(
-        id=str(id or given.id or ""),
+        id=str(given.id or ""),
         role=role_of(given),
         content=content,
         type=str(given.type),
         tool_calls=tuple(call if isinstance(call, Mapping) else {"name": "", "args": call} for call in calls),
         tool_call_id=_text(getattr(given, "tool_call_id", None)),
-        name=_text(name),
-        time=time,
-        tokens=tokens,
-        after=after,
+        name=_text(getattr(given, "name", None)),
         extras=extras,
         exact=exact and exact_calls and exact_extras,
     )
     return record if record.id else dataclasses.replace(record, id=f"anon-{record.mark}")
 
 
-def records_of(
-    messages: Iterable[Any], *, history: Sequence[Any] = (), tokens: Mapping[str, int] | None = None, time: str = ""
-) -> list[MessageRecord]:
+def records_of(messages: Iterable[Any], *, history: Sequence[Any] = (), tokens: Mapping[str, int] | None = None) -> list[MessageRecord]:
     """The records of messages that leave together. With `history`, the conversation they are part of, each knows the one before it.
 
     Messages without ids are told apart by what they say, what was said before them, and how often: the same part of a
@@ -244,7 +238,7 @@ def records_of(
     found: list[MessageRecord] = []
     previous = ""
     for message in messages:
-        record = record_of(message, time=time)
+        record = record_of(message)
         if not _structural(message).id:
             key = _digest([previous, record.mark])
             nameless[key] += 1

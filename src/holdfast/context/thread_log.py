@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from holdfast.clock import RandomIds
 from holdfast.context.history_index import HistoryIndex
 from holdfast.context.records import MessageRecord, Record, record_from, restored, written
 from holdfast.context.view import MARK
 from holdfast.errors import InputError, RevisionConflict
-from holdfast.ids import RandomIds, thread_folder
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Put, Records
 from holdfast.text.needle import Needle
+from holdfast.validation import thread_folder
 
 Result = TypeVar("Result")
 SCHEMA = 1
@@ -83,7 +84,8 @@ class RecordIndex:
         number = self.next_seq
         for record in records:
             key = (record.id, record.mark)
-            if key in self._marks or key in seen or self._stands_for_held(record):
+            stands_for_held = isinstance(record, MessageRecord) and "archived" in record.marks and self.holds(record.id)
+            if key in self._marks or key in seen or stands_for_held:
                 continue
             seen.add(key)
             admitted.append(dataclasses.replace(record, seq=number, time=record.time or time))
@@ -114,9 +116,6 @@ class RecordIndex:
         if self._order is None:
             self._order = list(self._walk())
         return self._order
-
-    def _stands_for_held(self, record: Record) -> bool:
-        return isinstance(record, MessageRecord) and "archived" in record.marks and self.holds(record.id)
 
     def _walk(self) -> Iterator[int]:
         if all(held.after is None for held in self.messages):
@@ -226,17 +225,11 @@ class ThreadLog:
         """Whether nobody has written to it."""
         return self._backend.mark(self.key) is None
 
-    def read(self, info: RecordInfo) -> Record | None:
-        """The record that the index names, or None if it was forgotten just now."""
-        values = self._backend.at(self.key, info.place)
-        record = record_from(values) if values is not None else None
-        return record if record is not None and record.id == info.id else None
-
-    def read_at(self, place: int) -> MessageRecord | None:
-        """The message at a place that the full-text index gave."""
+    def read(self, place: int, id: str | None = None) -> Record | None:
+        """The record at a place that an index gave, or None if it was forgotten just now. With `id` only the one of this name."""
         values = self._backend.at(self.key, place)
         record = record_from(values) if values is not None else None
-        return record if isinstance(record, MessageRecord) else None
+        return record if record is not None and id in (None, record.id) else None
 
     def records(self) -> Iterator[Record]:
         """All records in the order of the log, each once."""

@@ -1,18 +1,26 @@
-"""A history as the planner sees it: one small value per message, no content.
+"""A history as the planner sees it (one small value per message, no content), and which histories are legal (S5, S6).
 
 Marks that Holdfast leaves on a message live in `additional_kwargs["holdfast"]`, a plain mapping, so they survive every store and every
 provider ignores them: `summary` (how it was made), `reminder` (its kind), `pin`, `repaired` (a made-up tool result), and `archived` (what
 stands here is a reference; the original is in the archive).
 
-Where a message must be made (a summary, a reference, a missing tool result) a `Forge` is asked, so that a history of LangChain messages
-stays one, and nothing is converted. `PlainMessage` is a message without LangChain.
+A rule says which messages may not leave (`stays`) and which ones stay or leave together (`ties`). `groups` folds all rules into the units
+that the planner moves. `repair` makes a history in which each call is followed by its results and nothing else: late results move up,
+missing ones are made up and say so, results that nobody asked for are taken out, calls without a name or with arguments that are none are
+mended (the caller archives what changes first).
+
+Where a message must be made (a summary, a reference, a missing tool result) a `MessageFactory` is asked, so that a history of LangChain
+messages stays one, and nothing is converted. `PlainMessage` is a message without LangChain.
 """
 
 from __future__ import annotations
 
+import builtins
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise, repeat
 from typing import Any, Literal, Protocol, cast
 
 from holdfast.tokens.messages import Message
@@ -72,11 +80,8 @@ def marks_of(message: Message) -> Mapping[str, Any]:
     marks = extras.get(MARK) if isinstance(extras, Mapping) else None
     if isinstance(marks, Mapping):
         return marks
-    if (
-        isinstance(extras, Mapping) and extras.get("lc_source") == "summarization"
-    ):  # a thread that LangChain's own middleware has summarized
-        return {"summary": str(message.id)}
-    return {}
+    foreign = isinstance(extras, Mapping) and extras.get("lc_source") == "summarization"  # summarized by LangChain's own middleware
+    return {"summary": str(message.id)} if foreign else {}
 
 
 def calls_of(message: Message) -> Iterator[tuple[str, str]]:
@@ -186,18 +191,15 @@ def _item(index: int, message: Message, tokens: int) -> Item:
         reminder=marks.get("reminder"),
         summary=marks.get("summary"),
         archived="archived" in marks,
-        reasoning=role == "ai" and _reasons(message),
+        reasoning=role == "ai" and isinstance(message.content, list) and any(map(_is_reasoning, message.content)),
     )
 
 
-def _reasons(message: Message) -> bool:
-    content = message.content
-    return isinstance(content, list) and any(
-        isinstance(block, Mapping) and block.get("type") in ("thinking", "redacted_thinking", "reasoning") for block in content
-    )
+def _is_reasoning(block: object) -> bool:
+    return isinstance(block, Mapping) and block.get("type") in ("thinking", "redacted_thinking", "reasoning")
 
 
-class Forge(Protocol):
+class MessageFactory(Protocol):
     """Makes messages of the kind that the history consists of."""
 
     def summary(self, text: str, *, id: str, role: Literal["human", "system"], marks: Mapping[str, Any]) -> Message:
@@ -229,24 +231,179 @@ class PlainMessage:
     additional_kwargs: dict[str, Any] = field(default_factory=dict)
 
 
-class PlainForge:
-    """Makes `PlainMessage`s."""
+View = Sequence[Item]
 
-    def summary(self, text: str, *, id: str, role: Literal["human", "system"], marks: Mapping[str, Any]) -> PlainMessage:
-        return PlainMessage(role, text, id, additional_kwargs={MARK: dict(marks)})
 
-    def result(self, text: str, *, id: str, call: str, name: str) -> PlainMessage:
-        return PlainMessage("tool", text, id, tool_call_id=call, name=name, additional_kwargs={MARK: {"repaired": True}})
+class Rule(Protocol):
+    """An invariant of the history. Looks at roles and ties, never at text."""
 
-    def with_text(self, message: Any, text: str, *, marks: Mapping[str, Any]) -> PlainMessage:
-        extras = {**message.additional_kwargs, MARK: {**marks_of(message), **marks}}
-        changed: PlainMessage = replace(message, content=text, additional_kwargs=extras)
-        return changed
+    def stays(self, view: View) -> Iterable[int]:
+        """Messages that may not leave."""
+        return ()
 
-    def with_id(self, message: Any, id: str) -> PlainMessage:
-        named: PlainMessage = replace(message, id=id)
-        return named
+    def ties(self, view: View) -> Iterable[Sequence[int]]:
+        """Messages that stay or leave together."""
+        return ()
 
-    def with_sound_calls(self, message: Any) -> PlainMessage:
-        mended: PlainMessage = replace(message, tool_calls=[sound_call(call) for call in message.tool_calls])
-        return mended
+
+class WholePairs(Rule):
+    """A call and its results, over all ids, in both directions, wherever the results are; parallel calls are one batch."""
+
+    def ties(self, view: View) -> Iterator[list[int]]:
+        for asked, results in _batches(view).items():
+            yield [asked, *results]
+
+
+class PendingCalls(Rule):
+    """Calls of the newest assistant message that have no result yet: they run, or wait for a person's approval."""
+
+    def stays(self, view: View) -> Iterator[int]:
+        newest = next((item for item in reversed(view) if item.role == "ai"), None)
+        if newest is not None and newest.calls:
+            answered = sum(1 for asked in pairing(view).values() if asked == newest.index)
+            if answered < len(newest.calls):
+                yield newest.index
+
+
+class PinnedMessages(Rule):
+    """The first goal, the newest user message, system messages, what was pinned, and the newest reminder of each kind."""
+
+    def stays(self, view: View) -> Iterator[int]:
+        people = [item for item in view if item.role == "human" and item.summary is None and item.reminder is None]
+        yield from {item.index for item in (*people[:1], *people[-1:])}
+        newest: dict[str, int] = {}
+        for item in view:
+            if item.pinned or (item.role == "system" and item.summary is None):
+                yield item.index
+            if item.reminder is not None:
+                newest[item.reminder] = item.index
+        yield from newest.values()
+
+
+class Reasoning(Rule):
+    """Reasoning that stands in a message of its own belongs to the assistant message after it: providers refuse a call whose
+    reasoning is gone."""
+
+    def ties(self, view: View) -> Iterator[list[int]]:
+        for item, following in pairwise(view):
+            if item.reasoning and not item.calls and following.role == "ai":
+                yield [item.index, following.index]
+
+
+def pairing(view: View) -> dict[int, int]:
+    """Which assistant message each tool result answers, by index; results that nobody asked for are left out.
+
+    Some servers give every call the same id, so a result belongs to the nearest message before it whose call of that id is still open,
+    else to the first one after it. A second result for a call that is answered belongs to nobody.
+    """
+    open_calls, early = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    pairs: dict[int, int] = {}
+    for item in view:
+        for call in item.calls:
+            if early[call]:
+                pairs[early[call].pop(0)] = item.index
+            else:
+                open_calls[call].append(item.index)
+        if item.answers is not None:
+            if open_calls[item.answers]:
+                pairs[item.index] = open_calls[item.answers].pop()
+            else:
+                early[item.answers].append(item.index)
+    return pairs
+
+
+def _batches(view: View) -> defaultdict[int, list[int]]:
+    """The results of each assistant message, by index."""
+    batches = defaultdict[int, list[int]](list)
+    for result, asked in pairing(view).items():
+        batches[asked].append(result)
+    return batches
+
+
+RULES: tuple[Rule, ...] = (WholePairs(), PendingCalls(), PinnedMessages(), Reasoning())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Messages that stay or leave together, in order. `stays` when a rule holds one of them."""
+
+    indexes: tuple[int, ...]
+    tokens: int
+    stays: bool
+
+    @property
+    def newest(self) -> int:
+        return self.indexes[-1]
+
+
+def groups(view: View, rules: Sequence[Rule] = RULES) -> tuple[Group, ...]:
+    """The units that a plan may move, ordered by their newest message."""
+    parent = list(range(len(view)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    for rule in rules:
+        for tie in rule.ties(view):
+            for other in tie[1:]:
+                parent[root(other)] = root(tie[0])
+    held = {root(index) for rule in rules for index in rule.stays(view)}
+    members = defaultdict[int, list[int]](list)
+    for index in range(len(view)):
+        members[root(index)].append(index)
+    made = [Group(tuple(indexes), sum(view[i].tokens for i in indexes), head in held) for head, indexes in members.items()]
+    return tuple(sorted(made, key=lambda group: group.newest))
+
+
+MISSING = "No result: the run stopped before this call finished. It may have taken effect."
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """The history as it should be. `messages` is the very list that was given when nothing had to be done."""
+
+    messages: Sequence[Message]
+    dropped: tuple[Message, ...] = ()
+    made: tuple[Message, ...] = ()
+    changed: bool = False
+
+
+def repair(messages: Sequence[Message], factory: MessageFactory, *, answer_newest: bool = True) -> Repaired:
+    """Put calls and results together.
+
+    With `answer_newest=False` the unanswered calls of the newest assistant message are left alone: they are pending. Before a model call
+    they have to be answered, because a provider refuses a request in which they are open.
+    """
+    stand_ins = {str(message.id): message for message in messages if marks_of(message).get("repaired")}
+    real = [message for message in messages if str(message.id) not in stand_ins] if stand_ins else messages
+    view = view_of(real, repeat(0, len(real)))
+    results = _batches(view)
+    newest = next((item.index for item in reversed(view) if item.role == "ai"), None)
+    ordered: list[Message] = []
+    made: list[Message] = []
+    for item in view:
+        if item.role == "tool":
+            continue
+        asking = real[item.index]
+        ordered.append(asking if item.role != "ai" or is_sound(asking) else factory.with_sound_calls(asking))
+        answers = defaultdict[str | None, list[Message]](list)
+        for index in sorted(results[item.index]):
+            answers[view[index].answers].append(real[index])
+        for number, (call, name) in enumerate(calls_of(real[item.index]) if item.role == "ai" else ()):
+            if answers[call]:
+                ordered.append(answers[call].pop(0))
+            elif answer_newest or item.index != newest:
+                id = f"repair-{item.id}-{number}"
+                found = stand_ins.get(id)
+                if found is None:
+                    found = factory.result(MISSING, id=id, call=call, name=name)
+                    made.append(found)
+                ordered.append(found)
+    if len(ordered) == len(messages) and all(a is b for a, b in zip(ordered, messages, strict=True)):
+        return Repaired(messages)
+    kept = set(map(builtins.id, ordered))
+    dropped = tuple(message for message in messages if builtins.id(message) not in kept and str(message.id) not in stand_ins)
+    return Repaired(ordered, dropped, tuple(made), changed=True)

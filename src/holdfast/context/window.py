@@ -13,21 +13,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast.clock import Backoff
-from holdfast.context.compaction import Leave, Outcome, Settings, Store, Want, compact
-from holdfast.context.planner import Plan, Policy, plan_compaction
-from holdfast.context.rules import Repaired, repair
-from holdfast.context.triggers import Measure, Size
-from holdfast.context.view import calls_of, is_sound, marks_of, role_of, view_of
+from holdfast.config.triggers import Measure, Size
+from holdfast.context.compaction import Leave, Outcome, Settings, Store, Want, compact, reference_floor, summary_floor
+from holdfast.context.planner import Floors, Plan, Policy, plan_compaction
+from holdfast.context.view import Repaired, calls_of, is_sound, marks_of, repair, role_of, view_of
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
-from holdfast.secret_forms import replace_secrets
-from holdfast.tokens.calibration import Calibration
+from holdfast.redaction import replace_secrets
 from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.message_counts import Ledger, MessageCounts
 from holdfast.tokens.messages import Message, mark_of
+from holdfast.tokens.windows import Calibration
 from holdfast.tracing import span
 
 _TIGHTER = (1.0, 0.85, 0.7, 0.5)
@@ -188,7 +188,7 @@ class ContextWindow:
         known.tidy = _tidy_from(messages, min(known.tidy, known.ledger.unchanged))
         repaired: Repaired | None = None
         if known.tidy < len(messages):
-            repaired = repair(messages, self.settings.forge)
+            repaired = repair(messages, self.settings.factory)
             if repaired.changed:
                 yield Store(repaired.dropped, messages)
                 messages = repaired.messages
@@ -236,7 +236,7 @@ class ContextWindow:
         self, thread: str, messages: Sequence[Message], room: WindowLimits, *, force: bool = True, keep: Size | None = None
     ) -> Generator[Want, Any, Prepared]:
         """A compaction that a person asked for. Pending calls stay pending; nothing happens when there is nothing to leave."""
-        repaired = repair(self._named(messages), self.settings.forge, answer_newest=False)
+        repaired = repair(self._named(messages), self.settings.factory, answer_newest=False)
         if repaired.changed:
             yield Store(repaired.dropped, messages)
         known = self._thread(thread)
@@ -271,7 +271,7 @@ class ContextWindow:
     ) -> Generator[Want, Any, Outcome | None]:
         view = view_of(messages, room.each(self.counts.each(messages)))
         limits: dict[str, Any] = {"window": room.window, "fixed": room.tokens(room.fixed), "force": force, "keep": keep, "spare": spare}
-        limits["reported"] = room.reported
+        limits["reported"], limits["floors"] = room.reported, self.floors(messages, room)
         last: tuple[int, Outcome] | None = None
         for share in _TIGHTER:
             plan = plan_compaction(view, self.policy, cap=int(room.cap * share) if last else room.cap, **limits)
@@ -295,6 +295,11 @@ class ContextWindow:
             needs={"system prompt, memory and tools": fixed, "messages": last[0] - fixed},
             hint="Use a model with a larger window, fewer tools or a shorter system prompt.",
         )
+
+    def floors(self, messages: Sequence[Message], room: WindowLimits) -> Floors:
+        """What can be made of these messages at least, in the model's tokens."""
+        reference = cache(lambda item: room.tokens(reference_floor(messages[item.index], item.tokens, self.settings)))
+        return Floors(room.tokens(summary_floor(self.settings)), reference)
 
     def _carried_out(self, known: _Thread, plan: Plan, messages: Sequence[Message], *, again: bool) -> Generator[Want, Any, Outcome]:
         """The plan, done. A summary of the very same messages that was made before a failed model call is used again, also if what the
@@ -329,7 +334,7 @@ class ContextWindow:
 
     def _named(self, messages: Sequence[Message]) -> list[Message]:
         """Every message with an id: without one it could not be told apart in the archive."""
-        return [message if message.id else self.settings.forge.with_id(message, self.settings.new_id("message")) for message in messages]
+        return [message if message.id else self.settings.factory.with_id(message, self.settings.new_id("message")) for message in messages]
 
     def _announce(self, plan: Plan) -> None:
         kind, _, value = plan.why.partition(" ")

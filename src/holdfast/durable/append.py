@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from os import PathLike
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from holdfast.durable.disk import REAL, Disk, Identity, closing, open_in, read_whole, write_all
@@ -141,7 +142,7 @@ class AppendLog:
         lines = lines_of(records, as_one=as_one)
         if not lines:
             return []
-        with self.locked():
+        with self.locked() if self._locking else nullcontext():
             left = self._left if self._is_as_left() else None
             if check is not None:
                 check(left.mark if left is not None else self.mark())
@@ -412,16 +413,15 @@ class AppendLog:
             return end + len(data)
         return end + len(data) + self._room
 
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """An error inside is the end of writing through this object."""
-        try:
-            yield
-        except (StorageError, OSError) as error:
-            self._given_up = str(error)
-            if isinstance(error, SyncFailed):
-                raise
-            raise SyncFailed(f"{self.path} may not hold what was appended last: {error}", path=self.path, operation="append") from error
+    def _giving_up(self) -> _GivingUp:
+        return _GivingUp(self)
+
+    def give_up(self, error: Exception) -> SyncFailed:
+        """Write no more through this object; the error to raise because of this one."""
+        self._given_up = str(error)
+        if isinstance(error, SyncFailed):
+            return error
+        return SyncFailed(f"{self.path} may not hold what was appended last: {error}", path=self.path, operation="append")
 
     def _refuse_if_given_up(self) -> None:
         if self._given_up is not None:
@@ -488,6 +488,22 @@ class AppendLog:
         while chunk := self._disk.read(handle, offset, _CHUNK):
             offset += len(chunk)
             yield chunk
+
+
+class _GivingUp:
+    """An error inside is the end of writing through a log. A class because a generator costs more than most of the calls inside."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: AppendLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, (StorageError, OSError)) and (raised := self._log.give_up(error)) is not error:
+            raise raised from error
 
 
 def _mark(position: int, head: bytes, tail: bytes) -> str:

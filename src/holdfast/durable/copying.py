@@ -16,18 +16,20 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from holdfast.amounts import some
 from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.durable.beneath import Tree
 from holdfast.durable.disk import REAL, exchange, faults, make_folders, storage_error
 from holdfast.durable.folder import remove_tree
+from holdfast.durable.lock import FOLDER as PRESENCE
+from holdfast.durable.lock import is_sign, residents, restoring
 from holdfast.durable.replace import is_temp, temp_name
-from holdfast.durable.tree import Tree
 from holdfast.errors import Damaged, InputError, Locked, StorageError
+from holdfast.validation import some
 
 MANIFEST = "backup.json"
 OUTSIDE = ".outside"
@@ -169,10 +171,12 @@ def _turn_of(old: Tree, name: str, moments: Sequence[Moment]) -> int:
     """When a file is copied; -1 for what belongs to nobody once everybody has stopped. What an agent keeps is never judged by its name."""
     if "user-data" in name.split("/"):
         return _REST
-    if name.endswith((".lock", *_BESIDE)) or is_temp(name.rpartition("/")[2]):
+    if is_temp(name.rpartition("/")[2]) or any(name.endswith(end) and old.kind(name.removesuffix(end)) == "file" for end in _BESIDE):
         return -1
     with _reading(), old.open(name) as file:
         head = file.read(len(_SQLITE))
+    if name.endswith(".lock") and is_sign(head):
+        return -1
     if head == _SQLITE or (head and name.endswith(_DATABASE_NAMES)):
         return _DATABASES
     if any(moment.covers(name) for moment in moments):
@@ -399,21 +403,22 @@ def restore(
 ) -> Restored:
     """Put a verified copy in the place of `target`, in one step. What stood there is moved beside it and never removed.
 
-    Without `replace` a target that holds anything is refused. Parts that were outside go to the place that `outside` names for each, if
-    nothing is there; the paths in the copy are not believed.
+    Without `replace` a target that holds anything is refused, and one that somebody works with in any case (Locked, by name). Parts that
+    were outside go to the place that `outside` names for each, if nothing is there; the paths in the copy are not believed.
     """
     path, goal = Path(copy).resolve(), Path(target).absolute()
     listing = verify(path)
     taken = goal.is_dir() and any(goal.iterdir())
     if taken and not replace:
         raise InputError(f"{goal} is not empty.", hint="Restore to another place, or say --replace: what is there is moved aside.")
-    if taken:
-        _check_idle(goal)
     before = goal.with_name(f"{goal.name}.before-{(clock or SystemClock()).now():%Y%m%dT%H%M%S}") if taken else None
-    with _new_folder(before or goal) as draft, Tree(path) as old, Tree(draft) as new:
-        count = _fill(old, new, listing, "")
-    if before is not None:
-        _change_places(before, goal)
+    with restoring(goal) if taken else nullcontext():
+        if taken:
+            _check_idle(goal)
+        with _new_folder(before or goal) as draft, Tree(path) as old, Tree(draft) as new:
+            count = _fill(old, new, listing, "")
+        if before is not None:
+            _change_places(before, goal)
     return Restored(goal, count, before, tuple(_restore_outside(path, listing, outside or {})))
 
 
@@ -495,9 +500,13 @@ def _put_file(kept: Path, name: str, goal: Path) -> None:
 
 def _check_idle(folder: Path) -> None:
     """Locked if a process is at work in the folder: it would go on writing to what was moved aside."""
+    if at_work := residents(folder):
+        told = f"{folder} is in use by {some(at_work, 5, '; ')}."
+        hint = "Stop it first (Ctrl-C, `kill` with its number, or `systemctl stop`), and start it again afterwards. Nothing was changed."
+        raise Locked(told, path=folder, owner=at_work[0], hint=hint)
     with Tree(folder) as tree:
         for entry in tree.walk({}):
-            if entry.kind != "file" or not entry.path.endswith(".lock") or "user-data" in entry.path.split("/"):
+            if entry.kind != "file" or not entry.path.endswith(".lock") or {"user-data", PRESENCE} & set(entry.path.split("/")):
                 continue
             with suppress(FileNotFoundError), tree.open(entry.path) as file:
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 
-from holdfast.durable.disk import REAL, Disk, closing, faults, make_folders
+from holdfast.durable.disk import REAL, Disk, closing, faults, make_folders, not_made
 from holdfast.durable.replace import temp_name
 from holdfast.errors import Damaged, DiskFull, HoldfastError, Locked, NotWritable, StorageError, SyncFailed, WriteFailed
 
@@ -173,7 +173,7 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
         return NotWritable(what, path=path, operation=operation, hint="Check the owner and the mode of the file and of its folder.")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Locked(f"{path} is being written by somebody else.", path=path, hint="Try again, or wait longer with a higher `timeout`.")
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or (code is None and "Could not decode to UTF-8" in str(error)):
         return Damaged(f"{path} is not a sound database: {error}.", path=path, hint="Set it aside and restore a backup, or start anew.")
     if primary == sqlite3.SQLITE_IOERR:
         return WriteFailed(what, path=path, operation=operation, hint="What was committed before stands. Check the disk.")
@@ -194,8 +194,11 @@ def _make_private(name: str) -> None:
 
     Only a file that is not there: closing a second descriptor of a database would drop the locks that this process has on it.
     """
-    with faults(name, "open"), suppress(FileExistsError):
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+    try:
+        with faults(name, "open"), suppress(FileExistsError):
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+    except FileNotFoundError as error:
+        raise not_made(name) from error
 
 
 def _address(name: str, read_only: bool) -> str:

@@ -15,8 +15,9 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from operator import attrgetter
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
@@ -28,10 +29,30 @@ _SYNCING = frozenset({"sync", "sync folder", "open to sync"})
 _READING = frozenset({"open", "read", "size", "list", "look at"})
 
 
+_MOVE = "Move it away, or name another folder."
+
+
+def _in_the_way(path: str) -> str | None:
+    """What stands above a path and is no folder."""
+    while (above := os.path.dirname(path)) not in ("", path):
+        path = above
+        if os.path.lexists(path):
+            return None if os.path.isdir(path) else path
+    return None
+
+
+def not_made(path: str) -> NotWritable:
+    """What is said where the system takes nothing new, although the folder is there: below /proc, for example."""
+    return NotWritable(f"nothing can be made in {os.path.dirname(path)}.", path=path, operation="make", hint="Name another place.")
+
+
 def storage_error(error: OSError, path: str, operation: str) -> StorageError:
     """The storage error for `error`, which `operation` met at `path`. The original belongs in its `__cause__`."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     what = f"could not {operation} {path}: {reason}."
+    if error.errno == errno.ENOTDIR and (blocking := _in_the_way(path)) is not None:
+        kind = StorageError if operation in _READING else WriteFailed
+        return kind(f"{blocking} is in the way: it is not a folder.", path=blocking, operation=operation, hint=_MOVE)
     if operation in _SYNCING:
         return SyncFailed(
             what,
@@ -86,13 +107,19 @@ class Identity(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A name in a folder and what is there. `modified` is in seconds since the epoch; `link` if it is a symbolic link."""
+    """A name in a folder and what is there. `modified` is in seconds since the epoch; `link` if it is a symbolic link.
+
+    Of a folder size and time mean nothing: they are not looked at.
+    """
 
     name: str
     kind: Kind
     size: int
     modified: float
     link: bool
+
+
+_NAME = attrgetter("name")
 
 
 class Disk(Protocol):
@@ -232,8 +259,12 @@ class RealDisk:
         return _kind(mode)
 
     def modified(self, path: str) -> float:
-        with faults(path, "look at"):
+        try:
             return os.stat(path).st_mtime
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # without `faults`, as in `identity`: a list of very many sessions asks this for each
+            raise storage_error(error, path, "look at") from error
 
     def identity(self, place: str | int) -> Identity | None:
         try:
@@ -364,10 +395,16 @@ class RealDisk:
         found = []
         with faults(path, "list"), os.scandir(path) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # removed meanwhile, or a link that leads nowhere
+                if entry.is_dir(follow_symlinks=False):  # which is known without a look at it
+                    found.append(Named(entry.name, "folder", 0, 0.0, False))
+                    continue
+                try:
                     facts = entry.stat()
-                    found.append(Named(entry.name, _kind(facts.st_mode), facts.st_size, facts.st_mtime, entry.is_symlink()))
-        return sorted(found)
+                except FileNotFoundError:  # removed meanwhile, or a link that leads nowhere
+                    continue
+                found.append(Named(entry.name, _kind(facts.st_mode), facts.st_size, facts.st_mtime, entry.is_symlink()))
+        found.sort(key=_NAME)
+        return found
 
     def remove_folder(self, path: str) -> None:
         try:
@@ -459,16 +496,24 @@ def read_whole(disk: Disk, path: str) -> bytes:
         return disk.read(handle, 0, max(disk.size(handle), 1) + 1)
 
 
-@contextmanager
-def closing(disk: Disk, handle: int) -> Iterator[int]:
+class closing:  # noqa: N801 - as `faults`
     """Closes at the end. An error of closing is raised unless another one is already on its way."""
-    try:
-        yield handle
-    except BaseException:
-        with suppress(StorageError):
-            disk.close(handle)
-        raise
-    disk.close(handle)
+
+    __slots__ = ("_disk", "_handle")
+
+    def __init__(self, disk: Disk, handle: int) -> None:
+        self._disk = disk
+        self._handle = handle
+
+    def __enter__(self) -> int:
+        return self._handle
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._disk.close(self._handle)
+        except StorageError:
+            if error is None:
+                raise
 
 
 def make_folders(disk: Disk, path: str, mode: int = 0o700, *, durable: bool = True) -> None:
@@ -517,9 +562,11 @@ def _make(disk: Disk, folder: str, mode: int) -> bool:
         disk.make_folder(folder, mode)
     except FileExistsError:
         if disk.kind(folder) != "folder":
-            raise StorageError(
-                f"{folder} is in the way: it is not a folder.", path=folder, operation="make folder", hint="Move it away."
-            ) from None
+            raise StorageError(f"{folder} is in the way: it is not a folder.", path=folder, operation="make folder", hint=_MOVE) from None
+    except FileNotFoundError as error:
+        if disk.kind(os.path.dirname(folder)) != "folder":
+            raise  # somebody removed what is above it
+        raise not_made(folder) from error
     return True
 
 

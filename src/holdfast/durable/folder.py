@@ -24,10 +24,9 @@ from os import PathLike
 from types import TracebackType
 from typing import BinaryIO, Literal
 
-from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, Mechanism, check_path, drop, open_beneath, openat2_works
+from holdfast.durable.beneath import CLOEXEC, DIRECTORY, NOFOLLOW, Mechanism, Tree, check_path, drop, open_beneath, openat2_works
 from holdfast.durable.disk import REAL, faults, flush, make_folders
 from holdfast.durable.replace import is_temp, temp_name
-from holdfast.durable.tree import Tree
 from holdfast.errors import InputError, OutsideRoot, StorageError
 
 

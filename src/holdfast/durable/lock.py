@@ -7,6 +7,9 @@ StorageError says so.
 Who waits looks again every few milliseconds, the more often the longer it has waited, and leaves a sign in the file. Who gives the lock
 back and finds such a sign lets the others go first when it wants the lock again: so nobody starves beside a process that writes all the
 time.
+
+Servers, workers and conversations work with a folder for long (`Presence`): each holds a lock file of its own in `running/`, so that who
+wants to put another folder in its place sees them there, by name, and a process that is there notices when it was replaced all the same.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ import functools
 import json
 import os
 import random
+import secrets
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from contextlib import suppress
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 
 from holdfast.clock import Clock, SystemClock, stamp
@@ -33,7 +37,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]  # the absence is what is asked for below
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-_held: weakref.WeakSet[Lock] = weakref.WeakSet()
+_held: set[Lock] = set()
 _SPARE = 32
 _spare: OrderedDict[str, int] = OrderedDict()
 """Descriptors of lock files that were released here and may be wanted again soon, each for one holder at a time. None is locked."""
@@ -87,7 +91,7 @@ class Lock:
             with suppress(OSError):
                 if os.fstat(handle).st_size > _SIGN_AT:
                     _note_awaited(self.path)
-                os.ftruncate(handle, 0)  # so that nobody reads the name of an owner who has left
+                    os.ftruncate(handle, 0)
             fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough while a forked child shares the descriptor
         except OSError:
             _close(handle)
@@ -97,9 +101,12 @@ class Lock:
             self._threads.release()
 
     def owner(self) -> str | None:
-        """Who holds it, as the holder wrote it down: `process 4711 on host, since ...`. None if that is not known."""
+        """Who holds it, as the holder wrote it down: `process 4711 on host, since ...`. None if nobody does, or that is not known."""
         try:
             with open(self.path, "rb") as file:
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    return None  # what stands there is the name of an owner who has left
                 facts = json.loads(file.readline(_SIGN_AT))
             return f"process {int(facts['pid'])} on {facts['host']}, since {facts['since']}"
         except (OSError, ValueError, KeyError, TypeError):
@@ -119,7 +126,7 @@ class Lock:
             )
         handle = self._open()
         try:
-            if self.timeout != 0:
+            if _awaited and self.timeout != 0:
                 self._give_way()
             began = self._clock.monotonic()
             while not self._flocked(handle, wait=deadline is None):
@@ -187,9 +194,7 @@ class Lock:
         """Write down who holds it. For people only: a full disk must not keep anybody from locking."""
         facts = f'{{"pid": {os.getpid()}, "host": {_host()}, "since": "{stamp(self._clock.now())}"}}\n'
         with suppress(OSError):
-            if os.fstat(handle).st_size:
-                os.ftruncate(handle, 0)
-            os.pwrite(handle, facts.encode(), 0)
+            os.pwrite(handle, facts.encode(), 0)  # over the name of the last one: to cut the file each time would cost more than the lock
 
     def _locked(self) -> Locked:
         owner = self.owner()
@@ -206,6 +211,11 @@ class Lock:
         self._threads = threading.Lock()
         if handle is not None:
             _close(handle)
+
+
+def is_sign(head: bytes) -> bool:
+    """Whether the file of a lock begins like this. That of another program (`poetry.lock`) holds something else."""
+    return not head.strip(b"\0") or head.startswith(b'{"pid": ')
 
 
 def _close(handle: int) -> None:
@@ -255,3 +265,76 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+# Who works with a folder for long
+
+
+FOLDER = "running"
+"""The folder with a lock file for each process that works with a folder for long."""
+_RESTORING = "restoring.lock"
+_PATIENCE = 10.0  # seconds
+
+
+class Presence:
+    """That this process works with a folder, from now until `close`. Raises Locked while a copy is being put in its place."""
+
+    def __init__(self, folder: str | os.PathLike[str], name: str, *, clock: Clock | None = None) -> None:
+        self._folder = Path(folder).absolute()
+        place = self._folder / FOLDER
+        # nobody else wants it, but whoever looks who is there, or tidies up, may have its file for a moment
+        self._lock = Lock(place / f"{name}-{os.getpid()}-{secrets.token_hex(3)}.lock", timeout=_PATIENCE, clock=clock)
+        self._lock.acquire()
+        self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | getattr(os, "O_CLOEXEC", 0))
+        if (owner := Lock(place / _RESTORING).owner()) is not None:  # after our own sign is up: one of the two sees the other
+            self.close()
+            raise Locked(f"{self._folder} is just being restored by {owner}.", path=self._folder, owner=owner, hint="Wait for its end.")
+        _remove_dead(place)
+
+    def displaced(self) -> bool:
+        """Whether another folder, or none, is at the path now: what this process still writes may go where nobody looks."""
+        try:
+            return not os.path.samestat(os.fstat(self._handle), os.stat(self._folder))
+        except OSError:
+            return True
+
+    def others(self) -> list[str]:
+        """Who else is there: `holdfast serve, process 4711 on host, since ...`."""
+        return [words for words, path in _there(self._folder) if path != Path(self._lock.path)]
+
+    def close(self) -> None:
+        """Leave."""
+        if self._lock.held:
+            with suppress(OSError):
+                os.unlink(self._lock.path)
+            self._lock.release()
+            os.close(self._handle)
+
+
+def residents(folder: Path) -> list[str]:
+    """Who works with a folder, in words."""
+    return [words for words, _ in _there(folder)]
+
+
+def restoring(folder: Path) -> Lock:
+    """Held while another folder is put in the place of this one; nobody begins to work with it meanwhile."""
+    return Lock(folder / FOLDER / _RESTORING, timeout=0)
+
+
+def _there(folder: Path) -> list[tuple[str, Path]]:
+    owners = [(path, Lock(path).owner()) for path in _files(folder / FOLDER)]
+    return [(f"holdfast {path.name.partition('-')[0]}, {owner}", path) for path, owner in owners if owner is not None]
+
+
+def _files(place: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(path for path in place.iterdir() if path.suffix == ".lock" and path.name != _RESTORING)
+    return []
+
+
+def _remove_dead(place: Path) -> None:
+    """Remove the files of processes that were killed."""
+    for path in _files(place):
+        lock = Lock(path, timeout=0)
+        with suppress(Locked), lock:
+            path.unlink(missing_ok=True)

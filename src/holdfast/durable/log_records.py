@@ -62,8 +62,8 @@ def line_of(record: Mapping[str, Any], place: str = "") -> bytes:
     """The record as a line. InputError if JSON has no form for it, or if it has a member `crc` of its own."""
     if "crc" in record:
         raise InputError("a record may not have a member named `crc`: the log keeps its checksum there.", hint="Use another name.")
-    body = strict_json.encode(dict(record), readable=False)[1:-1].replace(START, b'{"cr\\u0063":"')
-    rest = (b"," if body != b"}" else b"") + body
+    body = strict_json.encode(record if type(record) is dict else dict(record), readable=False)[1:-1].replace(START, b'{"cr\\u0063":"')
+    rest = b",%s" % body if body != b"}" else body
     which = place.encode("ascii")
     return b'%s%08x%s"%s\n' % (START, zlib.crc32(which + rest), which, rest)
 

@@ -35,6 +35,7 @@ _LIVING: weakref.WeakSet[Postgres] = weakref.WeakSet()
 _PARENTS: list[Any] = []
 """Connections that a forked process got from its parent. They are the parent's: neither used nor closed here, and so never let go of."""
 
+_LOCKED = "SELECT pg_advisory_xact_lock(%s), pg_current_xact_id()::text, pg_postmaster_start_time()::text"
 _CONFIGURE = """
 SELECT set_config('search_path', %s, false),
        set_config('lock_timeout', %s, false),
@@ -59,6 +60,8 @@ class Transaction:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.proof: tuple[str, Sequence[Any]] | None = None
+        self.identity: tuple[str, str] = ("0", "")
+        """The number of this transaction and when its server started, once it holds a lock."""
 
     def execute(self, query: Any, values: Values = None) -> Any:
         """Run a statement and give its cursor."""
@@ -167,7 +170,7 @@ class Postgres:
             try:
                 with postgres_faults(self.address, "write to"):
                     for key in sorted(locks):
-                        connection.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+                        step.identity = connection.execute(_LOCKED, [key]).fetchone()[1:]
                     yield step
             except BaseException:
                 _roll_back(connection)

@@ -1,4 +1,4 @@
-"""Replace a whole file so that a reader, a crash or a power cut finds the old content or the new, and nothing else.
+"""Whole files: replaced so that a reader, a crash or a power cut finds the old content or the new; or kept under their hash (`Blobs`).
 
 The idiom: a new file with a name of its own in the same folder, write, sync, rename over the old one, sync the folder. Leave
 out the first sync and a power cut leaves NUL bytes in place of both; leave out the second and what was acknowledged is undone.
@@ -6,20 +6,24 @@ out the first sync and a power cut leaves NUL bytes in place of both; leave out 
 A symbolic link is followed on purpose: people link their files into folders that they back up, and a rename would turn such a
 link into a file. Paths that come from outside do not belong here but in `folder.py`, where a link never leads out.
 
-A damaged file is moved out of the way under another name by `set_aside`; it is never overwritten and never removed.
+A damaged file is moved out of the way under another name by `set_aside`; it is never overwritten and never removed. A blob is put in place
+in the same way, once: it never changes, and is checked whenever it is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import Any, NoReturn
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.durable import strict_json
-from holdfast.durable.disk import REAL, Disk, closing, open_in, read_whole, write_all
-from holdfast.errors import Damaged, StorageError, SyncFailed, WriteFailed
+from holdfast.durable.disk import REAL, Disk, closing, make_folders, open_in, read_whole, write_all
+from holdfast.errors import Damaged, InputError, StorageError, SyncFailed, WriteFailed
 
 _TEMP_START, _TEMP_END = ".new-", ".tmp"
 
@@ -46,7 +50,15 @@ class Draft:
     WriteFailed or SyncFailed at construction leaves nothing behind. Not `durable`: nothing is synced, for what can be made again.
     """
 
-    def __init__(self, path: str | PathLike[str], data: bytes, *, disk: Disk = REAL, mode: int | None = None, durable: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        data: bytes,
+        *,
+        disk: Disk = REAL,
+        mode: int | None = None,
+        durable: bool = True,
+    ) -> None:
         self.target = disk.resolve(os.fspath(path))
         self._disk = disk
         self._durable = durable
@@ -88,9 +100,29 @@ class Draft:
                 self._disk.imitate(handle, self.target)
 
     def _raise(self, error: StorageError | OSError) -> NoReturn:
-        if isinstance(error, (WriteFailed, SyncFailed)):
-            raise error
-        raise WriteFailed(f"could not replace {self.target}: {error}", path=self.target, operation="replace") from error
+        _raise_write_error(error, self.target)
+
+
+def write_new(path: str, data: bytes, *, disk: Disk = REAL) -> None:
+    """A file that can be made again, in a folder that was made just now, so that there is nothing to look at. Whole or not there; no sync.
+
+    WriteFailed means that it is not there.
+    """
+    temp = f"{path.rpartition('/')[0]}/{temp_name()}"
+    try:
+        with closing(disk, disk.create(temp)) as handle:
+            write_all(disk, handle, data, at=0)
+        disk.rename(temp, path)
+    except (StorageError, OSError) as error:
+        with suppress(StorageError, OSError):
+            disk.unlink(temp)
+        _raise_write_error(error, path)
+
+
+def _raise_write_error(error: StorageError | OSError, path: str) -> NoReturn:
+    if isinstance(error, (WriteFailed, SyncFailed)):
+        raise error
+    raise WriteFailed(f"could not replace {path}: {error}", path=path, operation="replace") from error
 
 
 def replace_text(path: str | PathLike[str], text: str, *, disk: Disk = REAL, mode: int | None = None) -> None:
@@ -193,3 +225,88 @@ def _drop_if_empty(disk: Disk, path: str) -> None:
     disk.close(handle)
     if empty:
         disk.unlink(path)
+
+
+_ID = re.compile(r"sha256-[0-9a-f]{64}")
+_SHARD = re.compile(r"[0-9a-f]{2}")
+
+
+def blob_id(data: bytes) -> str:
+    """The id of these bytes: `sha256-` and 64 hexadecimal digits."""
+    return f"sha256-{hashlib.sha256(data).hexdigest()}"
+
+
+def is_blob_id(name: str) -> bool:
+    """Whether this is the id of a blob."""
+    return _ID.fullmatch(name) is not None
+
+
+class Blobs:
+    """A store of blobs in a folder. Safe for many threads and processes without a lock: equal bytes have equal names."""
+
+    def __init__(self, root: str | PathLike[str], *, disk: Disk = REAL) -> None:
+        self.root = disk.resolve(os.fspath(root))
+        self._disk = disk
+
+    def put(self, data: bytes) -> str:
+        """Keep the bytes and give their id; on return they survive a power cut. Putting them again is cheap and harmless."""
+        key = blob_id(data)
+        path = self.path(key)
+        if self._sound(path, data):
+            # whoever put it in place may have died before the name was on the disk
+            make_folders(self._disk, os.path.dirname(path))
+            self._disk.sync_folder(os.path.dirname(path))
+        else:
+            replace(path, data, disk=self._disk)  # also over a damaged copy: these bytes are known to be right
+        return key
+
+    def get(self, key: str) -> bytes:
+        """The bytes. FileNotFoundError if they are not here, Damaged if what is here has another hash."""
+        path = self.path(key)
+        data = read_whole(self._disk, path)
+        if blob_id(data) != key:
+            raise Damaged(
+                f"{path} does not have the content that its name promises.", path=path, hint="Set it aside, and put the original again."
+            )
+        return data
+
+    def has(self, key: str) -> bool:
+        """Whether a blob of this id is here. Does not read it."""
+        return self._disk.kind(self.path(key)) == "file"
+
+    def remove(self, key: str) -> bool:
+        """Forget a blob; on return it stays forgotten after a power cut. False if it was not here."""
+        path = self.path(key)
+        there = True
+        try:
+            self._disk.unlink(path)
+        except FileNotFoundError:
+            there = False  # and yet, whoever removed it may have died before that was on the disk
+        with suppress(FileNotFoundError):
+            self._disk.sync_folder(os.path.dirname(path))
+        return there
+
+    def list(self) -> Iterator[str]:
+        """The ids of all blobs, sorted."""
+        for first in self._shards(self.root):
+            for second in self._shards(first):
+                yield from (name for name in self._disk.list(second) if _ID.fullmatch(name))
+
+    def path(self, key: str) -> str:
+        """Where a blob lies. InputError if `key` is not the id of one."""
+        if not isinstance(key, str) or _ID.fullmatch(key) is None:
+            raise InputError(f"{key!r} is not the id of a blob.", hint="An id is `sha256-` and 64 hexadecimal digits.")
+        return os.path.join(self.root, key[7:9], key[9:11], key)
+
+    def _sound(self, path: str, data: bytes) -> bool:
+        try:
+            return read_whole(self._disk, path) == data
+        except FileNotFoundError:
+            return False
+
+    def _shards(self, folder: str) -> Sequence[str]:
+        try:
+            names = self._disk.list(folder)
+        except FileNotFoundError:
+            return []
+        return [os.path.join(folder, name) for name in names if _SHARD.fullmatch(name)]

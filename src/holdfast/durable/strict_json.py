@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring  # the one in C, where there is one
 from typing import Any
 
 from holdfast.errors import Damaged, InputError
 
 MAX_DEPTH = 200
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}:,]|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)
 
-_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)  # made once: making one costs more than a record
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False)  # made once; see `_check`
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 _TEXT = frozenset((str,))
 _COLON = re.compile(r"\s*:")
+_WIDE = 1000  # members of one level: from there on it is worth to look whether some are the same
 
 
 def encode(value: Any, *, readable: bool = True) -> bytes:
@@ -31,46 +33,85 @@ def encode(value: Any, *, readable: bool = True) -> bytes:
     InputError if JSON has no form for it.
     """
     try:
-        _check(value)
+        if not readable:
+            _check(value)
         return (_readable(value) if readable else _COMPACT.encode(value)).encode("utf-8") + b"\n"
     except (TypeError, ValueError) as error:  # UnicodeEncodeError, for half a surrogate pair, is a ValueError
-        raise InputError(
-            f"this value has no form in JSON: {error}.", hint="Use text, finite numbers, lists, and objects with text keys."
-        ) from error
+        raise _no_form(value, error) from error
+
+
+def encode_inside(value: Any, line: str) -> bytes:
+    """As `encode`, for a value that stands inside another one, whose members begin with `line`: a line break and blanks."""
+    try:
+        return _readable(value, line).encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise _no_form(value, error) from error
+
+
+def _no_form(value: Any, error: Exception) -> InputError:
+    return InputError(
+        f"this value has no form in JSON: {_why(value, error)}.", hint="Use text, finite numbers, lists, and objects with text keys."
+    )
 
 
 def _readable(value: Any, line: str = "\n") -> str:
-    """The text that `json.dumps(value, indent=2, ensure_ascii=False)` gives, several times as fast: that is not written in C."""
+    """The text that `json.dumps(value, indent=2, ensure_ascii=False)` gives, several times as fast: that is not written in C.
+
+    Refuses what `_check` refuses, as it goes.
+    """
     if isinstance(value, str):
         return encode_basestring(value)
-    if isinstance(value, dict) and value:
-        inner = f"{line}  "
-        members = [f"{encode_basestring(name)}: {_readable(member, inner)}" for name, member in value.items()]
+    is_object = isinstance(value, dict)
+    if not is_object and not isinstance(value, (list, tuple)):
+        return _COMPACT.encode(value)
+    if len(line) > 2 * MAX_DEPTH:
+        raise ValueError(_TOO_DEEP)
+    if not value:
+        return "{}" if is_object else "[]"
+    inner = f"{line}  "
+    if is_object:
+        members = [
+            f"{encode_basestring(name)}: {encode_basestring(member) if type(member) is str else _readable(member, inner)}"
+            for name, member in value.items()
+        ]
         return f"{{{inner}{f',{inner}'.join(members)}{line}}}"
-    if isinstance(value, (list, tuple)) and value:
-        inner = f"{line}  "
-        return f"[{inner}{f',{inner}'.join([_readable(member, inner) for member in value])}{line}]"
-    return _COMPACT.encode(value)
+    texts = [encode_basestring(member) if type(member) is str else _readable(member, inner) for member in value]
+    return f"[{inner}{f',{inner}'.join(texts)}{line}]"
 
 
-def _check(value: Any, depth: int = 0) -> None:
-    """What `json.dumps` would silently change: keys that are not text become text, and may then come twice."""
-    if type(value) is dict or (type(value) is not list and isinstance(value, Mapping)):
-        if not _TEXT.issuperset(map(type, value)):
-            for key in value:
-                if not isinstance(key, str):
-                    raise TypeError(f"the key {key!r} is not text")
-        members: Iterable[Any] = value.values()
-    elif type(value) is list or (isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))):
-        members = value
-    else:
-        return
-    if depth >= MAX_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    if not _LEAVES.issuperset(map(type, members)):
-        for member in members:
-            if type(member) not in _LEAVES:
-                _check(member, depth + 1)
+def _check(value: Any) -> None:
+    """What `json.dumps` would silently change: keys that are not text become text, and may then come twice.
+
+    Goes down level by level: a call for each of the many small objects would cost more than writing them.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            kind = type(one)
+            if kind is dict or (kind is not list and isinstance(one, Mapping)):
+                if not _TEXT.issuperset(map(type, one)):
+                    for key in one:
+                        if not isinstance(key, str):
+                            raise TypeError(f"the key {key!r} is not text")
+                inner += one.values()
+            elif kind is list or (isinstance(one, Sequence) and not isinstance(one, (str, bytes, bytearray))):
+                inner += one
+        level = [one for one in inner if type(one) not in _LEAVES]
+        if len(level) > _WIDE:
+            level = [*{id(one): one for one in level}.values()]  # each once: what holds itself twice would be twice as much at each level
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _why(value: Any, error: Exception) -> str:
+    """Why there is no form for a value, in the words of `_check` where it knows some."""
+    try:
+        _check(value)
+    except (TypeError, ValueError) as known:
+        return str(known)
+    return str(error)
 
 
 def decode(data: bytes, *, path: str | None = None) -> Any:

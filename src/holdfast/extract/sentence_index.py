@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, cached_property, lru_cache
@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.search.embedding import load_embedder
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Weights, analysed
+from holdfast.text.date_rules import MONTHS
 from holdfast.text.dates import find_dates
-from holdfast.text.language import NO_SPACES, guess_language
-from holdfast.text.word_lists import alternatives, read_lists
-from holdfast.text.words import is_stop_word, keys, terms, tokenise
+from holdfast.text.language import NO_SPACES, alternatives, guess_language, read_lists
+from holdfast.text.words import is_stop_word, terms
 
 if TYPE_CHECKING:
-    from holdfast.search.vectors import Compact, Meaning
+    from holdfast.search.segments import Compact, Meaning
 
 
 FLOOR = 0.2
@@ -71,7 +71,7 @@ def shared_vectors() -> Compact | None:
     embedder = load_embedder("auto")
     if embedder is None:
         return None
-    from holdfast.search.vectors import Compact
+    from holdfast.search.segments import Compact
 
     return Compact(embedder)
 
@@ -113,7 +113,7 @@ class SentenceIndex:
             found, alone = self._words.rank(Asked(question), limit=4 * limit, weights=_WEIGHTS), True
         else:
             found, alone = self._embedded_for(question).rank(question, 4 * limit, _WEIGHTS), False
-        wanted = understand(question).wanted
+        wanted = wanted_of(question)
         scale = _ALONE if alone else 1.0
         scores = {one.members[0]: one.score * scale * self._fitness(one.members[0], wanted, alone=alone) for one in found}
         best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:_FIRST]
@@ -188,15 +188,15 @@ class SentenceIndex:
 
 
 _WIDE = re.compile(f"[{NO_SPACES}]")
-_BRACKETED = re.compile(r"\([^()]*\)")
 _WORD = re.compile(r"[^\W_][\w-]*")
 _NAME = re.compile(r"(?<![.!?:;]\s)(?<!^)\b[A-Z][\w-]*[a-z\d][\w-]*|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[^\W_][\w-]*")
 _CAPITAL = re.compile(r"\b[A-Z\d][\w-]*")
+_ISO_MONTH = re.compile(r"\b\d{4}-(0[1-9]|1[0-2])-\d\d\b")
 
 
 def _name_words(text: str) -> frozenset[str]:
-    """The words of a text that may belong to a name: all but function words, and what stands in brackets."""
-    return frozenset(word.lower() for word in _WORD.findall(_BRACKETED.sub(" ", text)) if not is_stop_word(word))
+    """The words of a text that may belong to a name: all but function words."""
+    return frozenset(word.lower() for word in _WORD.findall(text) if not is_stop_word(word))
 
 
 class _Embedded:
@@ -239,8 +239,17 @@ def _languages(sentences: Sequence[IndexedSentence]) -> dict[str, str]:
 
 def _entry(place: int, one: IndexedSentence, language: str) -> Entry:
     counts = Counter(analysed(terms(one.text, language)))
+    counts.update(
+        dict.fromkeys(analysed([word for month in _ISO_MONTH.findall(one.text) for word in _month_words(int(month), language)]), 1)
+    )
     counts.update(dict.fromkeys(analysed(terms(" ".join(one.context), language)), 1))
     return Entry(place, None, None, 0, None, None, counts, language)
+
+
+@cache
+def _month_words(number: int, language: str) -> tuple[str, ...]:
+    """The names of a month, as words to be found by: `2027-03-14` has to do with a question about March."""
+    return tuple(dict.fromkeys(term for name, month in MONTHS.items() if month == number for term in terms(name, language)))
 
 
 def _with_context(one: IndexedSentence) -> str:
@@ -250,7 +259,6 @@ def _with_context(one: IndexedSentence) -> str:
 Wanted = Literal["date", "time", "number", "money", "duration", "measure", "share", "person", "place", "reason", "means"]
 
 _SLOT = re.compile(r"\{([a-z_]+)\}")
-_SETTING = re.compile(r"\b(?:of|in|at|on|for|from|with|by|during|after|before|to|into|under)\b", re.IGNORECASE)
 _REFERENCE = date(2000, 6, 15)  # only whether there is a date counts here, not which
 
 
@@ -276,44 +284,21 @@ def _offering(wanted: Wanted) -> re.Pattern[str]:
     return re.compile(_pattern(joined), re.NOFLAG if wanted == "person" else re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedQuestion:
-    """A question's text, its terms with their weights, and the kinds of thing that an answer should hold."""
+def wanted_of(question: str) -> frozenset[Wanted]:
+    """The kinds of thing that an answer should hold.
 
-    text: str
-    language: str
-    terms: Mapping[str, float]
-    wanted: frozenset[Wanted]
-
-
-def understand(text: str, language: str | None = None) -> AskedQuestion:
-    """What a question asks for.
-
-    >>> sorted(understand("How much did the bridge cost, and when was it opened?").wanted)
+    >>> sorted(wanted_of("How much did the bridge cost, and when was it opened?"))
     ['date', 'money']
     """
-    chosen = language or guess_language(text)
     wanted: set[Wanted] = set()
-    rest = text
     for kind, pattern in _asking():
-        match = pattern.search(rest)
+        match = pattern.search(question)
         if match:
             wanted.add(kind)
-            rest = rest[: match.start()] + " " + rest[match.end() :]  # "how many days" wants a duration, not also a number
+            question = question[: match.start()] + " " + question[match.end() :]  # "how many days" wants a duration, not also a number
     if wanted & {"money", "share", "measure", "duration", "time"}:
         wanted.discard("number")
-    return AskedQuestion(text, chosen, _weighed_terms(rest, chosen) or _weighed_terms(text, chosen), frozenset(wanted))
-
-
-def _weighed_terms(text: str, language: str) -> dict[str, float]:
-    """The terms of a question and how much each counts: what follows a preposition is the setting, a name names the subject."""
-    weighed: dict[str, float] = {}
-    for n, piece in enumerate(_SETTING.split(text)):
-        for word in tokenise(piece):
-            named = word.text[:1].isupper() and word.text != word.text.upper()
-            for key in keys(word, language):
-                weighed.setdefault(key, (1.0 if n == 0 else 0.8) * (0.7 if named else 1.0))
-    return weighed
+    return frozenset(wanted)
 
 
 @lru_cache(maxsize=16384)

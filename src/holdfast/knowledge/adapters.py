@@ -26,16 +26,16 @@ from holdfast.config.memory_sections import EmbedderSettings, Knowledge, Knowled
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.events import Bus
-from holdfast.imports import load_dotted
-from holdfast.keywords import spelled_out
-from holdfast.knowledge.indexing import numpy_installed
+from holdfast.knowledge.base import numpy_installed
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.redaction import redact_text
 from holdfast.search.embedding import Embedder, as_embedder, load_embedder
 from holdfast.tokens.counter import TokenCounter
+from holdfast.validation import load_dotted, spelled_out
 
 if TYPE_CHECKING:
     from holdfast.knowledge.vector_store import VectorSource
+
 
 ADAPTERS = {
     "sqlite": "holdfast.knowledge.sqlite:SqliteStore",

@@ -1,31 +1,155 @@
-"""What all adapters of a knowledge store share: taking records in batches, and the way of a question from its check to packed hits.
+"""What all adapters of a knowledge store share: what of a record is searched, taking records in batches, and the way of a question to hits.
 
+`analyse` and `texts_of` decide under which terms and by which vectors a record is found: changing them changes what every store finds.
 An adapter says how it finds candidates (`_find`), which are ranked by `search.ranking`; they are given to the cross-encoder where one is
-configured, cut to `top_k` and packed to the budget here, the same for all of them (K2, K3, K4).
+configured, cut to `top_k` and packed to the budget here, the same for all of them (K2, K3, K4). Needs no numpy until vectors are there.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
+from hashlib import blake2b
+from importlib.util import find_spec
 from itertools import islice
-from logging import WARNING
+from logging import INFO, WARNING
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError, InputError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
-from holdfast.knowledge.indexing import analyse
-from holdfast.knowledge.records import Hit, Record
+from holdfast.knowledge.records import Hit, Record, Why
 from holdfast.knowledge.store import AddReport, Filter, Progress, check_question
 from holdfast.search.embedding import Reranker, load_reranker
+from holdfast.search.pieces import ASKS, PROBE, WISH, cut_for_meaning, ends_with_a_question, form_of_marks, states_a_wish
+from holdfast.search.plain_ranking import Entry, PlainIndex
+from holdfast.search.questions import Asked, Ranked, analysed
+from holdfast.text.dates import Span, find_dates
+from holdfast.text.language import guess_language
+from holdfast.text.words import terms
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tracing import asked_about, span
+
+if TYPE_CHECKING:
+    from holdfast.search.segments import Compact
+
+ROLES = {None: 0, "person": 1, "assistant": 2}
+_READ = 5000  # characters of a question that are embedded
+
+
+def numpy_installed() -> bool:
+    """Whether arrays can be used; without numpy records are ranked in plain Python, by their words alone."""
+    return find_spec("numpy") is not None
+
+
+def form_of_analysis() -> str:
+    """A mark of how texts are analysed and cut: another one makes an index that was kept useless."""
+    parts = [*terms(PROBE, "en"), *cut_for_meaning("word. " * 600), form_of_marks()]
+    return blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+
+def analyse(record: Record) -> tuple[Mapping[str, int], str]:
+    """The terms under which a record is found, how often each comes, and their language.
+
+    They are those of its text, its title and its speaker. What a person tells an assistant, or a note, may state a standing wish; what
+    somebody says to somebody may be a question.
+    """
+    language = guess_language(record.text[:4000])
+    speaker = record.speaker if record.role is None else None  # "user" and "assistant" are no names to look for
+    names = " ".join(name for name in (speaker, record.extra.get("title")) if isinstance(name, str))
+    found = analysed(terms(record.text, language))
+    if names:
+        found += analysed(terms(names, language))
+    if (record.role == "person" or record.speaker is None) and record.role != "assistant" and states_a_wish(record.text):
+        found.append(WISH)
+    if record.role is None and record.session is not None and ends_with_a_question(record.text):
+        found.append(ASKS)
+    return Counter(found), language
+
+
+def texts_of(record: Record) -> tuple[str, ...]:
+    """What of a record is embedded. What an assistant answers is long and says little that was asked: it is found by its words alone."""
+    if record.role == "assistant":
+        return ()
+    name = f"{record.speaker}: " if record.speaker and record.role is None else ""
+    return tuple(name + piece for piece in cut_for_meaning(record.text))
+
+
+def milliseconds(record: Record) -> int | None:
+    """The time of a record, since 1970."""
+    return None if record.time is None else round(record.time.timestamp() * 1000)
+
+
+def entry_of(number: int, record: Record) -> Entry:
+    """What the ranking knows of a record, without vectors."""
+    counts, language = analyse(record)
+    return Entry(number, record.session, record.position, ROLES[record.role], milliseconds(record), record.speaker, counts, language)
+
+
+def asked_of(question: str, now: datetime, compact: Compact | None = None) -> Asked:
+    """The question as the ranking needs it: its days, and its vectors where there is an embedder."""
+    days = asked_periods(question, now)
+    if compact is None:
+        return Asked(question, periods=days)
+    (embedding,) = compact.embedder.embed([question[:_READ]], question=True)
+    vector, tokens = compact.asked(embedding)
+    return Asked(question, vector, tokens, embedding.words, days)
+
+
+def hits_of(found: Iterable[Ranked], records: Mapping[int, Record]) -> list[Hit]:
+    """The hits of ranked units. What is no longer there is left out."""
+    hits = []
+    for one in found:
+        members = tuple(records[number] for number in one.members if number in records)
+        if members:
+            hits.append(Hit(members[0], one.score, _why(one), members if len(members) > 1 else ()))
+    return hits
+
+
+def _why(one: Ranked) -> Why:
+    return Why(
+        words=one.words,
+        keyword=round(one.keyword, 4),
+        sentence=_rounded(one.sentence),
+        token=_rounded(one.token),
+        time=_rounded(one.time),
+        speaker=one.speaker,
+        notes=("a standing wish",) if one.wish else (),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def rank_records(records: Sequence[Record], question: str, now: datetime, limit: int) -> list[Hit]:
+    """The records that answer the question best by their words: for stores that have no index of their own."""
+    index = PlainIndex(entry_of(place, record) for place, record in enumerate(records))
+    found = index.rank(asked_of(question, now), limit=limit)
+    return hits_of(found, dict(enumerate(records)))
+
+
+# Days by which people miss when they say it: "three weeks ago" is seldom 21 days.
+_SLACK = {"day": 1, "weekend": 1, "week": 2, "month": 8, "quarter": 8, "season": 15, "half": 15, "year": 60}
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def asked_periods(question: str, now: datetime) -> list[tuple[int, int, int]]:
+    """The periods that a question names, counted from `now`: first and last day since 1970, and over how many days around them nearness
+    falls to nothing. A whole decade or century says nothing about a day and is left out."""
+    return [_period(span) for span in find_dates(question, now) if span.precision in _SLACK or span.precision == "range"]
+
+
+def _period(span: Span) -> tuple[int, int, int]:
+    slack = _SLACK.get(span.precision, 1)
+    fade = 2 * slack + 1 if span.relative else 7 if span.precision == "day" else 1
+    return span.start.toordinal() - _EPOCH, span.end.toordinal() - _EPOCH, fade
+
 
 _RERANKED = 50
 _DEEPEST = 64  # times as many answers as are wanted: so far is looked for different ones
@@ -38,7 +162,7 @@ class KeywordsOnly(Event):
 
     component: ClassVar[str] = "Knowledge"
     text: ClassVar[str] = "{path} is searched by keywords alone: install holdfast[vectors] for search by meaning"
-    level: ClassVar[int] = WARNING
+    level: ClassVar[int] = INFO  # `holdfast doctor` says it where it is looked for
     path: str
 
 
@@ -76,6 +200,16 @@ def no_embedder() -> ConfigError:
 REMEDY = "they are not used until `holdfast knowledge reembed` makes them anew"
 
 
+class StoreSettings(TypedDict, total=False):
+    """What every store takes, as keywords: a cross-encoder, and what tells it the time, hears of it and counts its tokens."""
+
+    rerank: bool
+    rerank_model: str | Reranker | None
+    clock: Clock | None
+    bus: Bus | None
+    counter: TokenCounter | None
+
+
 class BaseStore(ABC):
     """A `KnowledgeStore` but for how records are kept and candidates are found. `batch` is how many records are written together."""
 
@@ -95,6 +229,7 @@ class BaseStore(ABC):
         self._counter = counter
         self._reranker_problems: tuple[str, ...] = ()
         self._told = ""
+        self._closed = False
         self._reranker = self._chosen_reranker(rerank, rerank_model)
 
     @abstractmethod
@@ -112,6 +247,11 @@ class BaseStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
+
+    def _check_open(self, where: str) -> None:
+        """StorageError if the store was closed: it does not open again by itself."""
+        if self._closed:
+            raise StorageError.closed(f"the store {where}", where)
 
     def _unused_vectors(self) -> str:
         """Why the vectors that there are do not count in a search; empty where they do."""
@@ -150,9 +290,10 @@ class BaseStore(ABC):
         chosen = Filter.of(tags, after, before, session)
         depth = top_k if self._reranker is None else max(top_k, _RERANKED)
         with span("retrieval", type(self).__name__, "RETRIEVER", asked_about(question)) as traced:
-            hits = self._each_once(question, chosen, now or self._clock.now(), depth)
+            hits = self._each_once(question, chosen, now or self._clock.now(), depth + 1)
             if self._reranker is not None and hits:
                 hits = _reranked(self._reranker, question, hits)
+            hits = sorted(hits, key=lambda hit: _only_asks(hit, question))
             traced.set({"holdfast.found": len(hits[:top_k])})
         if (reason := self._unused_vectors()) != self._told:
             self._told = reason
@@ -218,6 +359,12 @@ def _joined(hits: Sequence[Hit]) -> list[Hit]:
 
 def _again(others: int) -> str:
     return "found once more in the same words" if others == 1 else f"found {others} more times in the same words"
+
+
+def _only_asks(hit: Hit, question: str) -> bool:
+    """Whether a record is the question itself, asked before: it is not its own answer."""
+    asked = question.rstrip().endswith(("?", "？"))
+    return asked and " ".join(hit.record.text.casefold().split()) == " ".join(question.casefold().split())
 
 
 def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit]) -> list[Hit]:

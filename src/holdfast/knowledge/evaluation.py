@@ -29,10 +29,9 @@ from random import Random
 from typing import Any, Literal
 
 from holdfast.errors import InputError
-from holdfast.knowledge.chatlogs import of_sessions
 from holdfast.knowledge.import_export import opened
-from holdfast.knowledge.periods import read_moment
-from holdfast.knowledge.records import Hit, Record
+from holdfast.knowledge.record_forms import of_sessions
+from holdfast.knowledge.records import Hit, Record, read_moment
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.search.questions import Weights, ranked_with
 from holdfast.text.words import tokenise

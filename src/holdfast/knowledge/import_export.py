@@ -14,19 +14,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, cast
 
 from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import HoldfastError, InputError
-from holdfast.knowledge import chatlogs
 from holdfast.knowledge.markdown import write_folder
-from holdfast.knowledge.markdown_files import parse
-from holdfast.knowledge.periods import read_moment
-from holdfast.knowledge.records import Record, from_json, reading_order, to_json
+from holdfast.knowledge.record_forms import is_conversation, is_message, is_transcript, of_messages, of_sessions, of_transcript, parse
+from holdfast.knowledge.records import FILE, FILES, Record, files_of, from_json, read_moment, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
-from holdfast.text.file_formats import CONVERTED, PAGES, READ, read_text
+from holdfast.text.dates import day_of_head, day_of_name
+from holdfast.text.file_formats import CONVERTED, PAGES, READ, decoded_text, read_text, saved_mail
 from holdfast.text.sentences import find_blocks
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
@@ -89,6 +89,7 @@ _LINES = (".jsonl", ".ndjson")
 _DOCUMENTS = (*PAGES, *CONVERTED, ".eml", ".csv", ".tsv")
 _PACKED = (".xz", ".gz")
 _SHOWN = 80
+_TOP = 4  # lines of a text that may say when it was written
 
 Convert = Callable[[bytes, str], tuple[str | None, str | None]]
 """Makes Markdown of a document with this ending, or gives None and the reason."""
@@ -115,19 +116,25 @@ class ImportReport:
     faults: tuple[Fault, ...] = ()
     skipped: tuple[str, ...] = ()
     """Files of a kind that is not read."""
+    gone: int = 0
+    """Records of documents that were imported before and no longer say this: forgotten."""
 
 
 def import_path(
     store: KnowledgeStore,
     path: str | os.PathLike[str],
-    *,
+    *more: str | os.PathLike[str],
     tags: Iterable[str] = (),
     session: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
     convert: Convert | None = None,
 ) -> ImportReport:
-    """Add everything at a path: a file, or all files of a folder. `tags` are given to all records, `session` is put above theirs.
+    """Add everything at a path: a file, or all files of a folder; several are one import. `tags` are given to all records, `session` is
+    put above theirs.
+
+    A document that is imported again replaces what came from it: sections that changed are changed, and those that vanished, with their
+    file or out of it, are forgotten.
 
     PDF and Office files are read by `convert`, such as `holdfast.sandbox.uploads.MarkItDown().convert`; without it they are skipped.
     In a folder hidden files are left out, and so are links: what they lead to may belong to somebody else.
@@ -135,20 +142,64 @@ def import_path(
     faults: list[Fault] = []
     skipped: list[str] = []
     files: set[str] = set()
-    more = tuple(tags)
+    given = tuple(tags)
+    taken: _Taken = {}
+    paths = (path, *more)
+    for place in paths:  # before anything is taken in
+        if not Path(place).exists():
+            raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
 
     def records() -> Iterator[Record]:
-        for file, one in read_path(path, skipped, convert):
+        for file, one in (found for place in paths for found in read_path(place, skipped, convert)):
             files.add(file)
             if isinstance(one, Record):
-                yield _placed(one, more, session)
+                record = _placed(one, given, session)
+                if _is_section(record, file):
+                    taken.setdefault((record.extra[FILE], record.session), {})[record.id] = record.source
+                yield record
             elif strict:
                 raise InputError(str(one), hint="Mend it, or import without --strict to take in the rest.")
             else:
                 faults.append(one)
 
     added = store.add(records(), progress=progress)
-    return ImportReport(added, len(files - {one.file for one in faults if one.line is None}), tuple(faults), tuple(skipped))
+    changed, gone = _replaced(store, taken, [Path(place).absolute() for place in paths])
+    added = replace(added, added=max(added.added - changed, 0), updated=added.updated + min(changed, added.added))
+    read = len(files - {one.file for one in faults if one.line is None})
+    return ImportReport(added, read, tuple(faults), tuple(skipped), gone)
+
+
+_Taken = dict[tuple[str, str | None], dict[str, str | None]]
+"""Ids and sources of what was taken in now, by its file and session."""
+
+
+def _replaced(store: KnowledgeStore, taken: _Taken, places: Iterable[Path]) -> tuple[int, int]:
+    """Forget what an earlier import took from the same documents and they no longer say; how many were changed, and how many are gone.
+
+    What another document still says stays."""
+    folders = tuple(f"{place}{os.sep}" for place in places if place.is_dir())
+    old: list[str] = []
+    kept: list[Record] = []
+    changed = gone = 0
+    for record in store.records():
+        files = files_of(record)
+        now = {file: taken.get((file, record.session)) for file in files}
+        silent = [file for file, said in now.items() if said is not None and record.id not in said]
+        lost = [file for file, said in now.items() if said is None and file.startswith(folders) and not os.path.lexists(file)]
+        left = [file for file in files if file not in silent and file not in lost]
+        if len(left) == len(files):
+            continue
+        if left:
+            kept.append(replace(record, extra={**record.extra, FILE: left[0], FILES: left}))
+            continue
+        other = any(record.source in (now[file] or {}).values() for file in silent)
+        changed, gone = (changed + 1, gone) if other else (changed, gone + 1)
+        old.append(record.id)
+    if old:
+        store.forget(old)
+    if kept:
+        store.add(kept)
+    return changed, gone
 
 
 def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Record:
@@ -180,14 +231,28 @@ def read_path(
             if _leads_out(file, place):
                 yield name, Fault(name, None, "it is a link that leads out of the folder, and is not followed.")
             elif not file.is_symlink():  # what a link inside leads to is there itself
-                yield from _read(file, name, convert)
+                yield from _of_file(file, _read(file, name, convert))
         for error in refused:
             folder = os.path.relpath(os.fsdecode(error.filename), place)
             yield folder, Fault(folder, None, f"the folder cannot be read: {error.strerror}.")
     elif place.exists():
-        yield from _read(place, place.name, convert)
+        yield from _of_file(place, _read(place, place.name, convert))
     else:
         raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
+
+
+def _of_file(path: Path, found: Iterable[tuple[str, Record | Fault]]) -> Iterator[tuple[str, Record | Fault]]:
+    """What was read, where sections of documents know the file that they are from."""
+    for name, one in found:
+        if isinstance(one, Record) and _is_section(one, name):
+            yield name, replace(one, extra={**one.extra, FILE: str(path.absolute())})
+        else:
+            yield name, one
+
+
+def _is_section(record: Record, name: str) -> bool:
+    """Whether a record was cut out of the document of this name; one that was only kept in such a file was not."""
+    return record.kind == "document" and (record.source == name or (record.source or "").startswith(f"{name}#"))
 
 
 def _files(folder: Path, refused: list[OSError]) -> Iterator[Path]:
@@ -236,21 +301,20 @@ def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | 
     if ending in _DOCUMENTS:
         yield from _document(data, ending, name, convert)
         return
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        yield Fault(name, data[: error.start].count(b"\n") + 1, "it is not UTF-8 text.")
-        return
+    text = decoded_text(data)
     try:
         if ending == ".json":
             value = json.loads(text)
             yield from _value(value, name, None) if _has_records(value) else _document(data, ending, name, convert)
         elif ending in _MARKDOWN:
-            yield from _markdown(data, name)
-        elif chatlogs.is_transcript(text):
-            yield from chatlogs.of_transcript(text, session=_stem(name), source=name)
+            yield from _markdown(text, name)
+        elif saved_mail(text) is not None:
+            yield from _document(data, ending, name, convert)
+        elif is_transcript(text):
+            yield from of_transcript(text, session=_stem(name), source=name)
         else:
-            yield from (_section(one, name) for one in paragraphs(text))
+            dated = _moment(day_of_head(text.split("\n")[:_TOP]) or day_of_name(name))
+            yield from (replace(_section(one, name), time=dated) for one in paragraphs(text))
     except json.JSONDecodeError as error:
         yield Fault(name, error.lineno, f"it is not JSON: {error.msg}.")
     except (InputError, RecursionError) as error:
@@ -260,9 +324,9 @@ def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | 
 def _has_records(value: Any) -> bool:
     """Whether a JSON value is one of ours or a talk, and not a document that somebody has as JSON."""
     if isinstance(value, list):
-        return not value or any(chatlogs.is_message(one) or (isinstance(one, dict) and _has_records(one)) for one in value)
+        return not value or any(is_message(one) or (isinstance(one, dict) and _has_records(one)) for one in value)
     return isinstance(value, dict) and (
-        chatlogs.is_conversation(value)
+        is_conversation(value)
         or isinstance(value.get("text"), str)
         or any(isinstance(value.get(key), list) for key in ("messages", "records"))
     )
@@ -276,28 +340,38 @@ def _document(data: bytes, ending: str, name: str, convert: Convert | None) -> I
             raise InputError(problem or "it cannot be converted.")
         data = text.encode()
     read = read_text(data, ending)
-    time = read_moment(read.dated) if read.dated else None
+    time, named = _moment(read.dated), _moment(day_of_name(name))
     for section in sections(read.text):
         for part in paragraphs(section.text):
             made = _section(replace(section, text=part.text, line=section.line + part.line - 1), name)
             extra = {"title": read.title, **made.extra} if read.title else made.extra
-            yield replace(made, id="", time=time, speaker=read.author or None, extra=extra)
+            made = replace(made, id="", time=time, speaker=read.author or None, extra=extra)
+            yield made if time is not None else replace(made, time=named)
 
 
-def _markdown(data: bytes, name: str) -> Iterator[Record]:
-    """A file of a Markdown store as its record; any other file by its headings, each section with what its head says."""
-    whole = parse(data, name)
+def _moment(dated: str) -> datetime | None:
+    return read_moment(dated) if dated else None
+
+
+def _markdown(text: str, name: str) -> Iterator[Record]:
+    """A file of a Markdown store as its record; any other file by its headings, each section with what its head says.
+
+    The day that the title or the name of the file gives is set after the id is made: it is understood, and no part of what was said.
+    """
+    whole = parse(text.encode(), name)
     if whole is None:
         return
     if whole.id != name:
         yield whole
         return
-    if chatlogs.is_transcript(whole.text):
-        yield from chatlogs.of_transcript(whole.text, session=_stem(name), source=name)
+    if is_transcript(whole.text):
+        yield from of_transcript(whole.text, session=_stem(name), source=name)
         return
+    dated = _moment(day_of_head([line for line in whole.text.split("\n") if line.strip()][:_TOP]) or day_of_name(name))
     for one in sections(whole.text):
         made = _section(one, name)
-        yield replace(made, id="", tags=whole.tags, time=whole.time, extra={**whole.extra, **made.extra})
+        made = replace(made, id="", tags=whole.tags, time=whole.time, extra={**whole.extra, **made.extra})
+        yield made if made.time is not None else replace(made, time=dated)
 
 
 def _section(section: Section, name: str) -> Record:
@@ -316,7 +390,7 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                 continue
             try:
                 value = json.loads(line.decode("utf-8-sig"))
-                if chatlogs.is_message(value):
+                if is_message(value):
                     messages.append(value)
                 else:
                     yield from _value(value, name, number)
@@ -325,20 +399,20 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
             except (UnicodeDecodeError, RecursionError, HoldfastError) as error:
                 yield Fault(name, number, str(error))
     if messages:
-        yield from chatlogs.of_messages(messages, session=_stem(name), source=name)
+        yield from of_messages(messages, session=_stem(name), source=name)
 
 
 def _value(value: Any, name: str, line: int | None) -> Iterator[Record | Fault]:
     """The records of one JSON value, whatever it is."""
     below = _stem(name) if line is None else f"{_stem(name)}/{line}"
-    if chatlogs.is_conversation(value):
-        yield from chatlogs.of_sessions({"id": below, **value}, name)
+    if is_conversation(value):
+        yield from of_sessions({"id": below, **value}, name)
     elif isinstance(value, dict) and isinstance(value.get("messages"), list):
-        yield from chatlogs.of_messages(value["messages"], session=str(value.get("id") or value.get("thread_id") or below), source=name)
+        yield from of_messages(value["messages"], session=str(value.get("id") or value.get("thread_id") or below), source=name)
     elif isinstance(value, dict) and isinstance(value.get("records"), list):
         yield from _several(value["records"], name, line)
-    elif isinstance(value, list) and value and all(chatlogs.is_message(one) for one in value):
-        yield from chatlogs.of_messages(value, session=below, source=name)
+    elif isinstance(value, list) and value and all(is_message(one) for one in value):
+        yield from of_messages(value, session=below, source=name)
     elif isinstance(value, list):
         yield from _several(value, name, line)
     else:

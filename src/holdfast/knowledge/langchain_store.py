@@ -3,9 +3,10 @@
     store = LangChainStore("side.db", VectorSource("chroma", base=base), embedder="auto")
 
 A `VectorStore` finds by meaning and can do little else: it lists nothing, knows no words, and filters in a way of its own. So the records
-stand in a SQLite file beside it, which also has their words and what is still to be done (`piece_ledger.py`), and the vector store holds
-the vectors. A search takes candidates from both, and the one ranking scores them (`search/ranking.py`). Documents that somebody else put
-into the vector store are found too. While it cannot be reached records are kept and found by their words, and the vectors follow.
+stand in a SQLite file beside it, which also has their words and what is still to be done (`vector_store.PieceLedger`), and the vector
+store holds the vectors. A search takes candidates from both, and the one ranking scores them (`search/ranking.py`). Documents that
+somebody else put into the vector store are found too. While it cannot be reached records are kept and found by their words, and the
+vectors follow.
 """
 
 from __future__ import annotations
@@ -14,39 +15,33 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from logging import WARNING
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.amounts import counted
-from holdfast.clock import Clock
 from holdfast.durable.lock import Lock
 from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError, StoreUnavailable
-from holdfast.events import Bus, Event
-from holdfast.knowledge import sqlite_rows as rows
-from holdfast.knowledge.base import REMEDY, BaseStore, no_embedder
-from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, texts_of
-from holdfast.knowledge.piece_ledger import PieceLedger, VectorForm, keys_of
+from holdfast.events import Event
+from holdfast.knowledge.base import REMEDY, BaseStore, StoreSettings, asked_of, entry_of, hits_of, no_embedder, texts_of
 from holdfast.knowledge.records import Hit, Record, to_json
-from holdfast.knowledge.sqlite import SqliteStore
+from holdfast.knowledge.sqlite import SqliteStore, numbers_of, records_by_number
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.knowledge.vector_store import RECORD, OutsideVectors, Piece, VectorSource, records_of
+from holdfast.knowledge.vector_store import RECORD, OutsideVectors, Piece, PieceLedger, VectorForm, VectorSource, keys_of, records_of
 from holdfast.search.corpus import Corpus, CorpusStatistics
-from holdfast.search.embedding import Embedder, Embedding, Reranker, as_embedder, load_embedder
+from holdfast.search.embedding import Embedder, Embedding, as_embedder, load_embedder
+from holdfast.search.pieces import MARKS
 from holdfast.search.plain_ranking import WINDOW
 from holdfast.search.questions import Asked, Ranked, weigh
 from holdfast.search.ranking import rank
-from holdfast.search.segments import Segment, build, with_vectors
-from holdfast.search.vectors import Compact, Meaning
-from holdfast.search.wishes import WISH
+from holdfast.search.segments import Compact, Meaning, Segment, build, with_vectors
 from holdfast.text.needle import Needle
-from holdfast.tokens.counter import TokenCounter
+from holdfast.validation import counted
 
 _FEWEST, _MOST, _DEEPEST = 100, 400, 4_096  # candidates that each way of looking gives, and how far it goes for a filter
 _FEW = 2_000  # records: of a filter that leaves no more, all are candidates
@@ -78,18 +73,14 @@ class LangChainStore(BaseStore):
         embedder: str | Embedder | None = "auto",
         collection: str | None = None,
         share_text: bool = False,
-        rerank: bool = False,
-        rerank_model: str | Reranker | None = None,
-        clock: Clock | None = None,
-        bus: Bus | None = None,
-        counter: TokenCounter | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
-        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
+        super().__init__(**settings)
         self._source = source
         self._embedder = _chosen(embedder, source)
         self._collection = collection
         self._shares = share_text or source.store is not None  # a store that was given embeds the texts itself
-        self._side = SqliteStore(path, embedder=None, clock=clock, bus=bus)
+        self._side = SqliteStore(path, embedder=None, clock=self._clock, bus=self._bus)
         self._read_only = str(path) == ":memory:"
         self._threads = threading.RLock()
         self._turns: AbstractContextManager[Any] = nullcontext() if self._read_only else Lock(f"{path}.lock", timeout=600.0)
@@ -116,14 +107,14 @@ class LangChainStore(BaseStore):
     def _add(self, batch: list[Record]) -> AddReport:
         if self._read_only:
             raise InputError("this store only reads what others put into the vector store.", hint="Give a `path` for the records.")
-        with self._threads:
+        with self._in_use():
             ids = [record.id for record in batch]
             report = self._side.put(batch, also=lambda database: self._ledger.follow(database, ids))
             return replace(report, embedded=self._settle())
 
     def forget(self, ids: Iterable[str]) -> int:
         wanted = list(dict.fromkeys(ids))
-        with self._threads:
+        with self._in_use():
             known = [id for id in wanted if self._side.get(id) is not None]
             strangers = [id for id in wanted if id not in known and self._stranger(id) is not None]
             if known:
@@ -137,7 +128,7 @@ class LangChainStore(BaseStore):
 
     def forget_text(self, text: str) -> list[str]:
         needle = Needle(text)
-        with self._threads:
+        with self._in_use():
             found = [record.id for record in self._side.records() if holds(needle, record)]
             if not self._stale:
                 found += [record.id for record in self._strangers_near(text) if holds(needle, record) and record.id not in found]
@@ -149,7 +140,7 @@ class LangChainStore(BaseStore):
 
         What an interrupted call left is done by the next add or search. Vectors that other `use` or `arguments` placed stay there.
         """
-        with self._threads, self._turns:
+        with self._in_use(), self._turns:
             new, old = self._form(), self._ledger.form
             if old is not None and old.target == new.target:
                 self._vectors(old).drop(self._ledger.there() + self._ledger.gone(1 << 30))
@@ -229,12 +220,13 @@ class LangChainStore(BaseStore):
     # Reading
 
     def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+        self._check_open(self.where)
         asked, vector = self._asked(question, now)
-        with self._threads:
+        with self._in_use():
             if vector is not None:
                 self._settle()
             corpus = self._side.corpus()
-            fitting = None if chosen.empty else rows.numbers(self._side.database, chosen)
+            fitting = None if chosen.empty else numbers_of(self._side.database, chosen)
             enough = min(max(4 * limit, _FEWEST), _MOST)
             seeds = self._by_words(asked, corpus, fitting, enough)
             strangers: list[Record] = []
@@ -247,7 +239,7 @@ class LangChainStore(BaseStore):
 
     def _asked(self, question: str, now: datetime) -> tuple[Asked, list[float] | None]:
         """The question for the ranking, and its whole vector for the vector store; without vectors where there can be none now."""
-        with self._threads:
+        with self._in_use():
             without = self._stale or self._clock.monotonic() < self._try_again
         if without:
             return asked_of(question, now), None
@@ -295,7 +287,7 @@ class LangChainStore(BaseStore):
         kept = self._ledger.vectors(sorted(seen)) if asked.vector is not None else {}
         scope = None if fitting is None else corpus.rows_with(fitting)
         known = CorpusStatistics(corpus, scope) if len(corpus.numbers) else None
-        terms = [*weigh(asked.text, known).rarity, WISH] if known is not None else []
+        terms = [*weigh(asked.text, known).rarity, *MARKS] if known is not None else []
         segments = [part for segment in corpus.segments if len(part := segment.only(seen, terms, kept, size))]
         outside = {-place: record for place, record in enumerate(strangers, 1)}
         if outside:
@@ -310,7 +302,7 @@ class LangChainStore(BaseStore):
             asked, small, known=known, allowed=allowed, tokens=tokens if asked.tokens is not None else None, limit=limit
         )
         members = [number for one in found for number in one.members]
-        records = rows.by_numbers(self._side.database, [number for number in members if number > 0]) | outside
+        records = records_by_number(self._side.database, [number for number in members if number > 0]) | outside
         return hits_of(found, records)
 
     def _strange_segment(self, outside: Mapping[int, Record], asked: Asked, size: int) -> Segment:
@@ -334,7 +326,7 @@ class LangChainStore(BaseStore):
         return self._strangers[record.text]
 
     def get(self, id: str) -> Record | None:
-        with self._threads:
+        with self._in_use():
             return self._side.get(id) or self._stranger(id)
 
     def _stranger(self, id: str) -> Record | None:
@@ -356,7 +348,7 @@ class LangChainStore(BaseStore):
         return self._side.records(**chosen.arguments)
 
     def stats(self) -> Stats:
-        with self._threads:
+        with self._in_use():
             if not self._stale:
                 self._settle()
             problems = [*self._reranker_problems, *self._problems()]
@@ -379,8 +371,16 @@ class LangChainStore(BaseStore):
 
     def close(self) -> None:
         with self._threads:
+            self._closed = True
             self._let_go()
             self._side.close()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """One thread at a time. StorageError if the store was closed."""
+        with self._threads:
+            self._check_open(self.where)
+            yield
 
     # What it stands on
 

@@ -12,20 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
-from holdfast.clock import Clock, stamp
+from holdfast.clock import stamp
 from holdfast.config.memory_sections import KnowledgeServer, KnowledgeTools
 from holdfast.errors import ConfigError, InputError, StorageError
-from holdfast.events import Bus
-from holdfast.knowledge.base import BaseStore
-from holdfast.knowledge.indexing import rank_records
+from holdfast.knowledge.base import BaseStore, StoreSettings, rank_records
 from holdfast.knowledge.mcp_session import HeldSession, Tool
 from holdfast.knowledge.records import Hit, Record, Why, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport, Filter, Stats, hit_from_json, holds, report_from_json, stats_from_json, summed_up
-from holdfast.search.embedding import Reranker
 from holdfast.text.needle import Needle
-from holdfast.tokens.counter import TokenCounter
 
 Deed = Literal["add", "search", "get", "forget", "list"]
 _NAMES: Mapping[Deed, tuple[str, ...]] = {
@@ -316,17 +312,8 @@ class McpStore(BaseStore):
 
     batch = 100
 
-    def __init__(
-        self,
-        server: KnowledgeServer,
-        *,
-        rerank: bool = False,
-        rerank_model: str | Reranker | None = None,
-        clock: Clock | None = None,
-        bus: Bus | None = None,
-        counter: TokenCounter | None = None,
-    ) -> None:
-        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
+    def __init__(self, server: KnowledgeServer, **settings: Unpack[StoreSettings]) -> None:
+        super().__init__(**settings)
         if importlib.util.find_spec("mcp") is None:
             raise ConfigError(
                 "the package `mcp` is not installed.", key="knowledge.adapter", hint="Install it with `pip install holdfast[mcp]`."
@@ -334,9 +321,14 @@ class McpStore(BaseStore):
         self._session = HeldSession(server)
         self._chosen = server.tools
 
-    @cached_property
+    @property
     def _foreign(self) -> Dialect | None:
-        """How to speak to a server that does not have our tools; None for one that has."""
+        """How to speak to a server that does not have our tools; None for one that has. StorageError if the store was closed."""
+        self._check_open(self._session.where)
+        return self._dialect
+
+    @cached_property
+    def _dialect(self) -> Dialect | None:
         tools = self._session.tools().keys()
         return None if tools >= _OURS else dialect_of(self._session, self._chosen)
 
@@ -434,6 +426,7 @@ class McpStore(BaseStore):
         return summed_up((item.record for item in foreign.all()), "mcp", self._session.where, None, self._reranker_problems)
 
     def close(self) -> None:
+        self._closed = True
         self._session.close()
 
     def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.config.mcp_servers import McpConnection
+from holdfast.config.tool_sections import McpConnection
 from holdfast.errors import ConfigError, StorageError, StoreUnavailable
-from holdfast.secret_forms import replace_secrets
+from holdfast.redaction import replace_secrets
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -47,6 +47,7 @@ class OfferedTool:
 
 
 _REFUSALS = frozenset({-32600, -32601, -32602, -32603})  # the server understood and said no: the connection is sound
+_LOOKS = 10  # rounds of the loop in which the end of a connection goes from the pipe through the library's tasks
 _CLOSING = 10.0
 _CONNECTING = 30.0
 _IDLE = 86_400.0  # seconds that a stream of events may be silent
@@ -107,7 +108,7 @@ class HeldSession:
             try:
                 return self._run(live.call(tool, arguments), self._timeout + 5)  # type: ignore[no-any-return]  # what `call` returns
             except Exception as error:  # noqa: BLE001 - anyio, httpx and the SDK raise what they like; it means one of two things
-                self._broken(live, tool, error, give_up=last or not again, done_or_not=not again)
+                self._broken(live, tool, error, again=again, last=last)
         raise AssertionError("unreachable")
 
     async def aresult(self, tool: str, arguments: Mapping[str, Any], *, again: bool) -> CallToolResult:
@@ -117,16 +118,17 @@ class HeldSession:
             try:
                 return await asyncio.wait_for(asyncio.wrap_future(self._begun(live.call(tool, arguments))), self._timeout + 5)
             except Exception as error:  # noqa: BLE001 - as above
-                await asyncio.to_thread(self._broken, live, tool, error, give_up=last or not again, done_or_not=not again)
+                await asyncio.to_thread(self._broken, live, tool, error, again=again, last=last)
         raise AssertionError("unreachable")
 
-    def _broken(self, live: _Live, tool: str, error: Exception, *, give_up: bool, done_or_not: bool) -> None:
+    def _broken(self, live: _Live, tool: str, error: Exception, *, again: bool, last: bool) -> None:
         """End a session that broke, and raise unless the call is to be made once more. A refusal is no break."""
         if getattr(error, "code", None) in _REFUSALS:
             raise StorageError(self._said(tool, str(error)), path=self.where, operation=tool) from None
         self._disconnect(live)
-        if give_up:
-            done = " It is not known whether it was done." if done_or_not else ""
+        harmless = again or isinstance(error, _NotSent)
+        if last or not harmless:
+            done = "" if harmless else " It is not known whether it was done."
             raise StoreUnavailable(
                 f"the MCP server {self.where} did not answer {tool}: {_reason(error)}.{done}", path=self.where, operation=tool
             ) from None
@@ -206,6 +208,10 @@ class HeldSession:
             raise
 
 
+class _NotSent(ConnectionError):
+    """The server had ended the connection before the call was made."""
+
+
 class _Live:
     """A connection. It is opened and closed by one and the same task, as the library needs it."""
 
@@ -225,6 +231,10 @@ class _Live:
         return self._task is None or self._task.done() or bool(getattr(getattr(self.client.session, "_dispatcher", None), "_closed", False))
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        for _ in range(_LOOKS):  # the end of a server that has just died may still wait to be read on this loop
+            await asyncio.sleep(0)
+        if self.closed:
+            raise _NotSent("the server has ended")
         return await self.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._server.timeout_seconds)
 
     async def open(self) -> None:

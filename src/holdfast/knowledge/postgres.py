@@ -18,27 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from holdfast.clock import Clock
 from holdfast.durable import strict_json
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
 from holdfast.errors import Damaged, InputError
-from holdfast.events import Bus
-from holdfast.knowledge.base import BaseStore, no_embedder, of_another_embedder
-from holdfast.knowledge.indexing import analyse, form_of_analysis, hits_of, texts_of
-from holdfast.knowledge.periods import date_words
+from holdfast.knowledge.base import BaseStore, StoreSettings, analyse, form_of_analysis, hits_of, no_embedder, of_another_embedder, texts_of
 from holdfast.knowledge.postgres_search import CandidateSearch, Vectors, conditions, prepare
 from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.search.embedding import Embedder, Reranker, load_embedder
-from holdfast.search.questions import analysed, bare_name
+from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.questions import MONTH_NAMES, analysed, bare_name
 from holdfast.text.needle import Needle
 from holdfast.text.words import terms
-from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
-    from holdfast.search.vectors import Compact, Meaning
+    from holdfast.search.segments import Compact, Meaning
 
 
 _LAGGING = 64  # records without vectors that one `add` makes up for
@@ -224,7 +219,8 @@ def read_record(text: str) -> Record:
 
 def _date_terms(record: Record) -> list[str]:
     """The words of a record's day, by which it is looked for as well."""
-    return analysed(terms(date_words(record.time), "en")) if record.time is not None else []
+    time = record.time
+    return [] if time is None else analysed(terms(f"{time.day} {MONTH_NAMES[time.month - 1]} {time.year}", "en"))
 
 
 def _encoded(value: Any) -> str:
@@ -247,17 +243,13 @@ class PostgresStore(BaseStore):
         *,
         collection: str = "knowledge",
         embedder: str | Embedder | None = "auto",
-        rerank: bool = False,
-        rerank_model: str | Reranker | None = None,
         schema: str = "holdfast",
         base: str | PathLike[str] | None = None,
-        clock: Clock | None = None,
-        bus: Bus | None = None,
-        counter: TokenCounter | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
         if not collection.strip() or "\0" in collection or len(collection) > _LONGEST_NAME:
             raise InputError(f"{collection[:40]!r} is not a name for a collection.", hint=f"Use 1 to {_LONGEST_NAME} characters.")
-        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
+        super().__init__(**settings)
         self.collection = collection
         self._given = database
         self._wanted = embedder
@@ -352,6 +344,7 @@ class PostgresStore(BaseStore):
 
     def close(self) -> None:
         with self._opening:
+            self._closed = True
             opened, self._opened = self._opened, None
         if opened is not None and opened[0] is not self._given:
             opened[0].close()
@@ -363,6 +356,7 @@ class PostgresStore(BaseStore):
     def _open(self) -> tuple[Postgres, int, Vectors | None]:
         """The database with its tables, the number of the collection, and its vectors, where there is an embedder."""
         with self._opening:
+            self._check_open(self.collection)
             if self._opened is None:
                 given = self._given
                 database = Postgres(given, schema=self._schema, base=self._base, clock=self._clock) if isinstance(given, str) else given
@@ -398,7 +392,7 @@ class PostgresStore(BaseStore):
 
 
 def _compact(embedder: Embedder) -> Compact:
-    from holdfast.search.vectors import Compact  # numpy is there where an embedder is
+    from holdfast.search.segments import Compact  # numpy is there where an embedder is
 
     return Compact(embedder)
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
 from holdfast.durable.postgres_connection import driver
 from holdfast.errors import InputError, StorageError, StoreUnavailable
-from holdfast.knowledge.indexing import ROLES, asked_of, numpy_installed, texts_of
+from holdfast.knowledge.base import ROLES, asked_of, numpy_installed, texts_of
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.store import Filter
+from holdfast.search.pieces import MARKS
 from holdfast.search.plain_ranking import WINDOW, Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Sought, average_size, common_languages, date_part, weigh
-from holdfast.search.wishes import WISH
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from holdfast.search.vectors import Compact, Meaning
+    from holdfast.search.segments import Compact, Meaning
 
 
 _LARGEST = 4000  # numbers in a vector that an index of pgvector takes as halfvec
@@ -98,7 +98,7 @@ class Vectors:
 
     def put(self, step: Transaction, number: int, record: Record, made: Mapping[bytes, Meaning]) -> None:
         """Keep the vectors of a record, in place of those it had. What was not made is copied from where it is."""
-        from holdfast.search.vectors import Meaning, read_vectors  # numpy is there where vectors are
+        from holdfast.search.segments import Meaning, read_vectors  # numpy is there where vectors are
 
         for table in ("knowledge_meanings", "knowledge_pieces"):
             step.execute(f"DELETE FROM {table} WHERE record = %s", [number])  # noqa: S608 - our own names
@@ -294,7 +294,7 @@ class CandidateSearch:
             if not sought.most and not asked.periods and asked.vector is None:
                 return []
             seeds = self._seeds(step, asked, sought, min(max(4 * limit, _FEWEST), _MOST))
-            found = self._around(step, seeds, [*sought.rarity, WISH])
+            found = self._around(step, seeds, [*sought.rarity, *MARKS])
             allowed = {one.entry.number for one in found if one.fits and one.away <= _NEAR}
             entries = [one.entry for one in found]
             if not numpy_installed():

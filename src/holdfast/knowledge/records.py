@@ -1,4 +1,4 @@
-"""What a knowledge store keeps and returns: records, hits, and why something was found. No files here.
+"""What a knowledge store keeps and returns: records, hits, why something was found, and times as people write them. No files here.
 
 A `Record` is one thing that was said or noted: a turn of a conversation, a note, a finding, a section of a document. Its id is made from
 its content when none is given, so that adding the same thing twice adds it once.
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from holdfast.clock import stamp
 from holdfast.errors import InputError
+from holdfast.text.dates import find_dates
 from holdfast.validation import kind_of, problems_of
 
 SCHEMA = 1
@@ -65,13 +66,13 @@ class Record:
 
     def __post_init__(self) -> None:
         put = _Setter(self)
-        put("text", _clean(self.text, "text"))
+        put("text", clean_text(self.text, "text"))
         if not self.text.strip():
             raise InputError("a record has no text.", hint="Leave it out, or give it some words.")
-        put("kind", _clean(self.kind, "kind").strip() or "note")
+        put("kind", clean_text(self.kind, "kind").strip() or "note")
         for name in _TEXTS:
             value = getattr(self, name)
-            put(name, None if value is None else _clean(value, name).strip() or None)
+            put(name, None if value is None else clean_text(value, name).strip() or None)
         put("tags", _tags(self.tags))
         put("time", None if self.time is None else _moment(self.time))
         put("extra", _plain_extra(self.extra) if self.extra else {})
@@ -81,7 +82,7 @@ class Record:
             raise InputError(f"{self.role!r} is not a role.", hint="Use person, assistant, or leave it out.")
         if self.position is not None and (isinstance(self.position, bool) or not isinstance(self.position, int)):
             raise InputError(f"the position {self.position!r} is not a whole number.")
-        put("id", _clean(self.id, "id").strip() or content_hash(self))
+        put("id", clean_text(self.id, "id").strip() or content_hash(self))
         if len(self.id) > _LONGEST_ID:
             raise InputError(f"the id {self.id[:40]!r}... is longer than {_LONGEST_ID} characters.", hint="Leave it out: one is made.")
 
@@ -172,7 +173,20 @@ def merged(old: Record, new: Record) -> Record:
         return new
     if AGREED in old.extra:
         new = replace(new, trust=old.trust)
-    return replace(new, tags=tuple(dict.fromkeys((*old.tags, *new.tags))), extra={**old.extra, **new.extra})
+    extra = {**old.extra, **new.extra}
+    if FILES not in new.extra and FILE in new.extra and (files := {*files_of(old), *files_of(new)}) - {new.extra[FILE]}:
+        extra |= {FILE: old.extra.get(FILE, new.extra[FILE]), FILES: sorted(files)}
+    return replace(new, tags=tuple(dict.fromkeys((*old.tags, *new.tags))), extra=extra)
+
+
+FILE, FILES = "file", "files"
+"""The members of `extra` that say from which document a record was taken; the second where several say the same."""
+
+
+def files_of(record: Record) -> list[str]:
+    """The documents that a record was taken from."""
+    several, one = record.extra.get(FILES), record.extra.get(FILE)
+    return [name for name in several if isinstance(name, str)] if isinstance(several, list) else [one] if isinstance(one, str) else []
 
 
 def least_trusted(trusts: Iterable[Trust]) -> Trust:
@@ -284,7 +298,8 @@ class _Setter:
         object.__setattr__(self._record, name, value)
 
 
-def _clean(value: Any, name: str) -> str:
+def clean_text(value: Any, name: str) -> str:
+    """A text as every store can hold it. InputError if it is none."""
     if not isinstance(value, str):
         raise InputError(f"the {name} of a record is text, not {kind_of(value)}.")
     return _UNWRITABLE.sub("\ufffd", value) if _UNWRITABLE.search(value) else value
@@ -293,7 +308,7 @@ def _clean(value: Any, name: str) -> str:
 def _tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str):
         raise InputError(f"the tags of a record are several: {tags!r} alone is one.", hint=f"Write ({tags!r},).")
-    return tuple(dict.fromkeys(tag for tag in (_clean(tag, "tag").strip() for tag in tags) if tag))
+    return tuple(dict.fromkeys(tag for tag in (clean_text(tag, "tag").strip() for tag in tags) if tag))
 
 
 def _moment(time: Any) -> datetime:
@@ -319,7 +334,43 @@ def _plain_extra(extra: Any) -> dict[str, Any]:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return _clean(value, "extra")
+        return clean_text(value, "extra")
     if isinstance(value, Mapping):
-        return {_clean(name, "extra"): _cleaned(member) for name, member in value.items()}
+        return {clean_text(name, "extra"): _cleaned(member) for name, member in value.items()}
     return [_cleaned(member) for member in value] if isinstance(value, list) else value
+
+
+_CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap])?\.?m?\b", re.IGNORECASE)
+
+
+def read_moment(text: str) -> datetime | None:
+    """A date as logs and people write it, with its time of day where it has one; UTC unless it says otherwise. None if it is none.
+
+    >>> read_moment("1:56 pm on 8 May, 2023").isoformat(), read_moment("2023/05/20 (Sat) 06:37").isoformat()
+    ('2023-05-08T13:56:00+00:00', '2023-05-20T06:37:00+00:00')
+    """
+    text = text.strip()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    spans = [span for span in find_dates(_DASHED.sub(" ", text), datetime(1900, 1, 1, tzinfo=UTC)) if not span.relative]
+    if not spans or spans[0].start != spans[0].end:
+        return None
+    midnight = datetime.combine(spans[0].start, datetime.min.time(), UTC)
+    return midnight + _time_of_day(text)
+
+
+_DASHED = re.compile(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Za-z])|(?<=[A-Za-z]-\d\d)-(?=\d{4})|(?<=[A-Za-z]-\d)-(?=\d{4})")
+
+
+def _time_of_day(text: str) -> timedelta:
+    match = _CLOCK.search(text)
+    if match is None:
+        return timedelta()
+    hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3] or 0)
+    if match[4] and hours <= 12:
+        hours = hours % 12 + (12 if match[4].lower() == "p" else 0)
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds) if hours < 24 and minutes < 60 and seconds < 60 else timedelta()

@@ -10,30 +10,39 @@ keywords alone; what was added then gets its vectors when the extra is there.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from importlib.resources import files
 from logging import WARNING
 from os import PathLike
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from holdfast.clock import Clock
 from holdfast.durable.database import database_faults, open_database, transaction
-from holdfast.errors import StorageError
-from holdfast.events import Bus, Event
-from holdfast.knowledge import sqlite_rows as rows
-from holdfast.knowledge.base import BaseStore, KeywordsOnly, no_embedder, of_another_embedder
-from holdfast.knowledge.indexing import asked_of, entry_of, hits_of, numpy_installed
-from holdfast.knowledge.records import Hit, Record
+from holdfast.errors import Damaged, InputError, StorageError
+from holdfast.events import Event
+from holdfast.knowledge.base import (
+    BaseStore,
+    KeywordsOnly,
+    StoreSettings,
+    asked_of,
+    entry_of,
+    hits_of,
+    milliseconds,
+    no_embedder,
+    numpy_installed,
+    of_another_embedder,
+)
+from holdfast.knowledge.records import Hit, Record, content_hash, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.search.embedding import Embedder, Reranker, load_embedder
+from holdfast.search.embedding import Embedder, load_embedder
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
 from holdfast.text.needle import Needle
-from holdfast.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:
     from holdfast.knowledge.sqlite_index import SegmentIndex
@@ -56,21 +65,12 @@ class IndexRebuilt(Event):
 class SqliteStore(BaseStore):
     """Meets `KnowledgeStore`. Safe for many threads and processes."""
 
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        *,
-        embedder: str | Embedder | None = "auto",
-        rerank: bool = False,
-        rerank_model: str | Reranker | None = None,
-        clock: Clock | None = None,
-        bus: Bus | None = None,
-        counter: TokenCounter | None = None,
-    ) -> None:
-        super().__init__(rerank=rerank, rerank_model=rerank_model, clock=clock, bus=bus, counter=counter)
+    def __init__(self, path: str | PathLike[str], *, embedder: str | Embedder | None = "auto", **settings: Unpack[StoreSettings]) -> None:
+        super().__init__(**settings)
         self._lock = threading.RLock()
         self._embedder = load_embedder(embedder) if isinstance(embedder, str) else embedder
-        self.database = open_database(path, migrations=[rows.schema()], threads=True)
+        tables = files("holdfast.knowledge").joinpath("sqlite.sql").read_text(encoding="utf-8")
+        self.database = open_database(path, migrations=[tables], threads=True)
         self.path = self.database.path
         self._seen: object = None
         self._index: SegmentIndex | None = None
@@ -107,19 +107,19 @@ class SqliteStore(BaseStore):
         index = self._index
         with self._faults("read"), self._lock:
             self._refresh()
-            unknown = [record for record in batch if rows.known(self.database, record.id) is None] if index else []
+            unknown = [record for record in batch if known_record(self.database, record.id) is None] if index else []
         made, embedded = index.embed(batch if len(unknown) < len(batch) else unknown) if index else ({}, 0)
         counts = {"added": 0, "updated": 0, "unchanged": 0}
         with self._changing() as database:
             self._delete(database, gone)
             fresh: dict[int, Record] = {}
             for record in batch:
-                change = rows.put(database, record, exactly=exactly)
+                change = _put_record(database, record, exactly=exactly)
                 counts[change.kind] += 1
                 if change.replaced is not None:
                     fresh.pop(change.replaced, None)
                     self._take_out([change.replaced])
-                    change = rows.replace(database, change)
+                    change = _replace_record(database, change)
                 if change.anew:
                     fresh[change.number] = change.record
             if index is not None:
@@ -154,9 +154,9 @@ class SqliteStore(BaseStore):
         return embedded
 
     def _delete(self, database: sqlite3.Connection, ids: Iterable[str]) -> int:
-        found = [known[0] for id in dict.fromkeys(ids) if (known := rows.known(database, id)) is not None]
+        found = [known[0] for id in dict.fromkeys(ids) if (known := known_record(database, id)) is not None]
         self._take_out(found)
-        rows.delete(database, found)
+        _delete_records(database, found)
         return len(found)
 
     def _take_out(self, numbers: list[int]) -> None:
@@ -165,7 +165,7 @@ class SqliteStore(BaseStore):
         elif numbers:
             marks = ",".join(map(str, numbers))
             query = f"SELECT DISTINCT segment FROM records WHERE number IN ({marks}) AND segment IS NOT NULL"  # noqa: S608  # numbers only
-            rows.drop_segments(self.database, [number for (number,) in self.database.execute(query).fetchall()])
+            drop_segments(self.database, [number for (number,) in self.database.execute(query).fetchall()])
 
     def scrub(self) -> None:
         """Rewrite the file, so that nothing of what was forgotten is left in it or in its write-ahead log."""
@@ -179,47 +179,45 @@ class SqliteStore(BaseStore):
         asked = asked_of(question, now, None if self._index is None else self._index.compact)
         with self._lock, self._faults("search"):
             found = self._by_words(asked, chosen, limit) if self._index is None else self._ranked(self._index, asked, chosen, limit)
-            return hits_of(found, rows.by_numbers(self.database, [number for one in found for number in one.members]))
+            return hits_of(found, records_by_number(self.database, [number for one in found for number in one.members]))
 
     def _ranked(self, index: SegmentIndex, asked: Asked, chosen: Filter, limit: int) -> list[Ranked]:
         from holdfast.search.ranking import rank
 
         self._refresh()
         corpus = index.corpus
-        allowed = None if chosen.empty else corpus.rows_with(rows.numbers(self.database, chosen))
+        allowed = None if chosen.empty else corpus.rows_with(numbers_of(self.database, chosen))
         return rank(asked, corpus, allowed=allowed, tokens=index.tokens if index.compact is not None else None, limit=limit)
 
     def _by_words(self, asked: Asked, chosen: Filter, limit: int) -> list[Ranked]:
         if self._changed() or self._plain is None:
-            stored = rows.numbers(self.database, Filter())
-            fresh = rows.by_numbers(self.database, stored - self._entries.keys())
+            stored = numbers_of(self.database, Filter())
+            fresh = records_by_number(self.database, stored - self._entries.keys())
             self._entries = {number: entry for number, entry in self._entries.items() if number in stored}
             self._entries |= {number: entry_of(number, record) for number, record in fresh.items()}
             self._plain = PlainIndex(self._entries[number] for number in sorted(self._entries))
-        allowed = None if chosen.empty else rows.numbers(self.database, chosen)
+        allowed = None if chosen.empty else numbers_of(self.database, chosen)
         return self._plain.rank(asked, allowed=allowed, limit=limit)
 
     def get(self, id: str) -> Record | None:
         with self._lock, self._faults("read"):
-            found = rows.known(self.database, id)
+            found = known_record(self.database, id)
         return None if found is None else found[1]
 
     def _listed(self, chosen: Filter) -> Iterator[Record]:
         last = 0
         while True:
             with self._lock, self._faults("read"):
-                page = rows.listed(self.database, chosen, last, _PAGE)
+                page = _listed_rows(self.database, chosen, last, _PAGE)
             if not page:
                 return
             last = page[-1][0]
-            yield from (rows.read(text) for _, text in page)
+            yield from (read_row(text) for _, text in page)
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
             stale = self._unused_vectors()
-            return Stats(
-                "sqlite", self.path, problems=(*([stale] if stale else ()), *self._reranker_problems), **rows.summary(self.database)
-            )
+            return Stats("sqlite", self.path, problems=(*([stale] if stale else ()), *self._reranker_problems), **_summary(self.database))
 
     def _unused_vectors(self) -> str:
         return of_another_embedder(self.path) if self._index is not None and self._index.stale else ""
@@ -232,7 +230,7 @@ class SqliteStore(BaseStore):
 
     def _made_index(self) -> SegmentIndex:
         from holdfast.knowledge.sqlite_index import SegmentIndex
-        from holdfast.search.vectors import Compact
+        from holdfast.search.segments import Compact
 
         compact = None if self._embedder is None else Compact(self._embedder)
         return SegmentIndex(self.database, compact, lambda segments: self._bus.emit(IndexRebuilt(path=self.path, segments=segments)))
@@ -253,12 +251,12 @@ class SqliteStore(BaseStore):
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A change of the file by who keeps tables of its own beside the records."""
-        with self._faults("write"), self._changing() as database:
+        with self._changing() as database:
             yield database
 
     def version(self) -> object:
         """Another one whenever anybody has written."""
-        with self._lock:
+        with self._lock, self._faults("read"):
             return self.database.execute("PRAGMA data_version").fetchone()[0], self.database.total_changes
 
     def _refresh(self) -> None:
@@ -276,13 +274,11 @@ class SqliteStore(BaseStore):
     def _index_waiting(self, index: SegmentIndex, progress: Progress | None = None) -> int:
         """Index the records that wait for it; says how many texts were embedded."""
         done = embedded = 0
-        while waiting := list(rows.waiting(self.database, self.batch)):
+        while waiting := list(_waiting(self.database, self.batch)):
             made, texts = index.embed([record for _, record in waiting])
             embedded += texts
             with self._changing():
-                index.put(
-                    [(number, record) for number, record in rows.waiting(self.database, self.batch) if (number, record) in waiting], made
-                )
+                index.put([(number, record) for number, record in _waiting(self.database, self.batch) if (number, record) in waiting], made)
             done += len(waiting)
             if progress is not None:
                 progress(done, None)
@@ -290,7 +286,7 @@ class SqliteStore(BaseStore):
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, transaction(self.database) as database:
+        with self._faults("write"), self._lock, transaction(self.database) as database:
             yield database
 
     @contextmanager
@@ -301,4 +297,159 @@ class SqliteStore(BaseStore):
         except sqlite3.ProgrammingError as error:
             if "closed" not in str(error):
                 raise
-            raise StorageError(f"the store {self.path} is closed.", path=self.path, operation=operation, hint="Open it again.") from None
+            raise StorageError.closed(f"the store {self.path}", self.path, operation=operation) from None
+
+
+# The rows: records and their tags. What writes runs inside a transaction of its caller
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What putting a record did: `replaced` is the number that it had before and must leave the index."""
+
+    kind: str
+    number: int
+    record: Record
+    replaced: int | None = None
+    anew: bool = False
+    """Whether it must be indexed."""
+
+
+def read_row(text: str) -> Record:
+    """The record that a row holds. Damaged if it holds none."""
+    try:
+        return from_json(json.loads(text))
+    except (ValueError, TypeError, InputError) as error:
+        told = f"a record of the knowledge store cannot be read: {error}: {text[:80]!r}."
+        raise Damaged(told, hint="`holdfast knowledge forget` its id, if it is known, or restore a backup.") from error
+
+
+def known_record(database: sqlite3.Connection, id: str) -> tuple[int, Record] | None:
+    """The number and the content of the record with this id."""
+    row = database.execute("SELECT number, record FROM records WHERE id = ?", (id,)).fetchone()
+    return None if row is None else (int(row[0]), read_row(row[1]))
+
+
+def _put_record(database: sqlite3.Connection, record: Record, *, exactly: bool = False) -> _Change:
+    """Keep a record. One that has the same id gives way; when it is the same thing it takes on the new tags (with `exactly` only those)."""
+    found = known_record(database, record.id)
+    if found is None:
+        return _Change("added", _insert(database, record), record, anew=True)
+    number, old = found
+    new = record if exactly else merged(old, record)
+    if new == old:
+        return _Change("unchanged", number, old)
+    if content_hash(new) == content_hash(old) and new.role == old.role and new.extra.get("title") == old.extra.get("title"):
+        database.execute("UPDATE records SET record = ? WHERE number = ?", (_written(new), number))
+        database.execute("DELETE FROM tags WHERE record = ?", (number,))
+        _tag(database, number, new)
+        return _Change("updated", number, new)
+    return _Change("updated", number, new, replaced=number, anew=True)
+
+
+def _replace_record(database: sqlite3.Connection, change: _Change) -> _Change:
+    """Put the new content of a record in place of the old, under a new number."""
+    assert change.replaced is not None  # noqa: S101
+    _delete_records(database, [change.replaced])
+    return _Change(change.kind, _insert(database, change.record), change.record, anew=True)
+
+
+def _insert(database: sqlite3.Connection, record: Record) -> int:
+    values = (record.id, record.session, milliseconds(record), record.kind, _written(record))
+    cursor = database.execute("INSERT INTO records (id, session, time, kind, record) VALUES (?, ?, ?, ?, ?)", values)
+    number = int(cursor.lastrowid or 0)
+    _tag(database, number, record)
+    return number
+
+
+def _tag(database: sqlite3.Connection, number: int, record: Record) -> None:
+    database.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, number) for tag in record.tags])
+
+
+def _delete_records(database: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Delete records, their tags, and the meanings that no other record needs."""
+    for number in numbers:
+        row = database.execute("SELECT meaning FROM records WHERE number = ?", (number,)).fetchone()
+        database.execute("DELETE FROM records WHERE number = ?", (number,))
+        if row is not None and row[0] is not None:
+            needed = database.execute("SELECT 1 FROM records WHERE meaning = ? LIMIT 1", (row[0],)).fetchone()
+            if needed is None:
+                database.execute("DELETE FROM meanings WHERE number = ?", (row[0],))
+
+
+def drop_segments(database: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Let go of segments of the index; their records are indexed anew by whoever can."""
+    for number in numbers:
+        database.execute("UPDATE records SET segment = NULL WHERE segment = ?", (number,))
+        database.execute("DELETE FROM segments WHERE number = ?", (number,))
+
+
+def _clause_of(chosen: Filter) -> tuple[str, list[Any]]:
+    """A filter as a condition over `records`, and its values."""
+    parts: list[str] = []
+    values: list[Any] = []
+    for tag in sorted(chosen.tags):
+        parts.append("number IN (SELECT record FROM tags WHERE tag = ?)")
+        values.append(tag)
+    if chosen.session is not None:
+        below = chosen.session.rstrip("/") + "/"
+        parts.append("(session = ? OR (session >= ? AND session < ?))")
+        values += [chosen.session, below, below[:-1] + "0"]  # "0" follows "/"
+    for operator, moment in ((">=", chosen.after), ("<", chosen.before)):
+        if moment is not None:
+            parts.append(f"time {operator} ?")
+            values.append(moment.timestamp() * 1000)
+    return " AND ".join(parts) or "1", values
+
+
+def _listed_rows(database: sqlite3.Connection, chosen: Filter, after: int, limit: int) -> Sequence[tuple[int, str]]:
+    """Records that fit, from the number `after` on."""
+    condition, values = _clause_of(chosen)
+    query = f"SELECT number, record FROM records WHERE number > ? AND {condition} ORDER BY number LIMIT ?"  # noqa: S608  # our own words
+    return database.execute(query, (after, *values, limit)).fetchall()
+
+
+def numbers_of(database: sqlite3.Connection, chosen: Filter) -> set[int]:
+    """The numbers of all records that fit."""
+    condition, values = _clause_of(chosen)
+    query = f"SELECT number FROM records WHERE {condition}"  # noqa: S608  # our own words
+    return {number for (number,) in database.execute(query, values)}
+
+
+def records_by_number(database: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, Record]:
+    """The records with these numbers."""
+    marks = ",".join(str(int(number)) for number in numbers)
+    rows = database.execute(f"SELECT number, record FROM records WHERE number IN ({marks})")  # noqa: S608  # numbers only
+    return {number: read_row(text) for number, text in rows}
+
+
+def _summary(database: sqlite3.Connection) -> dict[str, Any]:
+    """What `Stats` says about the records."""
+    counts = "SELECT count(*), count(DISTINCT session), min(time), max(time), (SELECT count(*) FROM meanings) FROM records"
+    records, sessions, oldest, newest, vectors = database.execute(counts).fetchone()
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    (size,) = database.execute("PRAGMA page_size").fetchone()
+    return {
+        "records": records,
+        "sessions": sessions,
+        "vectors": vectors,
+        "bytes": pages * size,
+        "oldest": _moment(oldest),
+        "newest": _moment(newest),
+        "tags": dict(database.execute("SELECT tag, count(*) FROM tags GROUP BY tag ORDER BY 2 DESC, 1")),
+        "kinds": dict(database.execute("SELECT kind, count(*) FROM records GROUP BY kind ORDER BY 2 DESC, 1")),
+    }
+
+
+def _waiting(database: sqlite3.Connection, limit: int) -> Iterator[tuple[int, Record]]:
+    """Records that are not in the index yet."""
+    rows = database.execute("SELECT number, record FROM records WHERE segment IS NULL ORDER BY number LIMIT ?", (limit,)).fetchall()
+    return ((number, read_row(text)) for number, text in rows)
+
+
+def _written(record: Record) -> str:
+    return json.dumps(to_json(record), ensure_ascii=False)
+
+
+def _moment(since: int | None) -> datetime | None:
+    return None if since is None else datetime.fromtimestamp(since / 1000, UTC)

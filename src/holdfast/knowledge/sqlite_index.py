@@ -13,13 +13,12 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.knowledge.indexing import entry_of, form_of_analysis, texts_of
+from holdfast.knowledge.base import entry_of, form_of_analysis, texts_of
 from holdfast.knowledge.records import Record
-from holdfast.knowledge.sqlite_rows import drop_segments
+from holdfast.knowledge.sqlite import drop_segments
 from holdfast.search.corpus import Corpus
 from holdfast.search.plain_ranking import Entry
-from holdfast.search.segments import Segment, build, joined
-from holdfast.search.vectors import Compact, Meaning, read_vectors
+from holdfast.search.segments import Compact, Meaning, Segment, build, joined, read_vectors
 
 _LARGEST = 16_384  # records of a segment: more are not joined, so that forgetting one does not write everything anew
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from holdfast.clock import stamp
 from holdfast.errors import InputError
-from holdfast.knowledge.records import Hit, Record, Why, from_json, not_fitting, to_json
+from holdfast.knowledge.records import Hit, Record, Why, clean_text, from_json, not_fitting, to_json
 from holdfast.search.pieces import Snippet, snippet_of
 from holdfast.text.needle import Needle
 
@@ -133,7 +133,7 @@ class KnowledgeStore(Protocol):
         """All records that fit, in no promised order (`records.reading_order` is one to sort by)."""
 
     def close(self) -> None:
-        """Let go of files and connections. Harmless when done twice; everything else afterwards may fail."""
+        """Let go of files and connections. Harmless when done twice; everything else afterwards is a StorageError."""
 
     def __enter__(self) -> Self: ...
 
@@ -154,8 +154,9 @@ class Filter:
         """The filter that these arguments of `search` or `records` mean. InputError if one of them cannot be."""
         if isinstance(tags, str):
             raise InputError(f"tags are several: {tags!r} alone is one.", hint=f"Write [{tags!r}].")
-        wanted = frozenset(tag.strip() for tag in tags)
-        return cls(wanted - {""}, _in_utc(after, "after"), _in_utc(before, "before"), session or None)
+        wanted = frozenset(clean_text(tag, "tag").strip() for tag in tags)
+        below = clean_text(session, "session") if session else None
+        return cls(wanted - {""}, _in_utc(after, "after"), _in_utc(before, "before"), below)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -244,10 +245,14 @@ def snippet_and_why(hit: Hit) -> tuple[Snippet, str]:
     weights = {word: 1 / place for place, word in enumerate(hit.why.words, 1)}
     shown = snippet_of(text, weights, within=(0, len(text)), length=_SNIPPET)
     said = list(dict.fromkeys(shown.said[word] for word in hit.why.words if word in shown.said))
+    marked = {shown.text[start:end].casefold() for start, end in shown.marks}
+    seen = [word for word in said if word.casefold() in marked]
+    elsewhere = [word for word in said if word not in seen]
     why = hit.why
     close = max(why.sentence or 0.0, why.token or 0.0)
     reasons = [
-        f"it says {_joined(said)}" if said else "",
+        f"it says {_joined(seen)}" if seen else "",
+        f"elsewhere it says {_joined(elsewhere)}" if elsewhere else "",
         "its context has the words" if why.words and not said else "",
         "close in meaning" if close >= _CLOSE else "related in meaning" if close >= _RELATED else "",
         "from the time that is asked for" if (why.time or 0.0) >= 0.5 else "",

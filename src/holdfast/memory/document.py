@@ -125,14 +125,14 @@ def parse(value: Any, *, path: str | None = None) -> Document:
 
 def to_json(document: Document) -> dict[str, Any]:
     """The document in the one form that is written: the reference's, with our revision and schema number."""
-    blocks = {name: {"text": block.text, "updatedAt": block.updated, **block.extra} for name, block in document.blocks.items()}
+    blocks = {name: block_to_json(block) for name, block in document.blocks.items()}
     return {
         "version": document.version,
         "schema": SCHEMA,
         "revision": document.revision,
         "lastUpdated": document.updated,
-        "user": {**{name: _summary_to_json(document.slot(name)) for name in _USER}, **document.user_extra},
-        "history": {**{name: _summary_to_json(document.slot(name)) for name in _HISTORY}, **document.history_extra},
+        "user": {**{name: summary_to_json(document.slot(name)) for name in _USER}, **document.user_extra},
+        "history": {**{name: summary_to_json(document.slot(name)) for name in _HISTORY}, **document.history_extra},
         **({"blocks": blocks} if blocks else {}),
         "facts": [fact_to_json(fact) for fact in document.facts],
         **document.extra,
@@ -173,8 +173,24 @@ def _origin_to_json(origin: Origin) -> dict[str, Any]:
     return {key: member for key, member in value.items() if member}
 
 
-def _summary_to_json(summary: Summary) -> dict[str, Any]:
+def summary_from(value: Any) -> Summary:
+    """A summary as it is written, or as a plain text."""
+    return _SummaryForm.model_validate(value).made()
+
+
+def summary_to_json(summary: Summary) -> dict[str, Any]:
+    """A summary as it is written."""
     return {"summary": summary.text, "updatedAt": summary.updated, **summary.extra}
+
+
+def block_from(value: Any) -> BlockText:
+    """A block as it is written, or as a plain text."""
+    return _BlockForm.model_validate(value).made()
+
+
+def block_to_json(block: BlockText) -> dict[str, Any]:
+    """A block as it is written."""
+    return {"text": block.text, "updatedAt": block.updated, **block.extra}
 
 
 # What is read: lenient in what a member says, strict in what the document is made of
@@ -233,6 +249,9 @@ class _BlockForm(_Form):
     @classmethod
     def _plain(cls, value: Any) -> Any:
         return value if isinstance(value, dict) else {"text": value}
+
+    def made(self) -> BlockText:
+        return BlockText(self.text, self.updated_at, self.rest)
 
 
 class _OriginForm(_Form):
@@ -297,8 +316,8 @@ class _DocumentForm(_Form):
         parts = ((user, _USER), (self.history, _HISTORY))
         return Document(
             facts=tuple(_facts(self.facts)),
-            slots={name: _SummaryForm.model_validate(part[name]).made() for part, names in parts for name in names if name in part},
-            blocks={name: BlockText(block.text, block.updated_at, block.rest) for name, block in self.blocks.items()},
+            slots={name: summary_from(part[name]) for part, names in parts for name in names if name in part},
+            blocks={name: block.made() for name, block in self.blocks.items()},
             revision=self.revision,
             updated=self.last_updated,
             version=self.version or _VERSION,

@@ -2,14 +2,18 @@
 
 Everything here is frozen and plain. A fact's fields that Holdfast does not know are in `extra` and survive every round trip. `turns_of`
 says what of a conversation is learned from: what the user typed and the final answers, and nothing that the machinery put there (M8).
+What somebody states, by hand or by an agent's tool, is checked by the functions at the end.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from holdfast.errors import InputError
+from holdfast.text.normalise import find_invisible
 
 SourceKind = Literal["user", "assistant", "tool", "file", "web", "summary", "manual", "import", "unknown"]
 """Who said it. Only what a user typed is trusted without confirmation; a derived thing is as trusted as its least trusted source."""
@@ -137,6 +141,8 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
     Left out are tool calls and their results, system messages, hidden messages, summaries and reminders. A message that was only a
     notice of an upload is left out together with its answer: both speak of a file that the next conversation does not have.
 
+    What is marked as pasted stands there as a quotation: an extractor may read it, and nothing of it counts as the user's own words.
+
     With `foreign` what tools, sub-agents and summaries said is among them, as turns of that kind. Nothing is learned from those: the gate
     tells by them which words are not the user's (M10).
     """
@@ -152,6 +158,8 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
             continue
         if role in _HUMAN:
             said = without_uploads(text)
+            if "pasted" in _marks(message):
+                said = "\n".join(f"> {line}" for line in said.splitlines())  # what is quoted is nobody's own words
             unasked = not said and bool(text.strip())
             if said:
                 turns.append(Turn(id, "user", said, time))
@@ -165,9 +173,7 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
 def _foreign_kind(role: str, message: Any) -> Literal["tool", "summary"] | None:
     if role in _TOOL:
         return "tool"
-    more = _get(message, "additional_kwargs")
-    marks = more.get("holdfast") if isinstance(more, Mapping) else None
-    named = _get(message, "name") == "summary" or (isinstance(marks, Mapping) and "summary" in marks)
+    named = _get(message, "name") == "summary" or "summary" in _marks(message)
     return "summary" if role in _HUMAN and named else None
 
 
@@ -193,12 +199,19 @@ def _without_reminders(text: str) -> str:
 
 
 def _is_hidden(message: Any) -> bool:
-    more = _get(message, "additional_kwargs")
-    more = more if isinstance(more, Mapping) else {}
-    marks = more.get("holdfast")
-    if isinstance(marks, Mapping) and not _HIDDEN_MARKS.isdisjoint(marks):
+    more = _mapping(_get(message, "additional_kwargs"))
+    if not _HIDDEN_MARKS.isdisjoint(_marks(message)):
         return True
     return bool(more.get("hide_from_ui") or more.get("hidden")) or _get(message, "name") in _HIDDEN_NAMES
+
+
+def _marks(message: Any) -> Mapping[str, Any]:
+    """What Holdfast itself noted at a message."""
+    return _mapping(_mapping(_get(message, "additional_kwargs")).get("holdfast"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(content: Any) -> str:
@@ -217,3 +230,65 @@ def _block_text(block: Any) -> str:
 
 def _get(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+
+
+_LONGEST = 2000  # characters of a fact that somebody states
+
+
+def stated_text(content: str, *, by_hand: bool = False) -> str:
+    """The text of a fact with plain spacing. InputError if it cannot be one; what an agent proposes is looked at by the gate after that."""
+    if not isinstance(content, str):
+        raise InputError(f"a fact is text, and not {type(content).__name__}.", hint='For example: "Prefers short answers".')
+    text = " ".join(content.split())
+    if not text:
+        raise InputError("a fact needs words.", hint='For example: "Prefers short answers".')
+    control = next((one for one in find_invisible(text) if one.kind == "control"), None) if by_hand else None
+    if control is not None:
+        raise InputError(f"a fact is text, and this holds a character that cannot be seen ({control.name}).", hint="Take it out.")
+    if len(text) > _LONGEST:
+        raise InputError(f"a fact has at most {_LONGEST} characters, and this one {len(text)}.", hint="Make several of it.")
+    return text
+
+
+_FRAME = re.compile(r"\AUser (?:said|wants): ?“?|”\Z")
+_PLAINLY = 0.5  # above the mark from which on a sentence of a conversation counts as telling a secret
+
+
+def _secret_in(text: str) -> str | None:
+    """The kind of the secret that a stated text tells, by the judgement that a conversation is held to as well (M10)."""
+    from holdfast.memory.screening import tells_secret  # its tables are made when somebody first states or learns something
+
+    return tells_secret(text, [Turn("stated", "user", text)]) if text.strip() else None
+
+
+def let_go_of_secret(decision: Decision) -> Decision:
+    """What the user did not type is judged by its own words too: nothing that tells a secret waits for review (M10)."""
+    kind = _secret_in(decision.candidate.content) if decision.verdict == "quarantine" and decision.rule == "not-typed" else None
+    if kind is None:
+        return decision
+    blank = replace(decision.candidate, content=f"[redacted: {kind}]")
+    return Decision("drop", blank, f"tells a secret ({kind})", rule="secret")
+
+
+def without_secret(text: str) -> str:
+    """The text, if it tells no secret. InputError, which does not repeat it, if it does.
+
+    Whoever states a fact has thought about it: where only its wording speaks against it, that must be plain ("The heron is grey" is not).
+    """
+    from holdfast.memory.wording import reads_secret
+
+    own = _FRAME.sub("", text)  # what we put around a user's words says nothing
+    kind = _secret_in(own)
+    if kind and (kind != "told in plain words" or reads_secret(own) >= _PLAINLY):
+        raise InputError(
+            f"this reads like a secret ({kind}) and was not kept.",
+            hint="Passwords, PINs, keys and numbers of accounts belong in a password manager. If it is none, put it in other words.",
+        )
+    return text
+
+
+def stated_confidence(value: float) -> float:
+    """How sure somebody is of what they state. InputError if it is no share."""
+    if isinstance(value, int | float) and 0.0 <= value <= 1.0:
+        return float(value)
+    raise InputError(f"{value!r} is not a confidence.", hint="Give a number from 0 to 1.")

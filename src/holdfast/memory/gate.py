@@ -23,12 +23,10 @@ from holdfast.clock import stamp
 from holdfast.memory import merge
 from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, Verdict
 from holdfast.memory.instructions import describe_wish, find_disguise, find_instruction
-from holdfast.memory.loosening import find_loosening, without_added_checks
-from holdfast.memory.pasted import own_words
-from holdfast.memory.spoken_secrets import tells_secret
+from holdfast.memory.screening import find_loosening, own_words, tells_secret, without_added_checks
 from holdfast.memory.statements import Support, declares, find_support, foreign_words, speaks_to_somebody, strip_lead_in
-from holdfast.memory.word_lists import word_lists
-from holdfast.secret_forms import replace_secrets
+from holdfast.memory.wording import reads_pasted, word_lists
+from holdfast.redaction import replace_secrets
 from holdfast.text.language import guess_language
 from holdfast.text.likeness import NEAR, compare
 from holdfast.text.normalise import normalise
@@ -213,8 +211,12 @@ def _clean(turns: Sequence[Turn], memory: tuple[str, ...]) -> tuple[Turn, ...]:
 def _not_from_memory(draft: _Draft, case: _Case) -> _Draft | _Ruling:
     if draft.support.typed:
         return draft
-    for line in case.injected:
-        differs = compare(draft.content, line)
+    known = [compare(draft.content, line) for line in case.injected]
+    if not case.clean and known and frozenset.intersection(*(frozenset(one.words[0]) for one in known)):
+        return (
+            draft  # nobody talked, so a program brings it on its own account, with a word that memory does not have: a person looks at it
+        )
+    for differs in known:
         if differs.score >= NEAR or (differs.shared >= 0.8 and not differs.negation and not (differs.numbers[0] or differs.names[0])):
             return _Ruling("drop", "from-memory", "comes from the memory that was shown, not from the user")
     return draft
@@ -469,7 +471,8 @@ def admit_removals(proposal: Proposal, turns: Sequence[Turn], facts: Sequence[Fa
     known = {fact.id: fact for fact in facts}
     admitted: list[str] = []
     refused: list[tuple[str, str]] = []
-    said = [unit.text for turn in turns if turn.kind == "user" for unit in split_sentences(own_words(turn.text))]
+    typed = [own for turn in turns if turn.kind == "user" and reads_pasted(own := own_words(turn.text)) <= 0]
+    said = [unit.text for own in typed for unit in split_sentences(own)]
     for fact_id in dict.fromkeys(proposal.remove):
         fact = known.get(fact_id)
         if fact is None:

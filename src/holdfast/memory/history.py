@@ -1,19 +1,22 @@
 """Every change of a memory document as a value: what was there before, what after, why, when, from where. And the way back.
 
 The log of a scope only grows. Undoing is itself a change, so it can be undone; only forgetting takes something out of the log. Beside it
-is the quarantine: candidates that the gate would not let in by itself wait there until a person accepts or rejects them (M10, M14).
+is the quarantine: candidates that the gate would not let in by itself wait there until a person accepts or rejects them (M10, M14). What
+the gate decided becomes a changed document, things held, and a reason for each, by the functions at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal, cast, get_args
 
+from holdfast.clock import stamp
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, StorageError
-from holdfast.memory.document import BlockText, Document, Summary, fact_from, fact_to_json
-from holdfast.memory.facts import SLOTS, Fact
+from holdfast.memory.document import Document, Summary, block_from, block_to_json, fact_from, fact_to_json, summary_from, summary_to_json
+from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, SlotUpdate, Turn
 
 SCHEMA = 1
 Author = Literal["updater", "user", "agent", "import", "storage", "forget"]
@@ -144,6 +147,10 @@ def undone(document: Document, change: Change) -> Document:
 def chosen_to_undo(changes: Sequence[Change], id: str | None, scope: str) -> Change:
     """The change of this id, or without one the newest that stands. InputError if there is none, or if it has been undone already."""
     gone = {one.undoes for one in changes if one.undoes}
+    newest = next((one for one in reversed(changes) if one.by == "forget" or one.differences), None)
+    if id is None and newest is not None and newest.by == "forget":
+        hint = "`holdfast memory history` lists the changes; `holdfast memory undo CHANGE` takes an older one back."
+        raise InputError("the last change forgot something for good, and that cannot be undone.", hint=hint)
     standing = (one for one in reversed(changes) if one.differences and not one.undoes and one.id not in gone)
     found = next(standing, None) if id is None else next((one for one in changes if one.id == id), None)
     if found is None:
@@ -160,9 +167,9 @@ def _parts(document: Document, besides: Collection[int] = ()) -> dict[tuple[Kind
     parts: dict[tuple[Kind, str], Any] = {("fact", fact.id): fact_to_json(fact) for fact in document.facts if id(fact) not in besides}
     for name, summary in document.slots.items():
         if summary != Summary():
-            parts["slot", name] = {"summary": summary.text, "updatedAt": summary.updated, **summary.extra}
+            parts["slot", name] = summary_to_json(summary)
     for name, block in document.blocks.items():
-        parts["block", name] = {"text": block.text, "updatedAt": block.updated, **block.extra}
+        parts["block", name] = block_to_json(block)
     for name, member in document.extra.items():
         parts["member", name] = member
     for part, attribute in _PARTS.items():
@@ -180,27 +187,18 @@ def _put(document: Document, kind: Kind, id: str, value: Any) -> Document:
     if kind == "fact":
         return document.without([id]) if value is None else document.with_fact(fact_from(value))
     if kind == "block":
-        if value is None:
-            return document.with_block(id, None)
-        extra = {key: member for key, member in value.items() if key not in ("text", "updatedAt")}
-        return document.with_block(id, BlockText(value.get("text", ""), value.get("updatedAt", ""), extra))
+        return document.with_block(id, None if value is None else block_from(value))
     if kind == "slot":
         slots = {name: summary for name, summary in document.slots.items() if name != id}
-        if value is not None:
-            extra = {key: member for key, member in value.items() if key not in ("summary", "updatedAt")}
-            slots[id] = Summary(value.get("summary", ""), value.get("updatedAt", ""), extra)
-        return replace(document, slots=slots)
+        return replace(document, slots=slots if value is None else {**slots, id: summary_from(value)})
     part, _, name = id.rpartition("/")
     attribute = _PARTS.get(part, "extra")
     name = name if part in _PARTS else id
     members = {key: member for key, member in getattr(document, attribute).items() if key != name}
     if value is not None:
         members[name] = value
-    return {
-        "extra": lambda: replace(document, extra=members),
-        "user_extra": lambda: replace(document, user_extra=members),
-        "history_extra": lambda: replace(document, history_extra=members),
-    }[attribute]()
+    member: dict[str, Any] = {attribute: members}
+    return replace(document, **member)
 
 
 LIMIT = 500
@@ -279,3 +277,80 @@ def changed(held: Iterable[Held], new: Iterable[Held], released: Collection[str]
 
 def _is_same(one: Held, other: Held) -> bool:
     return one.id == other.id or (one.fact.content, one.rule, one.slot) == (other.fact.content, other.rule, other.slot)
+
+
+# Applying what the gate decided: pure, so that it can be done again on whatever the document is by then (M10, M11)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The document after the decisions, the new facts, what is held back, and the reason for each thing that changed."""
+
+    document: Document
+    added: tuple[Fact, ...] = ()
+    held: tuple[Held, ...] = ()
+    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def apply_decisions(document: Document, decisions: Sequence[Decision], *, now: datetime, thread: str | None = None) -> Outcome:
+    """Carry out what was decided, one after the other."""
+    from holdfast.memory import merge  # with its tables of patterns: needed when somebody learns something, not to read
+
+    moment = stamp(now)
+    merged = merge.apply(document.facts, decisions, moment)
+    reasons = {
+        one.fact.id: (one.why, one.rule) for one in decisions if one.fact is not None and one.verdict in ("add", "replace", "confirm")
+    }
+    for old in merged.superseded:
+        since = f" from {old.valid_from[:10]}" if old.valid_from else ""
+        reasons[old.fact.id] = (f"{old.by} took its place; it held{since} to {old.valid_to[:10]}", "superseded")
+    held = tuple(
+        Held(one.fact.id, moment, one.fact, one.why, one.rule, thread)
+        for one in decisions
+        if one.verdict == "quarantine" and one.fact is not None
+    )
+    added = tuple(fact for fact in merged.facts if fact.id in merged.added)
+    return Outcome(replace(document, facts=merged.facts), added, held, reasons)
+
+
+def apply_removals(document: Document, ids: Iterable[str], seen: Sequence[Fact]) -> tuple[Document, list[str]]:
+    """Without the facts that are no longer true, as far as they still say what they said when that was decided."""
+    before = {fact.id: fact.content for fact in seen}
+    gone = [id for id in ids if (fact := document.fact(id)) is not None and before.get(id) == fact.content]
+    return document.without(gone), gone
+
+
+def apply_slots(document: Document, updates: Iterable[SlotUpdate], now: datetime) -> Document:
+    """With the new summaries. A text that says the same changes nothing."""
+    for update in updates:
+        if update.text.strip() and update.text != document.slot(update.slot).text:
+            document = document.with_slot(update.slot, update.text, stamp(now))
+    return document
+
+
+def hold_slots(
+    refused: Iterable[tuple[SlotUpdate, str]], turns: Sequence[Turn], *, now: datetime, new_id: Callable[[], str], thread: str | None = None
+) -> tuple[Held, ...]:
+    """What the gate refused of new summaries, to wait for a person with its reason and origin (M10)."""
+    moment = stamp(now)
+    origin = Origin("summary", thread, tuple(turn.id for turn in turns if turn.id))
+    held: list[Held] = []
+    for update, why in refused:
+        if not update.text.strip():
+            continue
+        slot = update.slot if update.slot in SLOTS else None
+        fact = Fact(new_id(), update.text, confidence=0.5, created=moment, source=thread or "unknown", origin=origin, status="provisional")
+        about = f"for the summary {slot}: {why}" if slot else f"a summary that {why}"
+        held.append(Held(fact.id, moment, fact, about, "summary", thread, slot))
+    return tuple(held)
+
+
+def evict_from(document: Document, max_facts: int, now: datetime) -> tuple[Document, dict[str, tuple[str, str]]]:
+    """The document within its limit, and the reason for each fact that made room (M11)."""
+    if len(document.facts) <= max_facts:
+        return document, {}
+    from holdfast.memory import merge
+
+    kept, gone = merge.evict(document.facts, max_facts, now)
+    why = (f"made room: no more than {max_facts} facts are kept", "evicted")
+    return replace(document, facts=tuple(kept)), {fact.id: why for fact in gone}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from holdfast.memory.facts import Decision, Fact, Origin
-from holdfast.memory.word_lists import word_lists
+from holdfast.memory.wording import word_lists
 from holdfast.text.likeness import NEAR, Differences, compare
 from holdfast.text.normalise import normalise
 

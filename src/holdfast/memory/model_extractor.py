@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from holdfast.errors import ExtractionFailed
 from holdfast.memory.facts import CONCERNS, SLOTS, Candidate, Fact, Proposal, SlotUpdate, Turn
-from holdfast.secret_forms import replace_secrets
-from holdfast.text.framing import framed, inert
+from holdfast.redaction import replace_secrets
+from holdfast.text.normalise import framed, inert
+from holdfast.tokens.budget import take_fitting
 from holdfast.validation import problems_of
 
 _SLOT = "{material}"
@@ -129,7 +130,7 @@ def extraction(
             raise ExtractionFailed(
                 f"A call of {limit} tokens has no room for the conversation beside the prompt and the known facts. Raise the limit."
             )
-        piece = _take(waiting, room, count)
+        piece = take_fitting(waiting, room, lambda one: count(one.shown), partial(_cut, count))
         answer = yield from _asked(_filled(template, _material(known, found, texts, piece)), answer_schema(len(known)))
         found.extend(_candidate(new, known) for new in answer.facts)
         removed.extend(known[number - 1].id for number in answer.remove if 1 <= number <= len(known))
@@ -235,33 +236,15 @@ class _Piece:
         return framed("turn", self.text, from_=self.kind)
 
 
-def _take(waiting: list[_Piece], room: int, count: Callable[[str], int]) -> list[_Piece]:
-    """The next turns that fit, taken off the end of the list; one that alone is too long is cut and the rest put back."""
-    taken: list[_Piece] = []
-    while waiting:
-        cost = count(waiting[-1].shown) + 1
-        if cost <= room:
-            taken.append(waiting.pop())
-            room -= cost
-            continue
-        if not taken:
-            first, rest = _cut(waiting.pop(), room, count)
-            taken.append(first)
-            if rest.text.strip():
-                waiting.append(rest)
-        break
-    return taken
-
-
-def _cut(piece: _Piece, room: int, count: Callable[[str], int]) -> tuple[_Piece, _Piece]:
-    """The longest beginning that fits, ending after a sentence or a word where there is one near."""
+def _cut(count: Callable[[str], int], piece: _Piece, room: int) -> tuple[_Piece, _Piece | None]:
+    """The longest beginning that fits, ending after a sentence or a word where there is one near; and the rest, if it has words."""
     low, high = 1, len(piece.text)
     while low < high:
         size = (low + high + 1) // 2
         low, high = (size, high) if count(_Piece(piece.kind, piece.text[:size]).shown) < room else (low, size - 1)
     ends = [match.end() for match in re.finditer(r"[.!?\n]\s|\s", piece.text[:low])]
     at = ends[-1] if ends and ends[-1] > low // 2 else low
-    return _Piece(piece.kind, piece.text[:at]), _Piece(piece.kind, piece.text[at:])
+    return _Piece(piece.kind, piece.text[:at]), _Piece(piece.kind, piece.text[at:]) if piece.text[at:].strip() else None
 
 
 def _fitting(facts: Sequence[Fact], room: int, count: Callable[[str], int]) -> list[Fact]:

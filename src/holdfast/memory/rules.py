@@ -16,7 +16,7 @@ from holdfast.memory.facts import Candidate, Fact, Proposal, SlotUpdate, Turn
 from holdfast.memory.instructions import describe_wish
 from holdfast.memory.merge import attribute_of
 from holdfast.memory.statements import Statement, mood_of, statements, strip_lead_in
-from holdfast.memory.word_lists import word_lists
+from holdfast.memory.wording import word_lists
 from holdfast.text.language import guess_language
 from holdfast.text.normalise import normalise
 

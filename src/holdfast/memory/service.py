@@ -10,271 +10,43 @@ disk, and `flush()`, or the end of the process, learns from it.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from holdfast.clock import stamp
-from holdfast.config.memory_sections import Memory
-from holdfast.errors import HoldfastError, InputError, NotThere
-from holdfast.memory.document import Document, FactIndex, Match, parse, to_json
-from holdfast.memory.facts import SLOTS, Candidate, Decision, Fact, Origin, Proposal, Turn
-from holdfast.memory.forgetting import Forgotten, find_fact, forget_fact, forget_text
-from holdfast.memory.history import Author, Change, Held, chosen_to_undo, undone
-from holdfast.memory.layout import Layout
-from holdfast.memory.queue import MemoryQueue, Retry
-from holdfast.memory.rendering import BlockView, Rendering, blocks_of, compose, edited, remind
-from holdfast.memory.storage import FileMemoryStorage, open_storage
-from holdfast.memory.store import Edit, MemoryStore, StorageState, check_agent, scope_name
-from holdfast.memory.updater import Extractor, Updater, apply_decisions, evict_from, new_fact_id
-from holdfast.memory.worker import Flushed, Worker
-from holdfast.secret_forms import replace_secrets
-from holdfast.tokens.counter import TokenCounter, open_counter
-from holdfast.tracing import asked_about, span
-
-if TYPE_CHECKING:
-    from holdfast.config.sections import Config
-
-_RENDERINGS = 256  # held at once: agents times budgets
-_LONGEST = 2000  # characters of a fact that somebody states
-
-Extracting = Extractor | Callable[[Document], Extractor]
-"""An extractor, or a function that makes one for a document: for one that wants to know the summaries too."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """How memory is doing, for `doctor` and the API."""
-
-    enabled: bool
-    injection: bool
-    storage: StorageState
-    facts: Mapping[str, int]
-    waiting: int
-    given_up: int
-    held: int
+from holdfast.errors import Damaged, InputError, NotThere
+from holdfast.memory.document import Document, fact_from, fact_to_json, parse
+from holdfast.memory.facts import (
+    SLOTS,
+    Candidate,
+    Decision,
+    Fact,
+    Origin,
+    Proposal,
+    Turn,
+    let_go_of_secret,
+    stated_confidence,
+    stated_text,
+    without_secret,
+)
+from holdfast.memory.history import Author, Change, Difference, Held, apply_decisions, chosen_to_undo, evict_from, undone
+from holdfast.memory.memory_store import Edit, MemoryStore, check_agent, scope_name
+from holdfast.memory.queue import MemoryQueue
+from holdfast.memory.reading import OpenMemory
+from holdfast.memory.rendering import BlockView, edited
+from holdfast.memory.updater import new_fact_id
+from holdfast.redaction import replace_secrets
+from holdfast.text.needle import Needle
+from holdfast.text.normalise import normalise
 
 
-class MemoryService:
+class MemoryService(OpenMemory):
     """One object for everything that is done with memory. Safe for many threads and processes; every change is in the history.
 
     `agent` is None for the global memory everywhere; names are checked. With `memory.enabled: false` nothing is queued, learned or
     injected, and everything can still be looked at and edited.
     """
-
-    def __init__(
-        self,
-        store: MemoryStore,
-        *,
-        settings: Memory | None = None,
-        extractor: Extracting | None = None,
-        counter: TokenCounter | None = None,
-        queue: MemoryQueue | None = None,
-        retry: Retry | None = None,
-    ) -> None:
-        self.store = store
-        self.settings = settings or Memory()
-        place = store.layout.base / "memory.d" / "queue.db"
-        self.queue = queue or MemoryQueue(
-            place, debounce=self.settings.debounce_seconds, retry=retry, clock=store.clock, ids=store.ids, bus=store.bus
-        )
-        self._counter = counter
-        self._extractor = extractor
-        self._worker: Worker | None = None
-        self._renderings: dict[tuple[str | None, int], tuple[Document, Rendering]] = {}
-        self._indexes: dict[str | None, tuple[Document, FactIndex]] = {}
-        self._threads = threading.Lock()
-
-    @classmethod
-    def open(
-        cls, config: Config, *, extractor: Extracting | None = None, counter: TokenCounter | None = None, **parts: Any
-    ) -> MemoryService:
-        """The memory that the configuration describes. `parts` (clock, ids, bus, disk) go to the storage."""
-        return cls(open_storage(config, **parts), settings=config.memory, extractor=extractor, counter=counter)
-
-    @classmethod
-    def at(cls, base: str | Path, *, extractor: Extracting | None = None, settings: Memory | None = None, **parts: Any) -> MemoryService:
-        """Memory in a base directory, without any configuration file."""
-        chosen = settings or Memory()
-        layout = Layout.below(base, chosen.storage_path, inherit=chosen.inherit)
-        return cls(FileMemoryStorage(layout, **parts), settings=chosen, extractor=extractor)
-
-    def __enter__(self) -> MemoryService:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self, timeout: float = 10.0) -> Flushed:
-        """Learn from what waits, for at most `timeout` seconds, and let go of everything. What is left stays on disk."""
-        done = self._worker.close(timeout) if self._worker is not None else Flushed()
-        self.let_go()
-        return done
-
-    def let_go(self) -> None:
-        """Let go of everything without learning from what waits."""
-        self.queue.close()
-        with self._threads:
-            for _, index in self._indexes.values():
-                index.close()
-            self._indexes.clear()
-        self.store.close()
-
-    def status(self) -> Status:
-        """How memory is doing."""
-        scopes = list(self.store.scopes())
-        items = self.queue.items() if self.queue.path.exists() else []
-        return Status(
-            enabled=self.settings.enabled,
-            injection=self._injects,
-            storage=self.store.state,
-            facts={scope_name(agent): len(own.facts) for agent in scopes if (own := self.store.own(agent)) is not None},
-            waiting=sum(1 for item in items if item.gave_up is None),
-            given_up=sum(1 for item in items if item.gave_up is not None),
-            held=sum(len(self.store.held(agent)) for agent in scopes),
-        )
-
-    # Learning
-
-    def enqueue(self, thread: str, turns: Sequence[Turn], agent: str | None = None) -> str | None:
-        """Queue turns to learn from; durable on return. None if memory is off or there is nothing new in them."""
-        if not self.settings.enabled or self.settings.mode == "tool" or not turns:
-            check_agent(agent)
-            return None
-        id = self.queue.put(thread, turns, agent)
-        self.worker.notice()
-        return id
-
-    def start(self, *, signals: bool = True) -> None:
-        """Work through the queue in a thread of its own, first of all what an earlier process left. For servers."""
-        self.worker.start(signals=signals)
-
-    def flush(self, timeout: float | None = None) -> Flushed:
-        """Learn from everything that waits, now; says how many items are done, have failed, and are left."""
-        return self.worker.flush(timeout)
-
-    @property
-    def learns_by_rules(self) -> bool:
-        """Whether no model is asked, so that learning takes no time to speak of. False also where the model cannot be made."""
-        from holdfast.memory.rules import RulesExtractor
-
-        try:
-            extractor = self._extractor(Document()) if callable(self._extractor) else self._extractor
-        except HoldfastError:
-            return False
-        return extractor is None or isinstance(extractor, RulesExtractor)
-
-    def retry_given_up(self) -> int:
-        """Put the conversations that were given up in line again, to be tried as if new; says how many."""
-        return self.queue.retry_given_up() if self.queue.path.exists() else 0
-
-    @property
-    def worker(self) -> Worker:
-        """Who works through the queue."""
-        with self._threads:
-            if self._worker is None:
-                self._worker = Worker(self._updater(), enabled=self.settings.enabled)
-            return self._worker
-
-    def _updater(self) -> Updater:
-        extractor = self._extractor
-        if extractor is None:
-            from holdfast.memory.rules import RulesExtractor  # its tables of patterns are made when somebody first learns something
-
-            extractor = RulesExtractor()
-        settings = self.settings
-        return Updater(
-            self.store,
-            self.queue,
-            extractor,
-            threshold=settings.fact_confidence_threshold,
-            max_facts=settings.max_facts,
-            shown=lambda agent: self._composed(agent, settings.max_injection_tokens).text,
-        )
-
-    # Reading: the text for the prompt, reminders, and search, from caches that hold until somebody writes (M7, M12)
-
-    @property
-    def counter(self) -> TokenCounter:
-        """Counts the tokens of what is injected, as `memory.token_counter` says."""
-        if self._counter is None:
-            self._counter = open_counter(self.settings.token_counter, bus=self.store.bus)
-        return self._counter
-
-    @property
-    def _injects(self) -> bool:
-        return self.settings.enabled and self.settings.injection_enabled
-
-    def document(self, agent: str | None = None) -> Document:
-        """What an agent reads."""
-        return self.store.document(agent)
-
-    def render_for(self, agent: str | None = None, budget: int | None = None) -> str:
-        """The text for the prompt; empty when injection is off. From a cache until somebody learns something."""
-        return self.rendering_for(agent, budget).text
-
-    def rendering_for(self, agent: str | None = None, budget: int | None = None) -> Rendering:
-        """The text for the prompt with its tokens and the ids of the facts in it. `budget` may lower `max_injection_tokens`."""
-        if not self._injects:
-            check_agent(agent)
-            return Rendering()
-        most = self.settings.max_injection_tokens
-        return self._composed(agent, most if budget is None else min(budget, most))
-
-    def _composed(self, agent: str | None, budget: int) -> Rendering:
-        document = self.store.document(agent)
-        held = self._renderings.get((agent, budget))
-        if held is not None and (held[0] is document or held[0] == document):
-            return held[1]
-        rendering = compose(document, budget, self.counter.count_text)
-        if len(self._renderings) >= _RENDERINGS:
-            self._renderings.clear()
-        self._renderings[agent, budget] = (document, rendering)
-        return rendering
-
-    def reminder_for(
-        self, agent: str | None = None, question: str = "", *, shown: Collection[str] = (), budget: int = 300, top_k: int = 5
-    ) -> Rendering:
-        """Facts for a reminder in the conversation: those that the question is about and that are not `shown` already (S19).
-
-        Empty unless `injection: relevant` is set. What was learned since is `learned_since`.
-        """
-        if not self._injects or self.settings.injection != "relevant" or not question.strip():
-            return Rendering()
-        found = self._index(agent).search(question, top_k, besides=(*shown, *self._unsettled(agent)))
-        return remind((match.fact for match in found), budget, self.counter.count_text)
-
-    def learned_since(self, moment: str, agent: str | None = None, *, shown: Collection[str] = (), budget: int = 300) -> Rendering:
-        """Facts that were made after a moment (ISO) and are not shown yet, for a reminder (S19)."""
-        if not self._injects:
-            return Rendering()
-        new = [fact for fact in self.store.document(agent).facts if fact.created > moment and fact.id not in shown]
-        return remind(new, budget, self.counter.count_text)
-
-    def search(self, question: str, agent: str | None = None, top_k: int = 10) -> list[Match]:
-        """The facts that fit a question, best first; what waits for a person is not among them."""
-        with span("search_memory", agent or "user", "RETRIEVER", asked_about(question)) as traced:
-            found = self._index(agent).search(question, top_k, besides=self._unsettled(agent))
-            traced.set({"holdfast.found": len(found)})
-            return found
-
-    def _unsettled(self, agent: str | None) -> tuple[str, ...]:
-        return tuple(fact.id for fact in self.store.document(agent).facts if fact.status != "active")
-
-    def _index(self, agent: str | None) -> FactIndex:
-        document = self.store.document(agent)
-        with self._threads:
-            held = self._indexes.get(agent)
-            if held is None or (held[0] is not document and held[0] != document):
-                if held is not None:
-                    held[1].close()
-                held = self._indexes[agent] = (document, FactIndex(document))
-            return held[1]
-
-    # Changing: what a person, or the agent by its tools, does to memory
 
     def propose(
         self,
@@ -288,7 +60,7 @@ class MemoryService:
         """Let the gate decide about something that an agent wants to remember, in the place of another fact or not, and do as it says."""
         from holdfast.memory.gate import judge
 
-        candidate = Candidate(_checked(content), confidence=0.9, replaces=(replaces,) if replaces else ())
+        candidate = Candidate(stated_text(content), confidence=0.9, replaces=(replaces,) if replaces else ())
         made: list[Decision] = []
 
         def edit(document: Document) -> Edit | None:
@@ -303,8 +75,9 @@ class MemoryService:
                 new_id=self._new_id,
                 thread=thread,
             )
+            made[:] = [let_go_of_secret(one) for one in made]
             outcome = apply_decisions(document, made, now=now, thread=thread)
-            after, evicted = evict_from(outcome.document, self.settings.max_facts, now)
+            after, evicted = self._within(outcome.document)
             reasons = {**outcome.reasons, **evicted}
             return Edit(after, "agent", "the agent's own note", reasons, thread=thread, held=outcome.held)
 
@@ -330,11 +103,11 @@ class MemoryService:
     def add(
         self, content: str, agent: str | None = None, *, category: str = "context", confidence: float = 1.0, by: Author = "user"
     ) -> Fact:
-        """Remember a fact that somebody states. Secrets in it are redacted. InputError if it is empty, too long, or known already."""
-        text = replace_secrets(_checked(content))
+        """Remember a fact that somebody states. InputError if it is empty, too long, known already, or tells a secret: nothing is kept."""
+        text = without_secret(stated_text(content, by_hand=True))
         now = self._now()
         kind: Literal["manual", "assistant"] = "assistant" if by == "agent" else "manual"
-        fact = Fact(self._new_id(), text, category, _share(confidence), now, "manual", Origin(kind, quote=None), valid_from=now)
+        fact = Fact(self._new_id(), text, category, stated_confidence(confidence), now, "manual", Origin(kind, quote=None), valid_from=now)
 
         def edit(document: Document) -> Edit:
             same = next((one for one in document.facts if one.content.casefold() == text.casefold()), None)
@@ -356,16 +129,16 @@ class MemoryService:
         confidence: float | None = None,
         by: Author = "user",
     ) -> Fact:
-        """Change a fact. InputError if there is none."""
+        """Change a fact. InputError if there is none, or if the new words tell a secret."""
         made: list[Fact] = []
 
         def edit(document: Document) -> Edit:
             fact = _fact(document, id, agent)
             new = replace(
                 fact,
-                content=fact.content if content is None else replace_secrets(_checked(content)),
+                content=fact.content if content is None else without_secret(stated_text(content, by_hand=True)),
                 category=category or fact.category,
-                confidence=fact.confidence if confidence is None else _share(confidence),
+                confidence=fact.confidence if confidence is None else stated_confidence(confidence),
             )
             made[:] = [new]
             return Edit(document.with_fact(new), by, "edited by hand")
@@ -374,10 +147,10 @@ class MemoryService:
         return made[0]
 
     def write_slot(self, slot: str, text: str, agent: str | None = None) -> None:
-        """Put another text into one of the six summaries; an empty one clears it."""
+        """Put another text into one of the six summaries; an empty one clears it. InputError if it tells a secret."""
         if slot not in SLOTS:
             raise InputError(f"{slot!r} is not a summary.", hint=f"They are: {', '.join(SLOTS)}.")
-        said = replace_secrets(" ".join(text.split()))
+        said = without_secret(" ".join(text.split()))
         self.store.change(agent, lambda document: Edit(document.with_slot(slot, said, self._now()), "user", f"{slot} edited by hand"))
 
     def remove(self, id: str, agent: str | None = None, *, by: Author = "user") -> Fact:
@@ -407,17 +180,9 @@ class MemoryService:
         """Remove changes, and conversations that were given up, from before a moment (ISO); counts by place. Facts stay."""
         scopes = [*self.store.scopes()]
         counts = {f"{scope_name(agent)}: history": self.store.prune(before, agent, dry_run=dry_run) for agent in scopes}
-        if self.queue.path.exists():
+        if self.queue.is_there():
             counts["queue"] = self.queue.prune(before, dry_run=dry_run)
         return {place: count for place, count in counts.items() if count}
-
-    def history(self, agent: str | None = None, *, fact: str | None = None, last: int | None = None) -> list[Change]:
-        """The changes of a scope, oldest first; those of one fact; the last few."""
-        self.store.recover(agent)  # a change that is written down but not carried out yet must not be told as if it were
-        changes = self.store.changes(agent)
-        if fact is not None:
-            changes = [change for change in changes if any(one.id == fact for one in change.differences)]
-        return changes[-last:] if last else changes
 
     def undo(self, change: str | None = None, agent: str | None = None) -> Change:
         """Take back a change, by default the newest that stands. Undoing is itself a change, and can be undone by its id."""
@@ -431,12 +196,6 @@ class MemoryService:
         if made is None:
             raise InputError("that changes nothing: everything is as it was before already.")
         return made
-
-    def review(self, agent: str | None = None) -> list[Held]:
-        """What waits for a person: candidates, and facts that an earlier version took in without the user's word."""
-        why = "was taken in by an earlier version without being in the user's own words"
-        weak = [fact for fact in self.store.document(agent).facts if fact.status == "provisional"]
-        return [*self.store.held(agent), *(Held(fact.id, fact.created, fact, why, "provisional", fact.origin.thread) for fact in weak)]
 
     def accept(self, id: str, agent: str | None = None) -> Fact:
         """Let a candidate in as it stands: a person has read it. Sentences for a summary go to the end of what it says by now."""
@@ -462,11 +221,6 @@ class MemoryService:
         self.store.change(agent, lambda document: Edit(document.without([id]), "user", "rejected from quarantine", released=(id,)))
         return held
 
-    def export(self, agent: str | None = None) -> dict[str, Any]:
-        """The document that an agent reads, in the form of `memory.json`. Damaged if it was damaged and nothing took its place."""
-        self.store.check_lost(agent)
-        return to_json(self.store.document(agent))
-
     def repair(self, agent: str | None = None) -> Change | None:
         """Bring back, from the history, what a damaged document lost. None if nothing is missing."""
         self.store.document(agent)  # sets aside what is damaged, and makes it again where the history holds all of it
@@ -482,20 +236,13 @@ class MemoryService:
 
         return self.store.change(agent, edit)
 
-    # Blocks: texts that an agent edits itself (M15)
-
-    def blocks(self, agent: str | None = None) -> list[BlockView]:
-        """The editable blocks as they are now."""
-        return blocks_of(self.store.document(agent), self.settings.blocks)
-
-    def shown_blocks(self, agent: str | None = None) -> list[BlockView]:
-        """The blocks that stand in the prompt; none when injection is off."""
-        return self.blocks(agent) if self.settings.blocks and self._injects else []
-
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
-        """Put another text into a block. InputError if there is none of this name, if it is read-only, or if the text is too long."""
-        view = self._block(name, agent)
-        text, now, chosen = replace_secrets(text), self._now(), view
+        """Put another text into a block. InputError if there is no such one, it is read-only, or the text is too long or tells a secret."""
+        view, now = self._block(name, agent), self._now()
+        if by == "user":  # what an agent writes has been through the gate
+            for line in set(text.splitlines()) - set(view.text.splitlines()):
+                without_secret(line)
+        text, chosen = replace_secrets(text), view
         count = self.counter.count_text
         self.store.change(agent, lambda held: Edit(edited(held, chosen, text, count=count, now=now), by, f"block {name} written"))
         return replace(view, text=text, updated=now)
@@ -550,18 +297,196 @@ def _fact(document: Document, id: str, agent: str | None) -> Fact:
     return fact
 
 
-def _checked(content: str) -> str:
-    if not isinstance(content, str):
-        raise InputError(f"a fact is text, and not {type(content).__name__}.", hint='For example: "Prefers short answers".')
-    text = " ".join(content.split())
-    if not text:
-        raise InputError("a fact needs words.", hint='For example: "Prefers short answers".')
-    if len(text) > _LONGEST:
-        raise InputError(f"a fact has at most {_LONGEST} characters, and this one {len(text)}.", hint="Make several of it.")
-    return text
+# Forgetting for good: out of the document, its history, the queue, the quarantine, and whatever was set aside (M14). Unlike a removal,
+# which can be undone, nothing of it stays. What was interrupted is done again by asking again: every step looks for what is still there.
+
+_TELLING = 12  # characters from which on a text may be looked for inside others; shorter ones must be the whole of it
 
 
-def _share(value: float) -> float:
-    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise InputError(f"{value!r} is not a confidence.", hint="Give a number from 0 to 1.")
-    return float(value)
+@dataclass(frozen=True)
+class Forgotten:
+    """What was touched, and where: counts by the name of the place."""
+
+    facts: tuple[str, ...] = ()
+    touched: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """How many things were taken out."""
+        return sum(self.touched.values())
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What is to be forgotten: facts by their ids, and their texts; with `anywhere`, whatever holds the text."""
+
+    needle: Needle | None
+    ids: frozenset[str] = frozenset()
+    anywhere: bool = False
+
+    def in_text(self, text: str) -> bool:
+        return self.needle is not None and self.needle.in_text(text)
+
+    def in_value(self, value: Any) -> bool:
+        return self.needle is not None and self.needle.in_value(value)
+
+    def in_bytes(self, data: bytes) -> bool:
+        """Whether bytes that are no sound document any more still show it."""
+        shown = self.needle is not None and self.needle.in_bytes(data)
+        return shown or any(id.encode() in data for id in self.ids)
+
+    def without(self, text: str) -> str:
+        """The text without the sentences that hold it."""
+        return text if self.needle is None else self.needle.without(text, "")
+
+    def fact(self, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A fact, as JSON, without what is to be forgotten; None if it goes as a whole.
+
+        Another fact that was learned from the same words stays, and only loses the quote.
+        """
+        if value.get("id") in self.ids or (self.anywhere and self.in_value(value)):
+            return None
+        if self.needle is not None and normalise(str(value.get("content", ""))) in self.needle.normal:
+            return None
+        origin = value.get("origin")
+        if isinstance(origin, Mapping) and self.in_text(str(origin.get("quote", ""))):
+            value = {**value, "origin": {key: member for key, member in origin.items() if key != "quote"}}
+        if not self.ids.isdisjoint(value.get("replaces", ())):
+            value = {**value, "replaces": [id for id in value["replaces"] if id not in self.ids]}
+        return value
+
+
+def forget_fact(store: MemoryStore, queue: MemoryQueue | None, id: str, agent: str | None = None) -> Forgotten:
+    """Forget one fact of a scope, with what it replaced, and the words that it was learned from. NotThere if there is none."""
+    agent = check_agent(agent)
+    document, versions, held = find_fact(store, id, agent)
+    ids = _ancestry(id, versions)
+    mine = [fact for fact in versions if fact.id in ids] + [one.fact for one in held if one.id in ids]
+    texts = [text for fact in mine for text in (fact.content, fact.origin.quote or "") if normalise(text)]
+    target = _Target(Needle(*texts, whole_below=_TELLING) if texts else None, frozenset(ids))
+    messages = {(fact.origin.thread, message) for fact in mine for message in fact.origin.messages}
+    touched = _forget_queued(queue, target, messages)  # first, so that no worker brings it back
+    touched |= _forget_in(store, agent, target)
+    return Forgotten(tuple(sorted(ids & {fact.id for fact in document.facts})), touched)
+
+
+def find_fact(store: MemoryStore, id: str, agent: str | None = None) -> tuple[Document, list[Fact], list[Held]]:
+    """Where a fact may stand: the document, all versions of facts, also those that only the history has, and what is held. NotThere."""
+    store.recover(agent)
+    document = store.own(agent) or Document()
+    versions, held = [*_versions(store, agent), *document.facts], _held(store, agent)
+    if id not in {fact.id for fact in versions} | {one.id for one in held}:
+        hint = f"`holdfast memory show` lists the ids; `holdfast memory forget --text {id!r}` forgets all that holds these words."
+        raise NotThere(f"there is no fact {id!r} in the {scope_name(agent)} memory.", hint=hint)
+    return document, versions, held
+
+
+def forget_text(store: MemoryStore, queue: MemoryQueue | None, text: str) -> Forgotten:
+    """Forget everything that holds a text, in every scope: facts as a whole, of summaries and blocks the sentences that hold it."""
+    target = _Target(Needle(text), anywhere=True)
+    touched = _forget_queued(queue, target, set())  # first, so that no worker brings it back
+    facts: list[str] = []
+    for agent in [*store.scopes()]:
+        facts += [fact.id for fact in (store.own(agent) or Document()).facts if target.fact(fact_to_json(fact)) is None]
+        touched |= _forget_in(store, agent, target)
+    return Forgotten(tuple(facts), touched)
+
+
+def _forget_in(store: MemoryStore, agent: str | None, target: _Target) -> dict[str, int]:
+    done = store.scrub(
+        agent, lambda held: _cleansed(held, target), lambda change: _without(change, target), lambda one: _takes(one, target)
+    )
+    before, after, place = done.before, done.after, scope_name(agent)
+    counts = {
+        f"{place}: facts": len(before.facts) - len(after.facts),
+        f"{place}: summaries and blocks": sum(
+            1 for old, new in ((before.slots, after.slots), (before.blocks, after.blocks)) for name in old if old[name] != new.get(name)
+        ),
+        f"{place}: history": done.changes,
+        f"{place}: quarantine": done.held,
+        f"{place}: files set aside": store.remove_set_aside(agent, target.in_bytes),
+    }
+    if any(counts.values()):  # the history says that something was forgotten, and not what
+        revision = before.revision + (after != before)
+        store.note(agent, Change(store.ids.new("change"), stamp(store.clock.now()), revision, "forget", "something was forgotten"))
+    return {name: number for name, number in counts.items() if number}
+
+
+def _cleansed(document: Document, target: _Target) -> Document:
+    def kept(members: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: member for name, member in members.items() if not target.in_value([name, member])}
+
+    slots = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.slots.items()}
+    blocks = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.blocks.items()}
+    left = ((fact, value, target.fact(value)) for fact in document.facts for value in (fact_to_json(fact),))
+    facts = [fact if rest is value else fact_from(rest) for fact, value, rest in left if rest is not None]
+    return replace(
+        document,
+        facts=tuple(facts),
+        slots=slots,
+        blocks=blocks,
+        extra=kept(document.extra),
+        user_extra=kept(document.user_extra),
+        history_extra=kept(document.history_extra),
+    )
+
+
+def _without(change: Change, target: _Target) -> Change | None:
+    """A change without what is to be forgotten; None if nothing else was in it."""
+    left = tuple(_scrubbed(one, target) for one in change.differences)
+    kept = tuple(one for one in left if one is not None)
+    held = tuple(one for one in change.held if target.fact(one.get("fact", {})) is not None and one.get("id") not in target.ids)
+    if kept == change.differences and held == change.held and not target.in_text(change.why):
+        return change
+    if not kept and not held and not change.item:
+        return None  # one that comes from the queue stays, empty: the same turns must not be learned from again
+    return replace(change, differences=kept, held=held, why="partly forgotten")
+
+
+def _scrubbed(difference: Difference, target: _Target) -> Difference | None:
+    if difference.kind != "fact":
+        return None if target.in_value([difference.before, difference.after, difference.why]) else difference
+    values = [value if value is None else target.fact(value) for value in (difference.before, difference.after)]
+    if difference.id in target.ids or values.count(None) > (difference.before, difference.after).count(None):
+        return None
+    return replace(difference, before=values[0], after=values[1], why="" if target.in_text(difference.why) else difference.why)
+
+
+def _takes(held: Held, target: _Target) -> bool:
+    return held.id in target.ids or target.fact(fact_to_json(held.fact)) is None or target.in_text(held.fact.origin.quote or "")
+
+
+def _forget_queued(queue: MemoryQueue | None, target: _Target, messages: set[tuple[str | None, str]]) -> dict[str, int]:
+    if queue is None or not queue.is_there():
+        return {}
+
+    def takes(thread: str, turn: Turn) -> bool:
+        return (turn.id != "" and (thread, turn.id) in messages) or target.in_text(turn.text)
+
+    gone = queue.forget(takes)
+    return {"queue": gone} if gone else {}
+
+
+def _versions(store: MemoryStore, agent: str | None) -> list[Fact]:
+    differences = (one for change in store.changes(agent) for one in change.differences if one.kind == "fact")
+    return [fact_from(value) for one in differences for value in (one.before, one.after) if isinstance(value, dict)]
+
+
+def _held(store: MemoryStore, agent: str | None) -> list[Held]:
+    try:
+        return store.held(agent)
+    except Damaged:
+        return []
+
+
+def _ancestry(id: str, versions: Iterable[Fact]) -> set[str]:
+    """The fact and everything that it took the place of."""
+    parents: dict[str, set[str]] = {}
+    for fact in versions:
+        parents.setdefault(fact.id, set()).update(fact.replaces)
+    ids, pending = {id}, [id]
+    while pending:
+        for parent in parents.get(pending.pop(), set()) - ids:
+            ids.add(parent)
+            pending.append(parent)
+    return ids

@@ -1,6 +1,6 @@
 """What a user says in their own words, sentence by sentence: in what mood, and whether a text is built like a statement at all.
 
-What was pasted is not said (`pasted.py`). The rules extractor reads these sentences and the gate grounds facts in them, so both agree on
+What was pasted is not said (`screening.py`). The rules extractor reads these sentences and the gate grounds facts in them, so both agree on
 what a user has stated. Whether a fact is supported by what the user typed himself is judged here too: by its words, or, where it is put
 in other words or in another language, by the user's own that it quotes; and which of its words stand only in what others said.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from holdfast.extract.passages import SourceText, ground
+from holdfast.extract.selection import SourceText, ground
 from holdfast.memory.facts import Candidate, SourceKind, Turn
-from holdfast.memory.pasted import own_words
-from holdfast.memory.word_lists import word_lists
+from holdfast.memory.screening import own_words
+from holdfast.memory.wording import speaks_of, word_lists
 from holdfast.text.language import guess_language, scripts
 from holdfast.text.likeness import are_opposite, count_negations, traits
 from holdfast.text.normalise import normalise
@@ -35,6 +35,8 @@ _QUESTION_END = re.compile(r"[?？]\s*[\"'”’)]*\s*$")
 _QUESTION_HEAD = _LISTS.pattern("question_head", _CASELESS)
 _TAG_QUESTION = _LISTS.pattern("tag_question", _CASELESS)
 _ASIDE = _LISTS.pattern("aside", _CASELESS)
+_OPENS_OTHERWISE = _LISTS.pattern("opens_otherwise", _CASELESS)
+_TOLD = 3  # words before a comma that can tell something
 _THOUGHT = _LISTS.pattern("thought", _CASELESS)
 _REPORTED = _LISTS.pattern("reported", _CASELESS)
 _FIRST_SAYS = _LISTS.pattern("first_says", _CASELESS)
@@ -85,11 +87,25 @@ def mood_of(sentence: str) -> Mood:
     """
     plain = sentence.strip().replace("’", "'")
     asks = _QUESTION_END.search(plain) is not None or _QUESTION_HEAD.match(plain) is not None
-    if asks and not _ASIDE.search(plain) and not _TAG_QUESTION.search(plain):
+    if asks and not _TAG_QUESTION.search(plain) and not _tells_before_asking(plain):
         return "question"
     if _THOUGHT.search(plain):
         return "thought"
     return "reported" if _REPORTED.search(plain) and not _FIRST_SAYS.search(plain) else "plain"
+
+
+def _tells_before_asking(sentence: str) -> bool:
+    """Whether something of the user's own stands beside the question: in a form of `aside`, or before a comma.
+
+    In another language than English a sentence that opens with a condition or a question tells nothing.
+    """
+    told, comma, asked = sentence.rpartition(", ")
+    if guess_language(sentence) == "en" or not comma:
+        return _ASIDE.search(sentence) is not None
+    if _OPENS_OTHERWISE.match(told):
+        return False
+    own = len(told.split()) >= _TOLD and asked.strip(" ?？") and any(speaks_of(told, one) for one in ("i", "my", "am"))
+    return bool(own) or _ASIDE.search(sentence) is not None
 
 
 def strip_lead_in(text: str) -> str:

@@ -8,27 +8,28 @@ PostgreSQL is shared by many machines; tables of earlier versions are moved behi
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.clock import SystemClock, stamp
 from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.postgres import Postgres, scripts
+from holdfast.durable.postgres_connection import LOCAL, Address, driver
 from holdfast.errors import ConfigError, InputError, RevisionConflict, StoreUnavailable, WriteFailed
-from holdfast.imports import load_dotted, standing_in
+from holdfast.events import Event
 from holdfast.memory.document import Document, parse, to_json
-from holdfast.memory.document_file import Found
-from holdfast.memory.events import StorageFallback
+from holdfast.memory.document_file import Found, Layout
 from holdfast.memory.history import Change, to_record
-from holdfast.memory.layout import Layout
-from holdfast.memory.store import Edit, MemoryStore, check_agent, keys_of
+from holdfast.memory.memory_store import Edit, MemoryStore, check_agent, keys_of
 from holdfast.storage.backend import Append
 from holdfast.storage.backend import Change as Write
 from holdfast.storage.files import FileBackend
-from holdfast.storage.postgres import PostgresBackend
+from holdfast.storage.postgres_backend import PostgresBackend
+from holdfast.validation import load_dotted, standing_in
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
 
 _POSTGRES = ("postgres", "postgresql", "holdfast.memory.storage:PostgresMemoryStorage", "holdfast.memory.storage.PostgresMemoryStorage")
 _FILE = ("file", "holdfast.memory.storage:FileMemoryStorage", "holdfast.memory.storage.FileMemoryStorage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageFallback(Event):
+    """The configured storage could not be loaded, so files are used."""
+
+    component: ClassVar[str] = "MemoryStorage"
+    level: ClassVar[int] = logging.ERROR
+    text: ClassVar[str] = "{asked} cannot be used, so memory is kept in files: {reason}"
+    asked: str
+    reason: str
 
 
 class MemoryStorage(ABC):
@@ -168,8 +180,6 @@ def keeps_files(config: Config) -> bool:
 
 
 def _open_postgres(dsn: str | None, asked: str, layout: Layout, parts: dict[str, Any]) -> MemoryStore:
-    from holdfast.durable.postgres_connection import LOCAL, Address, driver
-
     if dsn is None:
         raise ConfigError("the PostgreSQL storage needs an address.", key="memory.dsn", hint="Set `memory.dsn`.")
     try:
@@ -217,7 +227,7 @@ def _reference_modules() -> dict[str, dict[str, Any]]:
 class PostgresMemoryStorage(DocumentStorage):
     """`database` is an address, or a `Postgres` that is open already; it is reached when it is first needed.
 
-    The queue of conversations stays on the machine that heard them.
+    The queue of conversations is in it too.
     """
 
     def __init__(self, layout: Layout | str | Path, database: str | Postgres, *, schema: str = "holdfast", **parts: Any) -> None:

@@ -1,33 +1,50 @@
-"""Learning from a conversation: take what is due, ask the extractor, let the gate judge, write it down once (M9).
+"""Learning from a conversation: take what is due, ask the extractor, let the gate judge, write it down once (M8, M9).
 
-No lock is held while the extractor works. What it proposes is judged against the document as it is when the answer comes, so nothing that
-others wrote meanwhile is lost; a summary that was rewritten meanwhile is asked for again.
+`Updater` learns from one item of the queue. No lock is held while the extractor works. What it proposes is judged against the document as
+it is when the answer comes, so nothing that others wrote meanwhile is lost; a summary that was rewritten meanwhile is asked for again.
+`Worker` works through the queue: in one thread for each store, on demand, and at the end of the process. Nothing of that is needed for
+what is queued to survive, only for learning from it soon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Literal, Protocol
+import atexit
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import FrameType
+from typing import ClassVar, Literal, Protocol
 
-from holdfast.amounts import counted
-from holdfast.clock import stamp
-from holdfast.errors import HoldfastError
-from holdfast.events import FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted, within
-from holdfast.ids import IdSource
+from holdfast.clock import IdSource
+from holdfast.errors import HoldfastError, StorageError
+from holdfast.events import Event, FactsExtracted, MemoryPersisted, MemoryUpdated, UpdateStarted, within
 from holdfast.memory.document import Document
-from holdfast.memory.events import UpdateLeft
-from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
-from holdfast.memory.history import Change, Held
+from holdfast.memory.facts import Decision, Fact, Proposal, Turn
+from holdfast.memory.history import Change, apply_decisions, apply_removals, apply_slots, evict_from, hold_slots
+from holdfast.memory.memory_store import Edit, MemoryStore
 from holdfast.memory.queue import Item, MemoryQueue
-from holdfast.memory.store import Edit, MemoryStore
-from holdfast.secret_forms import replace_secrets
+from holdfast.redaction import replace_secrets
 from holdfast.tracing import span
+from holdfast.validation import counted
 
 Aside = Callable[[], AbstractContextManager[None]]
 _ASKS = 3  # how often a proposal is asked for anew because others rewrote the same summaries; after that the newest wins
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateLeft(Event):
+    """The process ended before a conversation could be learned from. The next one that uses this memory does it."""
+
+    component: ClassVar[str] = "MemoryQueue"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Update for {thread} is left for the next process ({error})"
+    thread: str
+    error: str
 
 
 class Extractor(Protocol):
@@ -80,6 +97,8 @@ class Updater:
         self._threshold = threshold
         self._max_facts = max_facts
         self._shown = shown or (lambda agent: "")
+        self._paid: tuple[tuple[str, Sequence[Turn]], Document, Proposal] | None = None
+        """The newest answer that could not be written down: the next try of the same turns does not ask a model again."""
 
     def process(self, item: Item, *, leaving: bool = False, aside: Aside = nullcontext) -> Learned:
         """Learn from an item that was claimed. A failure is a result: the item is tried again later.
@@ -120,18 +139,28 @@ class Updater:
             if self.store.has_item(item.id, item.agent):
                 return None, ()  # a worker died between writing it down and taking it from the queue
         for ask in range(1, _ASKS + 1):
-            seen = self.store.own(item.agent) or Document()
-            with aside():
-                proposal = self._extractor_for(seen).extract(item.turns, seen.facts)
+            paid, self._paid = self._paid, None
+            seen, proposal = paid[1:] if paid is not None and paid[0] == (item.id, item.turns) else self._asked(item, aside)
             extracted: list[Fact] = []
             decided: list[Decision] = []
             try:
                 change = self.store.change(item.agent, self._edit(item, proposal, seen, extracted, decided, last=ask == _ASKS))
             except _Overtaken:
                 continue
+            except _Taken:
+                raise
+            except Exception:
+                self._paid = ((item.id, item.turns), seen, proposal)
+                raise
             self._tell(item, change, extracted)
             return change, decided
         return None, ()  # not reached: the last ask is never overtaken
+
+    def _asked(self, item: Item, aside: Aside) -> tuple[Document, Proposal]:
+        """What the extractor makes of an item, and the document that it was shown."""
+        seen = self.store.own(item.agent) or Document()
+        with aside():
+            return seen, self._extractor_for(seen).extract(item.turns, seen.facts)
 
     def _extractor_for(self, document: Document) -> Extractor:
         return self.extractor(document) if callable(self.extractor) else self.extractor
@@ -193,78 +222,252 @@ def new_fact_id(ids: IdSource) -> str:
     return f"fact_{ids.new()}"
 
 
-# Applying what the gate decided: pure, so that it can be done again on whatever the document is by then (M10, M11)
+# Who works through the queue: in one thread for each store, on demand, and at the end of the process
+
+_LOOK_AGAIN = 30.0  # seconds after which a waiting worker looks whether another process queued something
+_TROUBLE = 5.0  # seconds to wait when the queue itself cannot be read or written
+_log = logging.getLogger("holdfast.MemoryQueue")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The document after the decisions, the new facts, what is held back, and the reason for each thing that changed."""
+class Flushed:
+    """What a flush did: items learned from, items that failed and are tried again, and items that still wait."""
 
-    document: Document
-    added: tuple[Fact, ...] = ()
-    held: tuple[Held, ...] = ()
-    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
-def apply_decisions(document: Document, decisions: Sequence[Decision], *, now: datetime, thread: str | None = None) -> Outcome:
-    """Carry out what was decided, one after the other."""
-    from holdfast.memory import merge  # with its tables of patterns: needed when somebody learns something, not to read
-
-    moment = stamp(now)
-    merged = merge.apply(document.facts, decisions, moment)
-    reasons = {
-        one.fact.id: (one.why, one.rule) for one in decisions if one.fact is not None and one.verdict in ("add", "replace", "confirm")
-    }
-    for old in merged.superseded:
-        since = f" from {old.valid_from[:10]}" if old.valid_from else ""
-        reasons[old.fact.id] = (f"{old.by} took its place; it held{since} to {old.valid_to[:10]}", "superseded")
-    held = tuple(
-        Held(one.fact.id, moment, one.fact, one.why, one.rule, thread)
-        for one in decisions
-        if one.verdict == "quarantine" and one.fact is not None
-    )
-    added = tuple(fact for fact in merged.facts if fact.id in merged.added)
-    return Outcome(replace(document, facts=merged.facts), added, held, reasons)
+    done: int = 0
+    failed: int = 0
+    left: int = 0
 
 
-def apply_removals(document: Document, ids: Iterable[str], seen: Sequence[Fact]) -> tuple[Document, list[str]]:
-    """Without the facts that are no longer true, as far as they still say what they said when that was decided."""
-    before = {fact.id: fact.content for fact in seen}
-    gone = [id for id in ids if (fact := document.fact(id)) is not None and before.get(id) == fact.content]
-    return document.without(gone), gone
+_gate = threading.RLock()
+"""Held by a worker while it has anything of ours in its hands, and not while an extractor is at work. Who forks waits for it, so that a
+child finds no lock or database held by a thread that it does not have."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_gate.release)
 
 
-def apply_slots(document: Document, updates: Iterable[SlotUpdate], now: datetime) -> Document:
-    """With the new summaries. A text that says the same changes nothing."""
-    for update in updates:
-        if update.text.strip() and update.text != document.slot(update.slot).text:
-            document = document.with_slot(update.slot, update.text, stamp(now))
-    return document
+@contextmanager
+def _open_gate() -> Iterator[None]:
+    _gate.release()
+    try:
+        yield
+    finally:
+        _gate.acquire()
 
 
-def hold_slots(
-    refused: Iterable[tuple[SlotUpdate, str]], turns: Sequence[Turn], *, now: datetime, new_id: Callable[[], str], thread: str | None = None
-) -> tuple[Held, ...]:
-    """What the gate refused of new summaries, to wait for a person with its reason and origin (M10)."""
-    moment = stamp(now)
-    origin = Origin("summary", thread, tuple(turn.id for turn in turns if turn.id))
-    held: list[Held] = []
-    for update, why in refused:
-        if not update.text.strip():
-            continue
-        slot = update.slot if update.slot in SLOTS else None
-        fact = Fact(new_id(), update.text, confidence=0.5, created=moment, source=thread or "unknown", origin=origin, status="provisional")
-        about = f"for the summary {slot}: {why}" if slot else f"a summary that {why}"
-        held.append(Held(fact.id, moment, fact, about, "summary", thread, slot))
-    return tuple(held)
+class _Store:
+    """What the workers of this process on one queue have in common: one thread for all of them, and what is being worked on."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.busy = 0
+        self.workers: list[Worker] = []
+        """Those that were started. The first one has the thread."""
+
+    def wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
 
-def evict_from(document: Document, max_facts: int, now: datetime) -> tuple[Document, dict[str, tuple[str, str]]]:
-    """The document within its limit, and the reason for each fact that made room (M11)."""
-    if len(document.facts) <= max_facts:
-        return document, {}
-    from holdfast.memory import merge
+_stores: dict[tuple[int, str], _Store] = {}
+"""By process too: a child made by fork has neither the threads nor the work of its parent."""
 
-    kept, gone = merge.evict(document.facts, max_facts, now)
-    why = (f"made room: no more than {max_facts} facts are kept", "evicted")
-    return replace(document, facts=tuple(kept)), {fact.id: why for fact in gone}
+
+class _Thread(threading.Thread):
+    """A thread that works through the queue until it is told to stop, and then for `drain` seconds more."""
+
+    def __init__(self, work: Callable[[_Thread, _Store], None], store: _Store) -> None:
+        super().__init__(target=work, args=(self, store), name="holdfast-memory", daemon=True)
+        self.stopping = False
+        self.drain: float | None = None
+        self.drained: Flushed | None = None
+
+
+class Worker:
+    """Runs an updater. Safe for many threads; `start` may be called as often as one likes.
+
+    Several on one queue share a thread, which belongs to the one that was started first; when it is closed the next one goes on. At the
+    end of the process, what waits is learned from for `exit_seconds`; the rest stays queued for the next process.
+    """
+
+    def __init__(self, updater: Updater, *, enabled: bool = True, exit_seconds: float = 10.0) -> None:
+        self._updater = updater
+        self._enabled = enabled
+        self._exit_seconds = exit_seconds
+        self._place = updater.queue.place
+        self._thread: _Thread | None = None
+        self._leaves: int | None = None
+
+    @property
+    def _store(self) -> _Store:
+        key = (os.getpid(), self._place)
+        return _stores.get(key) or _stores.setdefault(key, _Store())
+
+    @property
+    def running(self) -> bool:
+        """Whether a thread of this process works through the queue, this worker's or another's."""
+        return any(worker._works for worker in self._store.workers)
+
+    @property
+    def _works(self) -> bool:
+        return self._thread is not None and self._thread.is_alive() and not self._thread.stopping
+
+    def start(self, *, signals: bool = True) -> None:
+        """Work in a thread of its own from now on, first of all at what dead processes held. SIGTERM then ends the process in order."""
+        store = self._store
+        if not self._enabled or (self in store.workers and self.running):
+            return
+        self._flush_at_exit()
+        if signals:
+            _leave_in_order()
+        with store.changed:
+            if self not in store.workers:
+                store.workers.append(self)
+            if not self.running:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._thread = _Thread(self._run, self._store)
+        self._thread.start()
+
+    def notice(self) -> None:
+        """Something was queued."""
+        self._flush_at_exit()
+        self._store.wake()
+
+    def flush(self, timeout: float | None = None, *, leaving: bool = False) -> Flushed:
+        """Work on everything that waits, each item at most once, and wait for what another thread is at; until the time is over."""
+        queue = self._updater.queue
+        if not self._enabled or not queue.is_there():
+            return Flushed()
+        self._recover()
+        only = queue.own if leaving and queue.shared else None  # what others queued is waited for elsewhere too
+        store, deadline = self._store, None if timeout is None else time.monotonic() + timeout
+        tried: set[str] = set()
+        done = failed = 0
+        while deadline is None or time.monotonic() < deadline:
+            learned = self._one(early=True, besides=tried, only=only, leaving=leaving)
+            if learned is not None:
+                tried.add(learned.item)
+                done, failed = done + (learned.state == "done"), failed + (learned.state == "failed")
+                continue
+            with store.changed:
+                if not store.busy:
+                    break
+                store.changed.wait(0.05)
+        return Flushed(done, failed, len(queue))
+
+    def close(self, timeout: float | None = None) -> Flushed:
+        """Stop the thread, learn from what waits as long as there is time, and do nothing at the end of the process any more."""
+        atexit.unregister(self.close)
+        mine = self._leaves in (None, os.getpid())
+        self._leaves = None
+        if not mine:  # a child made by fork: the thread and the work are the parent's
+            return Flushed()
+        seconds, store = self._exit_seconds if timeout is None else timeout, self._store
+        thread = self._thread if self._works else None
+        with store.changed:
+            if thread is not None:  # it does the rest: a call that hangs then keeps nobody from leaving
+                thread.drain, thread.stopping = seconds, True
+                store.changed.notify_all()
+                store.changed.wait_for(lambda: thread.drained is not None, seconds + 1.0)
+            if self in store.workers:
+                store.workers.remove(self)
+            if store.workers and not self.running:
+                store.workers[0]._begin()
+        if thread is None:
+            return self._flushed_aside(seconds)
+        return thread.drained or Flushed(left=len(self._updater.queue))
+
+    def _flushed_aside(self, seconds: float) -> Flushed:
+        """Flush in a thread of its own, so that a call that hangs keeps nobody from leaving; what is not done stays queued."""
+        found: list[Flushed | BaseException] = []
+
+        def work() -> None:
+            try:
+                found.append(self.flush(seconds, leaving=True))
+            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+                found.append(error)
+
+        aside = threading.Thread(target=work, name="holdfast-memory-close", daemon=True)
+        try:
+            aside.start()
+        except RuntimeError:  # the interpreter is shutting down and starts no thread any more
+            return self.flush(seconds, leaving=True)
+        aside.join(seconds + 1.0)
+        if not found:
+            return Flushed(left=len(self._updater.queue))
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
+
+    def _one(
+        self, *, early: bool = False, besides: Collection[str] = (), only: Collection[str] | None = None, leaving: bool = False
+    ) -> Learned | None:
+        with _gate:
+            queue = self._updater.queue
+            item = queue.claim(early=early, besides=besides, only=only)
+            if item is None and queue.recover():  # a process died at it, and whatever came later in its thread waits behind
+                item = queue.claim(early=early, besides=besides, only=only)
+            if item is None:
+                return None
+            store = self._store
+            with store.changed:
+                store.busy += 1
+            try:
+                return self._updater.process(item, leaving=leaving, aside=_open_gate)
+            finally:
+                with store.changed:
+                    store.busy -= 1
+                    store.changed.notify_all()
+
+    def _recover(self) -> None:
+        """Finish the changes that processes which died had begun."""
+        with _gate:
+            for agent in self._updater.store.scopes():
+                self._updater.store.recover(agent)
+
+    def _pause(self) -> float:
+        """Until something is due. What is due and still not to be had waits for another worker: look again soon, but not at once."""
+        with _gate:
+            due = self._updater.queue.next_due()
+        return _LOOK_AGAIN if due is None else min(max(due, 0.5), _LOOK_AGAIN)
+
+    def _flush_at_exit(self) -> None:
+        """From now on the end of the process waits for what is queued, also when nobody else remembers this object by then."""
+        if self._enabled and self._leaves != os.getpid():
+            self._leaves = os.getpid()
+            atexit.register(self.close)
+
+    def _run(self, thread: _Thread, store: _Store) -> None:
+        recovered = False
+        while not thread.stopping:
+            try:
+                if not recovered:
+                    self._recover()
+                    recovered = True
+                learned = self._one()
+                pause = 0.0 if learned is not None else self._pause()
+            except StorageError as error:
+                _log.error("the memory queue cannot be worked on: %s", error)
+                pause = _TROUBLE
+            with store.changed:
+                if pause > 0.0 and not thread.stopping:
+                    store.changed.wait(pause)
+        drained = Flushed()
+        try:
+            drained = self.flush(thread.drain, leaving=True)
+        except StorageError as error:
+            _log.error("the memory queue cannot be worked on: %s", error)
+        with store.changed:
+            thread.drained = drained
+            store.changed.notify_all()
+
+
+def _leave_in_order() -> None:
+    """Let SIGTERM end the process as `sys.exit` does, so that exit hooks run. Who has a handler of their own keeps it."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

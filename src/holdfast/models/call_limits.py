@@ -1,20 +1,28 @@
 """How many calls of a model are made at once and in a minute: `max_concurrent` and `requests_per_minute` of an entry in `models:`.
 
 `limited` puts the limits around a chat model. Who keeps them is a `Limiter`: by default this process alone; workers put one in its place
-that all of them share (`workers/model_limits.py`). LangChain is only touched through the model that is given.
+that all of them share, in PostgreSQL (`SharedLimiter`, W17). LangChain is only touched through the model that is given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from holdfast.durable.postgres import Postgres, is_quiet, lock_key
+from holdfast.durable.postgres_connection import driver, postgres_faults
+from holdfast.errors import StoreUnavailable
+from holdfast.events import Bus, Event
+from holdfast.events import bus as process_bus
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -165,3 +173,103 @@ def _counted() -> Iterator[None]:
         yield
     finally:
         _inside.reset(token)
+
+
+# Over all workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallWaits(Event):
+    """A call of a model waits until the limits of all workers allow it."""
+
+    component: ClassVar[str] = "Worker"
+    text: ClassVar[str] = "A call of {model} waits for its limits"
+    level: ClassVar[int] = logging.INFO
+
+    model: str
+
+
+_Slot = tuple[int, Any]
+_LOOK = 0.2
+_LONG = 5.0
+
+
+class SharedLimiter:
+    """A `Limiter` over all processes that use this database. Safe for many threads.
+
+    A call at once is a slot `model:k`, an advisory lock that ends with its connection, so what a killed worker had is free at once. Calls
+    in a minute are a row with what is left, which the query `take_call` lowers. While the database is away nothing can be counted and
+    calls wait; a stage's own time-out goes on.
+    """
+
+    def __init__(self, database: Postgres, take_call: str, *, bus: Bus = process_bus) -> None:
+        self._database, self._take_call = database, take_call
+        self._bus = bus
+        self._guard = threading.Lock()
+        self._connection: Any = None
+        self._mine: dict[int, Any] = {}
+        """The slots that this process has, and the connection on which: an advisory lock can be taken twice by one that has it."""
+
+    def close(self) -> None:
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+
+    @contextmanager
+    def call(self, limit: CallLimit) -> Iterator[None]:
+        slot = self._wait(limit)
+        try:
+            yield
+        finally:
+            if slot is not None:
+                self._give_back(slot)
+
+    def _wait(self, limit: CallLimit) -> _Slot | None:
+        began, said = time.monotonic(), False
+        while True:
+            with suppress(StoreUnavailable):
+                slot = self._slot(limit) if limit.concurrent is not None else None
+                if limit.concurrent is None or slot is not None:
+                    if limit.per_minute is None or self._counted(limit):
+                        return slot
+                    if slot is not None:
+                        self._give_back(slot)
+            if not said and time.monotonic() - began > _LONG:
+                self._bus.emit(CallWaits(model=limit.model))
+                said = True
+            time.sleep(_LOOK * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all look at once
+
+    def _counted(self, limit: CallLimit) -> bool:
+        with self._database.transaction() as step:
+            values = {"model": limit.model, "burst": limit.burst, "rate": limit.rate}
+            return step.one(self._take_call, values) is not None
+
+    def _slot(self, limit: CallLimit) -> _Slot | None:
+        database = self._database
+        with self._guard, postgres_faults(database.address, "count calls in"):
+            connection = self._connection
+            if connection is None or not is_quiet(connection):
+                if connection is not None:
+                    connection.close()
+                connection = self._connection = database.connect()
+            for key in slots(database.schema, limit):
+                if self._mine.get(key) is connection:
+                    continue
+                (got,) = connection.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+                if got:
+                    self._mine[key] = connection
+                    return key, connection
+        return None
+
+    def _give_back(self, slot: _Slot) -> None:
+        key, connection = slot
+        with self._guard, suppress(driver().Error):  # a connection that is gone has given it back
+            if key in self._mine and self._mine[key] is connection:
+                del self._mine[key]
+                if not connection.closed:
+                    connection.execute("SELECT pg_advisory_unlock(%s)", [key])
+
+
+def slots(schema: str, limit: CallLimit) -> list[int]:
+    """The locks of a model, one for each call at once."""
+    return [lock_key(schema, "model", limit.model, str(number)) for number in range(limit.concurrent or 0)]

@@ -84,7 +84,7 @@ def endpoints(environ: Mapping[str, str]) -> tuple[Endpoint, ...]:
     return tuple(dict.fromkeys((named, *usual) if named else usual))
 
 
-def servers(places: Sequence[Endpoint], *, wanted: str | None = None, patience: float = PATIENCE) -> tuple[Server, ...]:
+def servers(places: Sequence[Endpoint], wanted: str | None = None, *, patience: float = PATIENCE) -> tuple[Server, ...]:
     """The servers that answer, in the order of `places`. All are asked at once; who is not done in three times `patience` is left out.
 
     `wanted` is a model to prefer where a server has it.
@@ -159,11 +159,7 @@ def _llama_cpp(place: Endpoint, wanted: str | None, patience: float) -> Server |
     meta = entries[model].get("meta")
     parameters = meta.get("n_params") if isinstance(meta, dict) else None
     return Server(
-        place,
-        model,
-        tuple(entries),
-        _slot_window(place, patience) or _positive(entries[model].get("max_model_len")),
-        _positive(parameters),
+        place, model, tuple(entries), _slot_window(place, patience) or _positive(entries[model].get("max_model_len")), _positive(parameters)
     )
 
 
@@ -227,11 +223,7 @@ Answers = Callable[[Sequence[Endpoint], str | None], Sequence[Server]]
 """Which of these places have a server that answers. The second argument is a model to prefer."""
 
 
-def _ask(places: Sequence[Endpoint], wanted: str | None) -> Sequence[Server]:
-    return servers(places, wanted=wanted)
-
-
-def pick(config: Config, environ: Mapping[str, str] | None = None, *, answers: Answers = _ask) -> Choice:
+def pick(config: Config, environ: Mapping[str, str] | None = None, *, answers: Answers = servers) -> Choice:
     """The model that is used when none is named. Never raises; asks servers on this machine only when nothing came before them."""
     environ = os.environ if environ is None else environ
     wanted = environ.get(VARIABLE, "").strip() or None
@@ -255,13 +247,27 @@ def pick(config: Config, environ: Mapping[str, str] | None = None, *, answers: A
         for one, settings in found:
             if settings is not None:
                 return Choice(settings.name, settings, f"{one.what} answers, so {settings.name} is used.", tuple(considered))
-    return Choice(None, None, _none(wanted), tuple(considered))
+    return Choice(None, None, _none(wanted, unusable_keys(environ)), tuple(considered))
 
 
-def _none(wanted: str | None) -> str:
+def unusable_keys(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The keys in the environment that cannot be used as it is, each with what is missing: "OPENAI_API_KEY is set, and ..."."""
+    environ = os.environ if environ is None else environ
+    found = []
+    for provider in PROVIDERS:
+        if key := provider.key_in(environ):
+            settings, seen = _by_key(provider, key, environ, None)
+            if settings is None:
+                found.append(f"{key} is set, and {seen}")
+    return tuple(found)
+
+
+def _none(wanted: str | None, unusable: Sequence[str] = ()) -> str:
     without = "what needs a model is done by extraction, without one."
     if wanted:
         return f"{VARIABLE} asks for {wanted!r}, and nothing here can give it: {without}"
+    if unusable:
+        return f"No model can be used. {'; '.join(unusable)}. Until then {without}"
     return f"No model is configured, no key is in the environment and no server answers on this machine: {without}"
 
 
@@ -291,7 +297,11 @@ def _by_key(provider: Provider, key: str, environ: Mapping[str, str], wanted: st
     if provider.base_url and is_installed("langchain_openai"):
         values |= {"use": "langchain_openai:ChatOpenAI", "base_url": provider.base_url}
         return ModelConfig.model_validate(values), "reached at its OpenAI-compatible address"
-    return None, f"the package is missing: pip install {provider.package}"
+    return None, f"the package is missing: {_install(provider.package)}"
+
+
+def _install(package: str) -> str:
+    return "pip install 'holdfast[agents]'" if package == "langchain-openai" else f"pip install {package}"
 
 
 def _on_this_machine(
@@ -335,7 +345,7 @@ def _served(server: Server) -> ModelConfig:
 def how_to_get_one() -> tuple[str, ...]:
     """What a person can do who has no model, shortest way first."""
     return (
-        "Set the key of a provider in the environment, for example OPENAI_API_KEY.",
+        *(unusable_keys() or ("Set the key of a provider in the environment, for example OPENAI_API_KEY.",)),
         "Or start Ollama (ollama run qwen3) or llama-server on this machine: it is found by itself.",
         "Or describe one under models: in config.yaml; `holdfast config init` writes an example.",
         "Or run a GGUF file: models: [{name: local, use: llama.cpp, path: model.gguf}].",

@@ -2,7 +2,7 @@
 
 `CompatibleChat` keeps what such a server sends beside the protocol (its reasoning, and whatever rides on a tool call) and sends it back,
 because many refuse the next request without it. The classes below it differ only in where a server has its reasoning and in what it does
-not take. They stand in for the reference's model classes, which `use:` may name (`config/known_keys.py` has the table).
+not take. They stand in for the reference's model classes, which `use:` may name (`config/migration.py` has the table).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import model_validator
 
-from holdfast.text.framing import without_tags
+from holdfast.text.normalise import without_tags
 
 _KEPT = "reasoning_content"
 """Where LangChain looks for reasoning that a server sent beside the answer, in `additional_kwargs`."""
@@ -288,18 +288,15 @@ def _as_tags(message: AnyMessage) -> BaseMessage:
     if isinstance(message, ToolMessage):
         return HumanMessage(f"<tool_response>\n{without_tags(text)}\n</tool_response>")
     if isinstance(message, AIMessage) and message.tool_calls:
-        calls = [
-            f"<tool_call>\n<function={call['name']}>\n"
-            + "".join(f"<parameter={name}>{_written(value)}</parameter>\n" for name, value in call["args"].items())
-            + "</function>\n</tool_call>"
-            for call in message.tool_calls
-        ]
+        calls = []
+        for call in message.tool_calls:
+            args = {
+                name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in call["args"].items()
+            }
+            given = "".join(f"<parameter={name}>{without_tags(value)}</parameter>\n" for name, value in args.items())
+            calls.append(f"<tool_call>\n<function={call['name']}>\n{given}</function>\n</tool_call>")
         return AIMessage("\n".join([*([text] if text else []), *calls]))
     return message.model_copy(update={"content": text or " "})
-
-
-def _written(value: Any) -> str:
-    return without_tags(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _calls_in(text: str) -> tuple[str, list[Any]]:

@@ -1,7 +1,7 @@
 """Chat models by name: `create_chat_model("gpt-4o-mini")` makes the one that `models:` in config.yaml describes.
 
 Without a name it is the first configured one, or what `pick` finds on this machine. Beside it: which model does the side work
-(`summary_model`, `memory_model`), and how an agent goes on when one fails (`model_middlewares`). `providers` finds class, address and key.
+(`summary_model`, `memory_model`), and what `holdfast models list` shows (`entry_of`). `providers` finds class, address and key.
 LangChain is imported when a model is made, not before.
 """
 
@@ -9,24 +9,40 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
 
 from holdfast.config.loading import load_config
+from holdfast.config.reading import references
 from holdfast.config.sections import Config, ModelConfig
 from holdfast.errors import ConfigError, HoldfastError, MissingVariable, ModelNotConfigured, ModelTooWeak, ModelUnavailable
-from holdfast.models.abilities import CAN, Task, require
+from holdfast.events import Bus
+from holdfast.models.abilities import CAN, TASKS, Task, abilities_of, kept_trial, require, with_trial
 from holdfast.models.call_limits import limited
 from holdfast.models.choice import how_to_get_one, pick
 from holdfast.models.failures import without_secrets
-from holdfast.models.providers import LLAMA_CPP, RETRIES, find_class, how_to_install, with_defaults
-from holdfast.models.trials import with_trial
+from holdfast.models.providers import (
+    LLAMA_CPP,
+    PROVIDERS,
+    class_path_of,
+    find_class,
+    how_to_install,
+    is_installed,
+    is_loopback,
+    package_of,
+    with_defaults,
+)
 from holdfast.models.weights import KNOWN_WEIGHTS
 from holdfast.redaction import is_secret_key
+from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
-    from langchain.agents.middleware import AgentMiddleware
     from langchain_core.language_models import BaseChatModel
 
 _LOG = logging.getLogger("holdfast.models")
@@ -42,7 +58,7 @@ def create_chat_model(
 ) -> BaseChatModel:
     """The chat model of this name, ready to be asked. `None` is the first configured one, or what `pick` finds.
 
-    `retries=False` is for a model in an agent that has `model_middlewares`, which ask again themselves. Raises
+    `retries=False` is for a model in an agent, whose middlewares ask again themselves. Raises
     ModelNotConfigured (naming those that exist), ConfigError or MissingVariable for wrong settings, ModelUnavailable when
     a package or file is missing.
     """
@@ -58,8 +74,10 @@ def settings_of(name: str | None = None, *, config: Config, environ: Mapping[str
 
 
 def _settings_of(name: str | None, config: Config, environ: Mapping[str, str] | None) -> ModelConfig:
-    if name is not None and (brought := _brought(name, config)) is not None:
-        return brought
+    if (
+        name is not None and name in KNOWN_WEIGHTS and all(model.name != name for model in config.models)
+    ):  # weights that are called so (`smollm2`)
+        return ModelConfig(name=name, use=LLAMA_CPP, model=name)
     if name is not None and config.models:
         return config.model(name)
     config.need("models")
@@ -74,13 +92,6 @@ def _settings_of(name: str | None, config: Config, environ: Mapping[str, str] | 
     return choice.config
 
 
-def _brought(name: str, config: Config) -> ModelConfig | None:
-    """Weights that are called so (`smollm2`), where the configuration has no model of that name."""
-    if name not in KNOWN_WEIGHTS or any(model.name == name for model in config.models):
-        return None
-    return ModelConfig(name=name, use=LLAMA_CPP, model=name)
-
-
 def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, retries: bool = True) -> BaseChatModel:
     try:
         return build(settings, thinking=thinking, retries=retries, beside=config.beside, cache=config.base)
@@ -89,9 +100,8 @@ def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, ret
         if index is not None and error.file is None and error.key and not isinstance(error, MissingVariable):
             part = error.key.rpartition(".")[2] if "." in error.key else None
             error.file = str(config.file) if config.file is not None else None
-            error.line = config.reading.line(("models", index, part) if part else ("models", index)) or config.reading.line(
-                ("models", index)
-            )
+            lines = (config.reading.line(("models", index, part)) if part else None, config.reading.line(("models", index)))
+            error.line = lines[0] or lines[1]
             error.key = f"models[{index}]{f'.{part}' if part else ''}"
         raise
 
@@ -124,44 +134,8 @@ def _side_model(config: Config, setting: str, name: str | None, task: Task, envi
     return model
 
 
-def model_middlewares(
-    config: Config,
-    name: str | None = None,
-    *,
-    thinking_enabled: bool = False,
-    environ: Mapping[str, str] | None = None,
-    first_delay: float = 1.0,
-) -> list[AgentMiddleware[Any, Any, Any]]:
-    """What makes an agent go on when its model fails: ask again, then the models under `fallbacks:`, then a typed error.
-
-    Make the agent's own model with `create_chat_model(name, retries=False)`, so that asking again happens in one place.
-    """
-    from holdfast.models.retries import middlewares
-
-    settings = settings_of(name, config=config, environ=environ)
-    others = [config.model(other) for other in dict.fromkeys(settings.fallbacks) if other != settings.name]
-    models: dict[str, BaseChatModel] = {}
-    for other in others:
-        try:
-            models[other.name] = _built(other, config, thinking=thinking_enabled and other.supports_thinking, retries=False)
-        except (ModelUnavailable, MissingVariable) as error:  # the agent's own model may well work without it
-            _LOG.warning("the fallback %s of model %s is left out: %s", other.name, settings.name, error)
-    return middlewares(
-        [settings.name, *models],
-        fallbacks=list(models.values()),
-        retries=RETRIES if settings.max_retries is None else settings.max_retries,
-        first_delay=first_delay,
-        secrets=[secret for one in (settings, *others) for secret in secrets_of(one)],
-    )
-
-
 def build(
-    settings: ModelConfig,
-    *,
-    thinking: bool = False,
-    retries: bool = True,
-    beside: Callable[[str], Path] = Path,
-    cache: Path | None = None,
+    settings: ModelConfig, *, thinking: bool = False, retries: bool = True, beside: Callable[[str], Path] = Path, cache: Path | None = None
 ) -> BaseChatModel:
     """The chat model for these settings. Raises ConfigError, MissingVariable or ModelUnavailable, none of which shows a secret.
 
@@ -251,30 +225,122 @@ def _complete_profile(model: BaseChatModel, settings: ModelConfig) -> None:
 
 def _not_made(settings: ModelConfig, error: Exception) -> HoldfastError:
     """Why the class refused, without the values it was given: pydantic repeats them all, the key among them."""
-    from pydantic import ValidationError
-
+    about = f"model {settings.name!r}"
     if isinstance(error, ValidationError):
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in one['loc']) or 'settings'}: {one['msg']}"
-            for one in error.errors(include_input=False, include_url=False, include_context=False)
-        )
-        return ConfigError(
-            f"model {settings.name!r} does not accept its settings: {_scrubbed(wrong, settings)}.",
-            key="models[]",
-            hint="Keys that are not ours are passed to the class as they are.",
-        )
+        found = error.errors(include_input=False, include_url=False, include_context=False)
+        wrong = _scrubbed("; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in found), settings)
+        hint = "Keys that are not ours are passed to the class as they are."
+        return ConfigError(f"{about} does not accept its settings: {wrong}.", key="models[]", hint=hint)
+    said = _scrubbed(str(error), settings)
     if isinstance(error, ImportError):
-        return ModelUnavailable(
-            f"model {settings.name!r} needs a package that is not installed: {_scrubbed(str(error), settings)}",
-            model=settings.name,
-            hint=how_to_install(getattr(error, "name", None) or "langchain", settings.use or ""),
-        )
-    return ModelUnavailable(
-        f"model {settings.name!r} cannot be made: {_scrubbed(str(error), settings)}",
-        model=settings.name,
-        hint="Check `use:`, `model:` and `api_key:` of the model.",
-    )
+        hint = how_to_install(getattr(error, "name", None) or "langchain", settings.use or "")
+        return ModelUnavailable(f"{about} needs a package that is not installed: {said}", model=settings.name, hint=hint)
+    hint = "Check `use:`, `model:` and `api_key:` of the model."
+    return ModelUnavailable(f"{about} cannot be made: {said}", model=settings.name, hint=hint)
 
 
 def _scrubbed(text: str, settings: ModelConfig) -> str:
     return " ".join(without_secrets(text, secrets_of(settings)).split())[:400]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One configured model as it may be shown. `ready` is whether key and package are there; `key` and `package` say it in words."""
+
+    name: str
+    model: str | None
+    use: str | None
+    address: str | None
+    window: int
+    window_source: str
+    can: tuple[str, ...]
+    price: str | None
+    key: str
+    package: str
+    ready: bool
+    tried: bool = False
+    """Whether what it may be asked is known from a trial."""
+    lightweight: bool = False
+    thinking: bool = False
+    fallbacks: tuple[str, ...] = ()
+
+
+def entry_of(settings: ModelConfig, environ: Mapping[str, str] | None = None, *, base: Path | None = None) -> Entry:
+    """The facts about one model, with what its trial found if that is kept in `base`. Never raises for a missing variable: it says so."""
+    environ = os.environ if environ is None else environ
+    module, _ = class_path_of(settings)
+    key, key_ready = _key(settings, module, environ)
+    package, package_ready = _package(settings, module)
+    name = _plain(settings, "model")
+    said = {field: _plain(settings, field) for field in ("max_input_tokens", "context_window")}
+    profile = None if any(said.values()) else _profile(settings, module, name)
+    window = find_window(said, profile, name=settings.name, bus=Bus())  # a bus of its own: no warning
+    trial = kept_trial(settings, base) if base is not None else None
+    able = abilities_of(with_trial(settings, base) if base is not None else settings)
+    return Entry(
+        name=settings.name,
+        model=name,
+        use=_plain(settings, "use"),
+        address=_plain(settings, "base_url") or _plain(settings, "path"),
+        window=window.tokens,
+        window_source=window.source,
+        can=tuple(task for task in TASKS if able.can(task)),
+        price=f"{price.input:g} / {price.output:g} {price.currency}" if (price := settings.pricing) is not None else None,
+        key=key,
+        package=package,
+        ready=key_ready and package_ready,
+        tried=trial is not None,
+        lightweight=settings.lightweight,
+        thinking=settings.supports_thinking,
+        fallbacks=tuple(settings.fallbacks),
+    )
+
+
+def _profile(settings: ModelConfig, module: str | None, model: str | None) -> Mapping[str, Any] | None:
+    """What the made model says of itself in LangChain's `profile`; for the default model of a provider what our own table says."""
+    if settings.use == LLAMA_CPP or module is None or model is None:
+        return None
+    known = next((provider for provider in PROVIDERS if (provider.module, provider.model) == (module, model)), None)
+    if known is not None or not is_installed(module):
+        return {"max_input_tokens": known.window} if known else None
+    try:
+        made = build(settings.model_copy(update={"api_key": "none"}), retries=False)  # it is not asked, so it needs no key
+    except HoldfastError:  # told when the model is asked
+        return None
+    profile = getattr(made, "profile", None)
+    return profile if isinstance(profile, Mapping) else None
+
+
+def _plain(settings: ModelConfig, field: str) -> Any:
+    """The value of a setting, or how it is written when the variable that it names is missing."""
+    try:
+        return getattr(settings, field)
+    except ConfigError:
+        return str(settings.written(field))
+
+
+def _key(settings: ModelConfig, module: str | None, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Where the key comes from and whether it is there. Never the key."""
+    written = settings.written("api_key")
+    if named := [reference for reference in references(written)]:
+        missing = [name for reference in named for name in reference.missing()]
+        return (f"{missing[0]} is missing", False) if missing else (f"{named[0].names[0]} is set", True)
+    if written:
+        return "given", True
+    if settings.use == LLAMA_CPP or is_loopback(urlsplit(str(_plain(settings, "base_url") or "")).hostname or ""):
+        return "not needed", True
+    provider = next((one for one in PROVIDERS if module and one.module == module.partition(".")[0]), None)
+    if provider is None:
+        return "unknown", True
+    variable = provider.key_in(environ)
+    return (f"{variable} is set", True) if variable else (f"{provider.keys[0]} is missing", False)
+
+
+def _package(settings: ModelConfig, module: str | None) -> tuple[str, bool]:
+    module = "xllamacpp" if settings.use == LLAMA_CPP else module
+    if module is None:
+        return "unknown", True
+    package = package_of(module)
+    if is_installed(module):
+        return package or module.partition(".")[0], True
+    return (f"a package is missing: pip install {package}" if package else f"the module {module} is not installed", False)

@@ -1,15 +1,20 @@
 """What went wrong in a call of a model, in our words: one kind, one sentence, one hint, whatever provider it came from.
 
+An answer may be flawed as well (`flaw_of`): cut at a limit, or one sentence over and over (A15). What is cut is no answer, however well its
+form fits: a grammar that closes the quotation marks at the two hundredth character makes valid JSON out of half a sentence.
+
 `typed` looks at LangChain's typed errors first, then at the status that nearly every client library carries, then at the words that
 gateways use for a full window. The provider's text is shown shortened and without secrets; for a refused key it is not shown at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, FailureKind, HoldfastError
 from holdfast.redaction import HIDDEN, redact_text
+from holdfast.text.likeness import repetition
 
 _RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limit", "server", "connection", "timeout"})
 _LONGEST_WAIT = 60.0
@@ -74,10 +79,9 @@ _SENTENCES: dict[FailureKind, tuple[str, str]] = {
     "connection": ("the server cannot be reached", "Check that it runs, `base_url:`, and the network."),
     "timeout": ("no answer came in time", "Raise `timeout:` of the model, or check that the server is alive."),
     "overflow": ("the request is larger than the model's window", "Set `max_input_tokens:` of the model to its real window."),
-    "invalid": (
-        "the provider rejected the request",
-        "Check the settings of the model: keys that are not ours go to it as they are.",
-    ),
+    "invalid": ("the provider rejected the request", "Check the settings of the model: keys that are not ours go to it as they are."),
+    "garbled": ("what came is no answer", "Check that `base_url:` is the address of a model's API, and not of a page or a proxy."),
+    "broken_off": ("the answer broke off before its end", "Ask again. The server closed the connection without saying why it stopped."),
     "unknown": ("the call failed", "Try `holdfast models test` to see which kind of call works."),
 }
 
@@ -88,15 +92,13 @@ def kind_of(error: BaseException) -> FailureKind | None:
         return error.kind
     if isinstance(error, HoldfastError):
         return None
-    text = " ".join(
-        str(part) for part in (error, getattr(error, "code", ""), getattr(error, "type", ""), getattr(error, "body", ""))
-    ).lower()
+    text = " ".join([str(error), *(str(getattr(error, name, "")) for name in ("code", "type", "body"))]).lower()
     found = _kind_by_type(error) or _kind_by_status(error)
     if found in {"invalid", "overflow", "server", None} and _status(error) is not None and any(words in text for words in _OVERFLOW_WORDS):
         return "overflow"
     if found == "rate_limit" and any(words in text for words in _QUOTA_WORDS):
         return "quota"
-    return found or _kind_of_plain(error)
+    return found or _kind_of_plain(error) or _kind_by_place(error)
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -130,7 +132,7 @@ def typed(error: BaseException, *, model: str | None = None, secrets: Sequence[s
     who = f"model {model!r}: " if model else "model: "
     where = f" at {address}" if kind in {"connection", "timeout"} and (address := _address(error)) else ""
     asked = retry_after(error) if kind == "rate_limit" else None
-    told = "" if kind in {"authentication", "connection", "timeout"} else _excerpt(error, secrets)
+    told = "" if kind in {"authentication", "connection", "timeout", "garbled"} else _excerpt(error, secrets)
     message = "".join(
         (
             f"{who}{sentence}{where}",
@@ -140,7 +142,8 @@ def typed(error: BaseException, *, model: str | None = None, secrets: Sequence[s
         )
     )
     made = ContextOverflow if kind == "overflow" else CallFailed if kind in {"invalid", "unknown"} else CallUnavailable
-    return made(message, kind=kind, model=model, hint=hint, status=status, retryable=is_retryable(error))
+    again = is_retryable(error)
+    return made(message, kind=kind, model=model, hint=hint, status=status, retryable=again, retry_after=retry_after(error))
 
 
 def cause_of(error: BaseException, secrets: Sequence[str] = ()) -> BaseException | None:
@@ -164,20 +167,37 @@ def _kind_by_status(error: BaseException) -> FailureKind | None:
     return _BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
 
 
+_NOT_REACHED = {"TransportError", "NetworkError", "APIConnectionError", "ConnectError", "RemoteProtocolError"}
+
+
 def _kind_of_plain(error: BaseException) -> FailureKind | None:
     """Errors without a status: the socket's own, and those of the HTTP libraries, which share their names but no ancestor."""
     names = {ancestor.__name__ for ancestor in type(error).__mro__}
     if isinstance(error, TimeoutError) or names & {"TimeoutException", "APITimeoutError", "Timeout", "ReadTimeout"}:
         return "timeout"
-    if isinstance(error, ConnectionError) or names & {
-        "TransportError",
-        "NetworkError",
-        "APIConnectionError",
-        "ConnectError",
-        "RemoteProtocolError",
-    }:
+    if isinstance(error, ConnectionError) or names & _NOT_REACHED:
         return "connection"
     return None
+
+
+_CLIENTS = ("openai", "anthropic", "httpx", "json", "pydantic", "ollama", "google")
+"""Packages that read what a server sent, besides those of LangChain."""
+
+
+def _kind_by_place(error: BaseException) -> FailureKind | None:
+    """`garbled` for an error that a client library met while it read what a server sent: a page instead of an answer, no choices in it.
+
+    Whatever our own code, or a model class of the user's own, raises is none: then the last frame is theirs. Nor is a wrong argument.
+    """
+    if not isinstance(error, ValueError | TypeError | LookupError | AttributeError) or "keyword argument" in str(error):
+        return None
+    places, trace = [], error.__traceback__
+    while trace is not None:
+        places.append(str(trace.tb_frame.f_globals.get("__name__", "")))
+        trace = trace.tb_next
+    asked = "langchain_core.language_models.chat_models" in places
+    last = places[-1].partition(".")[0] if places else ""
+    return "garbled" if asked and (last.startswith("langchain") or last in _CLIENTS) else None
 
 
 def _status(error: BaseException) -> int | None:
@@ -227,3 +247,53 @@ def without_secrets(text: str, secrets: Sequence[str]) -> str:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, HIDDEN)
     return redact_text(text)
+
+
+REPEATED = "repetition"
+"""The reason for which an answer ended that was stopped because it repeated itself."""
+_CUT = "was cut at the limit of its tokens"
+_LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+"""What providers call an end by the token limit."""
+
+
+def broken_off(message: object, model: object) -> bool:
+    """Whether a streamed answer ended without its end: the server left in the middle, and the client library took that for all of it.
+
+    Known of OpenAI's protocol, whose last chunk has the reason why it ends, or what was used.
+    """
+    if not any(kind.__name__ == "BaseChatOpenAI" for kind in type(model).__mro__):
+        return False
+    said = _ending(message)
+    if not said:  # our own words in the place of an answer: a model's say at least who wrote them
+        return False
+    whole = any(said.get(name) for name in ("finish_reason", "stop_reason", "done_reason", "status"))  # `status`: of the responses API
+    return not whole and "token_usage" not in said and not getattr(message, "usage_metadata", None)  # unstreamed answers have the former
+
+
+def cut_by_client(error: Exception) -> str | None:
+    """The flaw of an answer that the provider's client did not even give us, because it was cut; None for every other error."""
+    return _CUT if type(error).__name__ == "LengthFinishReasonError" else None  # of openai, which need not be installed
+
+
+def is_cut(message: object) -> bool:
+    """Whether an answer ended because its token limit was reached, as OpenAI, Anthropic, Google, Mistral and Ollama say it."""
+    said = _ending(message)
+    details = said.get("incomplete_details")
+    ends = [said.get(name) for name in ("finish_reason", "stop_reason", "done_reason")]
+    ends.append(details.get("reason") if isinstance(details, Mapping) else None)
+    return any(isinstance(end, str) and end.lower() in _LIMITS for end in ends)
+
+
+def _ending(message: object) -> Mapping[str, Any]:
+    """What the provider said of how the answer ended."""
+    said = getattr(message, "response_metadata", None)
+    return said if isinstance(said, Mapping) else {}
+
+
+def flaw_of(message: object) -> str | None:
+    """Why what a model said is no whole answer, in words that follow "the answer"; None when it is one."""
+    if is_cut(message):
+        return _CUT
+    if _ending(message).get("finish_reason") == REPEATED or repetition(str(getattr(message, "text", ""))) is not None:
+        return "says the same over and over"
+    return None

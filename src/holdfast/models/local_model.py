@@ -25,10 +25,10 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from holdfast.errors import InputError, ModelUnavailable
 from holdfast.models.abilities import Abilities, abilities_by_size, require
-from holdfast.models.answers import REPEATED, AnswerCut, filled_text
+from holdfast.models.failures import REPEATED
 from holdfast.models.local_server import LocalServer, ServerOptions, shared_server
 from holdfast.models.weights import KNOWN_WEIGHTS, check_weights, find_weights
-from holdfast.text.repetition import repetition
+from holdfast.text.likeness import repetition
 
 _CLOSE_EACH = {"Connection": "close"}  # an idle connection would belong to an event loop that may be gone when the next request comes
 _TIMEOUT = 1800.0  # a long prompt takes minutes on a small machine
@@ -258,6 +258,34 @@ def _schema_in(form: Any) -> dict[str, Any] | None:
     if form.get("type") == "json_schema":
         return dict(form["json_schema"]["schema"])
     return _json_schema(dict(form))
+
+
+class AnswerCut(OutputParserException):
+    """An answer in a schema that ended where its room did."""
+
+    flaw = "was cut where its room ended"
+
+
+_CODE = 32
+"""Texts shorter than this may well be as long as they were asked for."""
+
+
+def filled_text(value: Any, schema: Any, place: str = "") -> str | None:
+    """The place of a text in an answer that is as long as its schema allows; None when there is none.
+
+    Bounds of a few characters do not count: a country code fills its two.
+    """
+    if not isinstance(schema, Mapping):
+        return None
+    if isinstance(value, str):
+        most = schema.get("maxLength")
+        return place or "it" if isinstance(most, int) and len(value) >= max(most, _CODE) and "enum" not in schema else None
+    parts: list[tuple[Any, Any, str]] = []
+    if isinstance(value, Mapping) and isinstance(inner := schema.get("properties"), Mapping):
+        parts = [(value[name], part, f"{place}.{name}".lstrip(".")) for name, part in inner.items() if name in value]
+    elif isinstance(value, list):
+        parts = [(one, schema.get("items"), f"{place}[{number}]") for number, one in enumerate(value)]
+    return next((found for part in parts if (found := filled_text(*part)) is not None), None)
 
 
 def _parsed(message: AIMessage, schema: Any, bounds: Any = None) -> Any:

@@ -115,7 +115,8 @@ class LocalServer:
         try:
             self._await_health()
             self._await_loop()
-            self.window = min(self.window, self._served_window())
+            served = self._asked(self._about("/props"))["default_generation_settings"]["n_ctx"]  # of a slot, as the runtime has it
+            self.window = min(self.window, int(served))
         except BaseException:
             self.close()
             raise
@@ -172,10 +173,6 @@ class LocalServer:
 
     def _about(self, route: str) -> urllib.request.Request:
         return urllib.request.Request(self._address + route, headers={"Authorization": f"Bearer {self.api_key}"})  # noqa: S310 - our own server
-
-    def _served_window(self) -> int:
-        """The window of a slot as the runtime has it."""
-        return int(self._asked(self._about("/props"))["default_generation_settings"]["n_ctx"])
 
     def _await_loop(self) -> None:
         """Wait until the loop that carries out requests runs: a server that was closed before that once waited for its end for ever."""

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from holdfast.config.known_keys import is_reference_path
+from holdfast.config.migration import is_reference_path
 from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError, MissingVariable, ModelUnavailable, NotImportable
-from holdfast.imports import load_dotted, missing_extra
+from holdfast.validation import load_dotted, missing_extra
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -68,65 +68,24 @@ class Provider:
 PROVIDERS = (
     Provider("openai", ("OPENAI_API_KEY",), "langchain_openai", "ChatOpenAI", "gpt-5.4-mini", 400_000),
     Provider("anthropic", ("ANTHROPIC_API_KEY",), "langchain_anthropic", "ChatAnthropic", "claude-haiku-4-5", 200_000),
-    Provider(
-        "google_genai",
-        ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-        "langchain_google_genai",
-        "ChatGoogleGenerativeAI",
-        "gemini-flash-lite-latest",
-        1_048_576,
-        "https://generativelanguage.googleapis.com/v1beta/openai/",
-    ),
+    Provider("google_genai", ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "langchain_google_genai", "ChatGoogleGenerativeAI",
+             "gemini-flash-lite-latest", 1_048_576, "https://generativelanguage.googleapis.com/v1beta/openai/"),
     Provider("mistralai", ("MISTRAL_API_KEY",), "langchain_mistralai", "ChatMistralAI", "mistral-small-latest", 256_000),
-    Provider("groq", ("GROQ_API_KEY",), "langchain_groq", "ChatGroq", "openai/gpt-oss-20b", 131_072, "https://api.groq.com/openai/v1"),
-    Provider(
-        "deepseek",
-        ("DEEPSEEK_API_KEY",),
-        "langchain_deepseek",
-        "ChatDeepSeek",
-        "deepseek-v4-flash",
-        1_000_000,
-        "https://api.deepseek.com/v1",
-    ),
+    Provider("groq", ("GROQ_API_KEY",), "langchain_groq", "ChatGroq",
+             "openai/gpt-oss-20b", 131_072, "https://api.groq.com/openai/v1"),
+    Provider("deepseek", ("DEEPSEEK_API_KEY",), "langchain_deepseek", "ChatDeepSeek",
+             "deepseek-v4-flash", 1_000_000, "https://api.deepseek.com/v1"),
     Provider("xai", ("XAI_API_KEY",), "langchain_xai", "ChatXAI", "grok-4.3", 1_000_000, "https://api.x.ai/v1"),
-    Provider(
-        "openrouter",
-        ("OPENROUTER_API_KEY",),
-        "langchain_openrouter",
-        "ChatOpenRouter",
-        "openai/gpt-5.4-mini",
-        400_000,
-        "https://openrouter.ai/api/v1",
-    ),
-    Provider(
-        "together",
-        ("TOGETHER_API_KEY",),
-        "langchain_together",
-        "ChatTogether",
-        "openai/gpt-oss-20b",
-        131_072,
-        "https://api.together.xyz/v1",
-    ),
-    Provider(
-        "fireworks",
-        ("FIREWORKS_API_KEY",),
-        "langchain_fireworks",
-        "ChatFireworks",
-        "accounts/fireworks/models/gpt-oss-120b",
-        131_072,
-        "https://api.fireworks.ai/inference/v1",
-    ),
+    Provider("openrouter", ("OPENROUTER_API_KEY",), "langchain_openrouter", "ChatOpenRouter",
+             "openai/gpt-5.4-mini", 400_000, "https://openrouter.ai/api/v1"),
+    Provider("together", ("TOGETHER_API_KEY",), "langchain_together", "ChatTogether",
+             "openai/gpt-oss-20b", 131_072, "https://api.together.xyz/v1"),
+    Provider("fireworks", ("FIREWORKS_API_KEY",), "langchain_fireworks", "ChatFireworks",
+             "accounts/fireworks/models/gpt-oss-120b", 131_072, "https://api.fireworks.ai/inference/v1"),
     Provider("cohere", ("COHERE_API_KEY",), "langchain_cohere", "ChatCohere", "command-r7b-12-2024", 128_000),
-    Provider(
-        "azure_openai",
-        ("AZURE_OPENAI_API_KEY",),
-        "langchain_openai",
-        "AzureChatOpenAI",
-        "gpt-5.4-mini",
-        400_000,
-        needs=("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"),
-    ),
-)
+    Provider("azure_openai", ("AZURE_OPENAI_API_KEY",), "langchain_openai", "AzureChatOpenAI", "gpt-5.4-mini", 400_000,
+             needs=("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")),
+)  # fmt: skip
 """In the order in which they are asked. The windows are those of the default models."""
 
 _ALIASES = {"google": "google_genai", "gemini": "google_genai", "mistral": "mistralai", "azure": "azure_openai", "grok": "xai"}

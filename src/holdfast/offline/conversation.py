@@ -10,37 +10,57 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.clock import Clock, IdSource, RandomIds, SystemClock, stamp
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import MessageRecord, records_of
 from holdfast.context.view import PlainMessage
 from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
-from holdfast.ids import IdSource, RandomIds, check_thread
 from holdfast.knowledge.adapters import open_knowledge
-from holdfast.memory.facts import turns_of
+from holdfast.memory.facts import Turn, turns_of, without_uploads
 from holdfast.memory.rendering import best_first
+from holdfast.memory.screening import tells_secret
 from holdfast.memory.service import MemoryService
-from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.planner import is_question
-from holdfast.offline.retrieval import AnswerUnit, Retrieval
-from holdfast.offline.sources import record_document
+from holdfast.offline.documents import Library, SourceDocument, bare_text
+from holdfast.offline.planner import is_question, is_request
+from holdfast.offline.researcher import AnswerUnit, Retrieval
+from holdfast.offline.sources import LARGEST, document_of, record_document
+from holdfast.sandbox.local import open_sandbox
+from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
 from holdfast.text.normalise import one_line
+from holdfast.text.words import terms
+from holdfast.validation import check_thread, thread_folder
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
     from holdfast.context.call_log import Manifest
     from holdfast.context.window import Prepared
     from holdfast.knowledge.store import KnowledgeStore
-    from holdfast.sandbox.uploads import Upload
+    from holdfast.sandbox.commands import Sandbox
 
-_NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
+
+NOTE = "(No model is configured: this was looked up, word for word, and nothing was written.)"
+"""The last line of every answer that was looked up; it is a token of its own."""
+_NOT_ASKED = "(No model is configured, so none was asked.)"
+NOTES = frozenset((NOTE, _NOT_ASKED))
+"""The lines that say how an answer came about."""
+_NO_FACT = "That reads like a secret, so it does not become a fact. `holdfast memory forget --text WORDS` takes it out of the history too."
+_FORGETTING = (
+    "Nothing was forgotten: I only look things up. /memory undo takes back what was learned last; `holdfast memory forget ID` or\n"
+    "`holdfast memory forget --text WORDS` removes something for good, also from conversations and records."
+)
+_FORGETS = re.compile(
+    r"(?:please |bitte |no,? )?(?:(?:forget|delete|erase|undo|unlearn|vergiss|l[öo]sche?|oublie[sz]?|efface[sz]?|olvida|borra"
+    r"|dimentica|cancella|esque[çc]a|apaga)\b.{0,40}|忘れて.{0,12}|忘(?:了|记|掉).{0,12})",
+    re.IGNORECASE,
+)
 _KEPT = "That is kept and can be found again. Ask a question, and I look for sentences that answer it."
 _NOTHING = "Nothing that is known here answers this. What you said is kept and can be found again."
 _ABOUT = (
@@ -67,7 +87,21 @@ _ABOUT_THE_USER = re.compile(
 )
 _TOLD = 20  # facts that are shown to who asks what is known of them
 _OF_THE_USER = re.compile(r"\b(?:i|my|me|mine|ich|mein\w*|mir|mich|je|j['’]|mon|ma|mes|moi|yo|mi|mis|me|io|mio|mia)\b", re.IGNORECASE)
+_GREETING = re.compile(
+    r"(?:(?:hello|hi|hey|hallo|good (?:morning|day|evening)|guten (?:tag|morgen|abend)|bonjour|salut|hola|buenos d[íi]as|ciao"
+    r"|buongiorno|ol[áa]|servus|moin|there|all|everybody|everyone|zusammen)\b[\s,.!:–-]*)+",
+    re.IGNORECASE,
+)
+_TELLS = re.compile(
+    r"(?:i|i['’](?:m|ve|d|ll)|ich|je|j['’]\w+|yo|io|eu|we|wir|nous|nosotr[oa]s|noi|n[óo]s)\s+\S+"
+    r"|(?:call me|nenne? mich|appelle[sz]?[- ]moi|ll[áa]mame|chiamami|chama-me|me llamo|mi chiamo|chamo-me|soy|sono|sou)\s+\S",
+    re.IGNORECASE,
+)
 _GIVEN = "what you gave"
+_SPOKEN: Mapping[str, Any] = {"spoken": True}
+_FOUND: Mapping[str, Any] = {"found": True}
+_LATER = (_FOUND, _SPOKEN)
+"""Mark what was said in a conversation, which answers only after documents, and what a run found in a document, which names that one."""
 _MOST, _LOOKED_AT = 5, 8
 _FACTS, _MEMORY = 200, "memory: "
 _ENOUGH = 0.3  # the score below which a sentence is not worth showing, unless the user asks about themselves and it is a fact about them
@@ -95,6 +129,7 @@ class ExtractiveConversation:
         self._clock, self._ids, self._bus = clock or SystemClock(), ids or RandomIds(), bus or process_bus
         self.thread = check_thread(thread) if thread is not None else self._ids.new("thread")
         self.agent_name, self.verbatim = agent, True
+        self.new_run: Callable[[], str] = partial(self._ids.new, "run")
         self._config, self._opened = config, ExitStack()
         self._not_asked = ""
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
@@ -111,12 +146,12 @@ class ExtractiveConversation:
         """With whom one talks, in a few words."""
         return "without a model: answers are looked up in memory, history and knowledge"
 
-    def send(self, text: Content) -> Iterator[TurnEvent]:
+    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
         """Say something; the events are those of a conversation with a model."""
         said = text if isinstance(text, str) else "\n".join(str(block.get("text", "")) for block in text)
         if not said.strip():
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        return self._answered(said)
+        return self._answered(said, pasted=pasted)
 
     async def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
         """As `send`, for async callers."""
@@ -148,11 +183,12 @@ class ExtractiveConversation:
                 return found
         facts = best_first(self.memory.document(self.agent_name).facts)[:_FACTS]
         library = Library([SourceDocument(f"{_MEMORY}{fact.id}", fact.content) for fact in facts])
-        for document in (*self._said(asked), *self._records(asked)):
+        for document in (*self._uploaded(), *self._said(asked), *self._records(asked)):
             library.add(document)
         own = _OF_THE_USER.search(asked) is not None
         found = Retrieval(library).answers(asked, _MOST)
-        return [answer for answer in found if answer.score >= _ENOUGH or (own and answer.document.id.startswith(_MEMORY))]
+        enough = [answer for answer in found if answer.score >= _ENOUGH or (own and answer.document.id.startswith(_MEMORY))]
+        return _documents_first(enough)
 
     def history(self) -> list[MessageRecord]:
         """Everything that was said."""
@@ -164,7 +200,7 @@ class ExtractiveConversation:
         if given := self.archive.title(self.thread):
             return given
         first = next((record.text for record in self.history() if record.role == "human"), "")
-        words = first.split()
+        words = without_uploads(first).split()
         return " ".join(words[: self._config.title.max_words])[: self._config.title.max_chars]
 
     @title.setter
@@ -174,6 +210,31 @@ class ExtractiveConversation:
     def wait_for_title(self, timeout: float | None = None) -> str:
         """The title, at once."""
         return self.title
+
+    # files: what is asked is looked for in them too
+
+    def upload(self, paths: Sequence[Path]) -> Sequence[Upload]:
+        """Copy files into the thread. Of one that cannot be looked in `problem` says why."""
+        self.archive.stats(self.thread)  # says if it was closed
+        with closing(open_sandbox(self._config, self.thread)) as sandbox:
+            most = self._config.server.max_upload_bytes
+            uploads = Uploads(self.thread, sandbox.files, base=self._config.base, converter=MarkItDown(), most_bytes=most)
+            taken = uploads.take_all(paths)
+            return [replace(one, problem=one.problem or _read_upload(sandbox, one)[1]) for one in taken]
+
+    def files(self) -> str:
+        """The files of the thread, as a tree for a person."""
+        with closing(open_sandbox(self._config, self.thread)) as sandbox:
+            return sandbox.files.ls("/mnt/user-data", depth=3).text
+
+    def _uploaded(self) -> Iterator[SourceDocument]:
+        if not Path(self._config.base, "threads", thread_folder(self.thread), "user-data").is_dir():  # looking makes nothing
+            return
+        with closing(open_sandbox(self._config, self.thread)) as sandbox:
+            for one in Uploads(self.thread, sandbox.files, base=self._config.base).list():
+                document, _ = _read_upload(sandbox, one)
+                if document is not None:
+                    yield document
 
     # what needs a model: InputError says so
 
@@ -232,22 +293,14 @@ class ExtractiveConversation:
         """There are none without a model."""
         return {}
 
-    def upload(self, paths: Sequence[Path]) -> list[Upload]:
-        """Needs a model."""
-        hint = "Pipe a text in (`holdfast chat -p QUESTION < FILE`), or take files in with `holdfast knowledge import`."
-        raise InputError("files of a conversation need a model, and none is configured.", hint=hint)
-
-    def files(self) -> str:
-        """Needs a model."""
-        raise _needs_model()
-
     def close(self) -> None:
         """Learn from what was said, and let go of what was opened here."""
         self._opened.close()
 
-    def _answered(self, question: str) -> Iterator[TurnEvent]:
+    def _answered(self, question: str, *, pasted: bool) -> Iterator[TurnEvent]:
         answer = self._composed(question)
-        asked = PlainMessage("human", question, self._ids.new("message"))
+        marks = {"holdfast": {"pasted": True}} if pasted else {}
+        asked = PlainMessage("human", question, self._ids.new("message"), additional_kwargs=marks)
         replied = PlainMessage("ai", answer, self._ids.new("message"), additional_kwargs={"holdfast": {"extracted": True}})
         self.archive.add(self.thread, records_of([asked, replied]))
         self.memory.enqueue(self.thread, turns_of([asked], time=stamp(self._clock.now())), self.agent_name)
@@ -255,47 +308,96 @@ class ExtractiveConversation:
             yield Token(line)
         yield Ended("completed", answer)
 
-    def _composed(self, question: str) -> str:
+    def _composed(self, message: str) -> str:
+        question = without_uploads(message)
         if _SMALL_TALK.fullmatch(one_line(question).strip(" .!?,")):
             return _WELCOME if _PARTING.search(question) else _ABOUT
         if _ABOUT_THE_USER.search(question):
             return self._known_of_the_user()
-        if not is_question(question) and _OF_THE_USER.match(question.lstrip(" ,")) and len(question.split()) > 3:
-            return "\n".join((_KEPT, _NOTE))
+        if _FORGETS.fullmatch(one_line(question).strip(" .!")):
+            return "\n".join((_FORGETTING, _NOT_ASKED))
+        secret = _reads_secret(question)
+        if secret and not _asks_beside(question):
+            return "\n".join((_NO_FACT, _NOT_ASKED))
+        if _tells_of_the_user(question):
+            return "\n".join((_KEPT, _NOT_ASKED))
         found = self.findings(question)
-        nothing = _NOTHING if is_question(question) else _KEPT
-        notes = [note for note in (self._not_asked, _NOTE) if note]
+        asked = is_question(question)
+        nothing = _NOTHING if asked else _KEPT
+        notes = [note for note in (_NO_FACT if secret else "", self._not_asked, NOTE if found or asked else _NOT_ASKED) if note]
         return "\n".join([*(f"- {one.fact} [{_cited(one.document)}]" for one in found), *([] if found else [nothing]), *notes])
 
     def _known_of_the_user(self) -> str:
         facts = best_first(self.memory.document(self.agent_name).facts)[:_TOLD]
         if not facts:
-            return "\n".join(("Nothing is known about you yet: tell me, and /memory shows what was remembered.", _NOTE))
+            return "\n".join(("Nothing is known about you yet: tell me, and /memory shows what was remembered.", NOTE))
         return "\n".join(
             [
                 *(f"- {one_line(fact.content)} [{_MEMORY.strip(': ')}]" for fact in facts),
                 "/memory shows all of it, with where it was said.",
-                _NOTE,
+                NOTE,
             ]
         )
 
     def _said(self, question: str) -> Iterator[SourceDocument]:
-        """What the user and the agents said, here first, then in the other conversations; never what was only looked up."""
+        """What the user and the agents told, here first, then in the other conversations; never what was only looked up or asked for."""
         others = [name for name in self.archive.threads() if name != self.thread and not name.startswith("subagent-")]
         for thread in [self.thread, *sorted(others, key=lambda name: self.archive.stats(name).last, reverse=True)[:_OTHERS]]:
             for hit in self.archive.search(thread, question, top_k=3):
                 record = hit.record
-                if record.role in ("human", "ai") and not record.marks.get("extracted") and record.text.strip() != question.strip():
-                    yield SourceDocument(f"{thread} #{record.seq}", record.text)
+                if record.role in ("human", "ai") and not record.marks.get("extracted"):
+                    yield from _told(SourceDocument(f"{thread} #{record.seq}", without_uploads(record.text), extra=_SPOKEN), question)
 
     def _records(self, question: str) -> list[SourceDocument]:
         self._not_asked = ""
         try:
-            found = self._knowledge().search(question, top_k=_LOOKED_AT)
-            return [record_document(hit) for hit in found if hit.record.kind != "summary"]
+            found = [hit for hit in self._knowledge().search(question, top_k=_LOOKED_AT) if hit.record.kind != "summary"]
+            marks = {"turn": _SPOKEN, "finding": _FOUND}
+            documents = [replace(one := record_document(hit), extra=marks.get(hit.record.kind, one.extra)) for hit in found]
+            return [told for one in documents for told in (_told(one, question) if one.extra is _SPOKEN else (one,))]
         except (HoldfastError, ImportError, sqlite3.Error) as error:  # no reason not to answer from the rest; the answer says so
             self._not_asked = f"(The knowledge store was not asked: {error})"
             return []
+
+
+def _read_upload(sandbox: Sandbox, upload: Upload) -> tuple[SourceDocument | None, str | None]:
+    """An uploaded file as a document, or None and the reason."""
+    path = upload.markdown or upload.path
+    try:
+        return document_of(sandbox.files.read_bytes(path, limit=LARGEST), PurePosixPath(path).suffix.lower(), upload.name), None
+    except HoldfastError as error:
+        return None, f"not looked in: {error}"
+
+
+def speaks_of_user(text: str) -> bool:
+    """Whether whoever wrote a text is spoken of in it ("I", "my")."""
+    return _OF_THE_USER.search(text) is not None
+
+
+def _tells_of_the_user(message: str) -> bool:
+    """Whether a message tells something of whoever writes it ("Hi, I'm Clara") and asks for nothing: it is kept, and nothing answers it."""
+    bare = _GREETING.sub("", message.strip(), count=1).lstrip(" ,")
+    if is_request(bare):
+        return False
+    return _TELLS.match(bare) is not None or (_OF_THE_USER.match(bare) is not None and len(bare.split()) > 3)
+
+
+def _told(turn: SourceDocument, question: str) -> Iterator[SourceDocument]:
+    """A turn of a conversation without the sentences that ask or order something, and those that say no more than the question does."""
+    asked = set(terms(question))
+    kept = [unit.passage.text for unit in turn.units if not (is_request(bare_text(unit)) or asked.issuperset(terms(unit.passage.text)))]
+    if kept:
+        yield replace(turn, text="\n\n".join(kept)) if len(kept) < len(turn.units) else turn
+
+
+def _documents_first(found: Sequence[AnswerUnit]) -> list[AnswerUnit]:
+    """What documents and facts say, then what was only said in a conversation; of what several say the document is named."""
+    named = [min((one, *one.also), key=_rank) for one in found]
+    return sorted(named, key=lambda one: one.document.extra is _SPOKEN)
+
+
+def _rank(answer: AnswerUnit) -> int:
+    return next((place for place, mark in enumerate(_LATER, 1) if answer.document.extra is mark), 0)
 
 
 def _cited(document: SourceDocument) -> str:
@@ -312,6 +414,16 @@ def _parted(message: str) -> tuple[str, str]:
     return (
         (last, message.strip()[: -len(last)]) if last.rstrip().endswith("?") and not first.rstrip().endswith("?") else (first, rest.strip())
     )
+
+
+def _reads_secret(message: str) -> bool:
+    return tells_secret(message, [Turn("said", "user", message)]) is not None
+
+
+def _asks_beside(message: str) -> bool:
+    """Whether a message asks something, with a text that is given beside it: that is answered, whatever the text reads like."""
+    asked, given = _parted(message)
+    return bool(given) and is_question(asked) and not _reads_secret(asked)
 
 
 def _needs_model() -> InputError:

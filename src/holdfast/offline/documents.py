@@ -15,14 +15,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.extract.passages import Passage, SourceText, TextUnit, cut
+from holdfast.extract.selection import Passage, SourceText, TextUnit, cut
 from holdfast.memory.instructions import find_instruction
-from holdfast.text.file_formats import day_of
+from holdfast.text.dates import day_of_head, day_of_name
+from holdfast.text.language import alternatives, read_lists
 from holdfast.text.normalise import one_line
-from holdfast.text.word_lists import alternatives, read_lists
+from holdfast.text.sentences import split_sentences
 
 _MARKER = re.compile(r"^\s*(?:[-*+•‣◦▪]\s+(?:\[[ xX]\]\s+)?|>\s*)+")
-_FEW = 4  # words: a shorter sentence says too little to stand alone, and stands with the next
+_NUMBER = re.compile(r"\s*\(?\w{1,3}[.)]\s+")
+ROW = re.compile(r"[^:;]{1,60}: [^;]*; ")
+"""How a row of a table begins."""
 _HEAD = 3  # units in which a document may say when it was written
 
 
@@ -44,34 +47,33 @@ class SourceDocument:
 
     @cached_property
     def units(self) -> tuple[TextUnit, ...]:
-        """Its sentences, items and headings, in order; a very short sentence together with the one after it."""
-        found: list[TextUnit] = []
-        for unit in cut([SourceText(self.id, self.text)]):
-            last = found[-1] if found else None
-            if (
-                last is not None
-                and last.kind == unit.kind == "sentence"
-                and last.block == unit.block
-                and len(last.passage.text.split()) < _FEW
-            ):
-                start, end = last.passage.start, unit.passage.end
-                found[-1] = replace(last, passage=Passage(self.id, start, end, self.text[start:end]))
-            else:
-                found.append(unit)
-        return tuple(found)
+        """Its sentences, items and headings, in order."""
+        return tuple(part for unit in cut([SourceText(self.id, self.text)]) for part in self._sentences(unit))
+
+    def _sentences(self, unit: TextUnit) -> list[TextUnit]:
+        """The sentences of an item that has several and is no row of a table; the first keeps its mark."""
+        marker = _MARKER.match(unit.passage.text) or _NUMBER.match(unit.passage.text)
+        first = marker.end() if marker else 0
+        parts = split_sentences(unit.passage.text[first:]) if unit.kind == "item" and not ROW.match(bare_text(unit)) else []
+        if len(parts) < 2:
+            return [unit]
+        start = unit.passage.start
+        places = [(start if n == 0 else start + first + one.start, start + first + one.end) for n, one in enumerate(parts)]
+        return [replace(unit, kind="sentence", passage=Passage(self.id, begin, end, self.text[begin:end])) for begin, end in places]
 
     @cached_property
     def title(self) -> str:
         """What it calls itself, its first heading, or else its first line; of a table or a list the name of its file."""
-        first = self.name or next((unit.passage.text for unit in self.units[:_HEAD] if unit.kind == "heading"), "")
+        first = self.name or (PurePosixPath(self.id).stem if self._listed else "")
         if not first:
-            first = PurePosixPath(self.id).stem if self._listed else self.units[0].passage.text.split("\n")[0]
+            first = next((unit for unit in self.units[:_HEAD] if unit.kind == "heading"), self.units[0]).passage.text.split("\n")[0]
         return one_line(first.strip("#=- \t\n"))[:120]
 
     @cached_property
     def dated(self) -> str:
         """When it was written, as it says it: `2026-02-10`, or `2026-02` and `2026` where it names no day; empty if it does not say."""
-        return self.stated or ("" if self._is_table else day_of("\n".join(unit.passage.text for unit in self.units[:_HEAD])[:600]))
+        lines = [line for unit in self.units[:_HEAD] for line in unit.passage.text[:600].split("\n")]
+        return self.stated or ("" if self._is_table else day_of_head(lines)) or day_of_name(self.id)
 
     @property
     def _listed(self) -> bool:
@@ -97,6 +99,10 @@ class SourceDocument:
         above = [heading for heading in unit.heading if heading != self.title]
         return tuple(part for part in (self.title, self.author, *above) if part)
 
+    def quote(self, first: int, last: int) -> str:
+        """The words from one of its units to another, on one line, without the mark of a list item."""
+        return _bare(self.text[self.units[first].passage.start : self.units[last].passage.end])
+
     def cite(self, unit: TextUnit) -> str:
         """The name of the section that a unit stands in."""
         return f"{self.id}#{slug(unit.heading[-1])}" if unit.heading and slug(unit.heading[-1]) else self.id
@@ -104,7 +110,11 @@ class SourceDocument:
 
 def bare_text(unit: TextUnit) -> str:
     """The words of a unit on one line, without the mark of a list item or a heading."""
-    return one_line(_MARKER.sub("", unit.passage.text)).strip("#").strip()
+    return _bare(unit.passage.text)
+
+
+def _bare(text: str) -> str:
+    return one_line(_MARKER.sub("", text)).strip("#").strip()
 
 
 def slug(heading: str) -> str:

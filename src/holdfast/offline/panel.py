@@ -1,31 +1,26 @@
-"""Stages that only a model could talk through, without one (W12): discussions, in which each role finds its sentences, and the plain stage.
+"""Stages that only a model could do in full, without one (W12): discussions, in which each role finds its sentences, the plain stage, code.
 
 Without a capable model nobody can talk. Each participant then stands for a question, the words of its role, and what answers it is
 selected from what the stage was given, word for word and with its source; the output says so (W18). In a plain stage the
-system prompt is the question.
+system prompt is the question. The coder runs code that was given to it, in the sandbox that was given to it, and writes none itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.amounts import counted
-from holdfast.config.known_keys import nearest
-from holdfast.errors import ConfigError
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
+from holdfast.extract.selection import SourceText, select
 from holdfast.offline.documents import Library, SourceDocument, tainted_units
-from holdfast.offline.sources import check_sources, gather, library_of_outputs
-from holdfast.offline.stage_settings import whole_number
+from holdfast.offline.sources import check_sources, gather, library_of_outputs, mapping, stand_ins, texts, whole_number, wrong
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, data_problems
-from holdfast.text.framing import inert
-from holdfast.text.normalise import one_line
-from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.text.normalise import inert, one_line
+from holdfast.validation import counted
+from holdfast.workflow.agent import StageRequest, StageResult, ground_output
 from holdfast.workflow.definition import Stage
-from holdfast.workflow.output_grounding import ground_output
 
 MAX_TURNS = 12
 MAX_TOKENS = 60_000
@@ -100,7 +95,7 @@ _FORM = "Write `participants: [{name: Optimist, prompt: ...}, {name: Sceptic, pr
 
 def _participant(stage: Stage, number: int, value: object) -> Participant:
     key = f"participants[{number}]"
-    said = _mapping(stage, key, value, "participants")
+    said = mapping(stage, key, value, _KEYS["participants"])
     name = said.get("name")
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or one_line(name) != name.strip():
         raise wrong(stage, f"{key}.name", f"every participant has a name of at most {_LONGEST_NAME} characters.", _FORM)
@@ -121,21 +116,9 @@ def _moderator(stage: Stage) -> Moderator | None:
         return None
     if value is True:
         return Moderator()
-    said = _mapping(stage, "moderator", value, "moderator")
+    said = mapping(stage, "moderator", value, _KEYS["moderator"])
     prompt = _text(stage, "moderator", said, "prompt") or _text(stage, "moderator", said, "system_prompt")
     return Moderator(prompt, _text(stage, "moderator", said, "model") or None)
-
-
-def _mapping(stage: Stage, key: str, value: object, what: str) -> Mapping[str, Any]:
-    known = _KEYS[what]
-    if not isinstance(value, Mapping):
-        raise wrong(stage, key, f"is {value!r:.60}; it must be a mapping with {', '.join(known)}.")
-    for name in value:
-        if name not in known:
-            near = nearest(str(name), known)
-            hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}."
-            raise wrong(stage, f"{key}.{name}", "is not known.", hint, near=near)
-    return value
 
 
 def _text(stage: Stage, key: str, said: Mapping[str, Any], name: str) -> str:
@@ -145,11 +128,6 @@ def _text(stage: Stage, key: str, said: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise wrong(stage, f"{key}.{name}", f"is {value!r:.60}; it must be a text.")
     return value.strip()
-
-
-def wrong(stage: Stage, key: str, message: str, hint: str | None = None, *, near: str | None = None) -> ConfigError:
-    """That a setting of a stage cannot be used."""
-    return ConfigError(message, line=stage.line_of(key), key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
 
 
 class Panel:
@@ -273,21 +251,12 @@ def _summary(found: int, texts: int, left: int) -> str:
 def readings(request: StageRequest, asked: str) -> Library:
     """All that the stage may read: raw data of the given outputs, findings whose raw data is not at hand, memories, its own sources."""
     library = library_of_outputs(request)
-    for document in _findings(request, library):
+    for document in stand_ins(request.given, library):
         library.add(document)
     for document in gather(request, [asked] if asked else []):
         if library.get(document.id) is None:
             library.add(document)
     return library
-
-
-def _findings(request: StageRequest, library: Library) -> Iterable[SourceDocument]:
-    facts: dict[str, list[str]] = {}
-    for output in request.given:
-        for finding in output.key_findings:
-            if library.get(finding.source) is None:
-                facts.setdefault(finding.source, []).append(finding.fact)
-    return [SourceDocument(source, "\n\n".join(said) + "\n") for source, said in facts.items()]
 
 
 def without_orders(document: SourceDocument) -> str:
@@ -298,3 +267,114 @@ def without_orders(document: SourceDocument) -> str:
         passage = document.units[n].passage
         text = text[: passage.start] + text[passage.end :]
     return text
+
+
+_LONGEST = 4000  # characters of an output's tail that are handed on as findings; all of it is raw data
+_LINES = 20
+_FENCE = re.compile(r"^```(?P<language>[\w+-]*)[ \t]*\n(?P<code>.*?)\n```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run of code did: its exit code, what it printed, and whether it was stopped for taking too long."""
+
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+
+
+class RunCode(Protocol):
+    """A way to run code safely. What it cannot run safely it refuses with a SandboxError."""
+
+    def __call__(self, code: str, *, language: str, folder: Path, request: StageRequest) -> Ran: ...
+
+
+@dataclass
+class Coder:
+    """Runs the `code` of the stage's settings, or of the given outputs. Settings: `code`, or `script` (a path), and `language` (python).
+
+    Without a sandbox nothing is run, and the output says so.
+    """
+
+    sandbox: RunCode | None = None
+
+    def run(self, request: StageRequest) -> StageResult:
+        found = _code(request)
+        if found is None:
+            return StageResult(
+                output=_idle(request, "There is no code to run: the stage has neither `code` nor `script`, and no given output holds any.")
+            )
+        code, language, origin = found
+        if self.sandbox is None:
+            return StageResult(output=_idle(request, "There is code to run, and no sandbox to run it in. Nothing was run.", code))
+        request.emit(f"running {origin} ({language})")
+        ran = self.sandbox(code, language=language, folder=request.folder, request=request)
+        return StageResult(output=_run_output(request, code, language, origin, ran))
+
+
+def _code(request: StageRequest) -> tuple[str, str, str] | None:
+    """The code, its language, and where it is from."""
+    language = str(request.stage.settings.get("language", "python"))
+    if "code" in request.stage.settings:
+        return "\n".join(texts(request.stage, "code", request.stage.settings["code"])), language, "the stage's code"
+    if "script" in request.stage.settings:
+        name = texts(request.stage, "script", request.stage.settings["script"])[0]
+        return _script(request, name), language, name
+    for output in reversed(request.given):
+        data: Mapping[str, Any] = output.data if isinstance(output.data, Mapping) else {}
+        if isinstance(data.get("code"), str) and data["code"].strip():
+            return data["code"], str(data.get("language", language)), f"the code of stage {output.stage_name}"
+        fenced = _FENCE.search(output.summary)
+        if fenced:
+            return fenced["code"], fenced["language"] or language, f"the code in the summary of stage {output.stage_name}"
+    return None
+
+
+def _script(request: StageRequest, name: str) -> str:
+    path = Path(name).expanduser()
+    home = request.home
+    places = [*([Path(home) / path] if home is not None else []), path]
+    for place in places:
+        try:
+            return place.read_text(encoding="utf-8")
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise wrong(request.stage, "script", f"the script {name!r} cannot be read: {error}.") from error
+    raise wrong(request.stage, "script", f"there is no script {name!r}.", "Give the path of a file.")
+
+
+def _idle(request: StageRequest, why: str, code: str | None = None) -> StageOutput:
+    data: dict[str, Any] = {"method": "extraction", "ran": False}
+    if code is not None:
+        data["code"] = code
+    advice = "Configure a sandbox for this run, or a model that writes code."
+    return StageOutput(request.stage.name, why, confidence="low", next_stage_recommendations=(advice,), data=data)
+
+
+def _run_output(request: StageRequest, code: str, language: str, origin: str, ran: Ran) -> StageOutput:
+    printed = request.raw.put(ran.stdout, source="stdout", media_type="text/plain")
+    errors = [request.raw.put(ran.stderr, source="stderr", media_type="text/plain")] if ran.stderr else []
+    well = ran.exit_code == 0 and not ran.timed_out
+    lines = [line.strip() for line in ran.stdout[-_LONGEST:].splitlines() if line.strip()][-_LINES:]
+    ended = "was stopped because it took too long" if ran.timed_out else f"ended with exit code {ran.exit_code}"
+    return StageOutput(
+        request.stage.name,
+        f"Ran {origin} ({language}), which {ended} and printed {counted(len(ran.stdout.splitlines()), 'line')}. "
+        "The code was given; nothing was generated.",
+        tuple(Finding(line, printed, True) for line in lines),
+        "high" if well else "low",
+        ()
+        if well
+        else (f"Mend the code: {ran.stderr.strip().splitlines()[-1][:300]}" if ran.stderr.strip() else "Find out why the code failed.",),
+        (printed, *errors),
+        {
+            "method": "extraction",
+            "ran": True,
+            "code": code,
+            "exit_code": ran.exit_code,
+            "stdout": ran.stdout[-_LONGEST:],
+            "stderr": ran.stderr[-_LONGEST:],
+        },
+    )

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from holdfast.amounts import counted
 from holdfast.errors import InputError
-from holdfast.offline.stage_settings import whole_number
+from holdfast.offline.sources import check_spelling, texts, whole_number
 from holdfast.session.output import StageOutput
-from holdfast.text.language import guess_language
+from holdfast.text.language import alternatives, guess_language, read_lists
+from holdfast.text.normalise import one_line
 from holdfast.text.sentences import split_sentences
-from holdfast.text.word_lists import alternatives, read_lists
+from holdfast.validation import counted
 from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.definition import Stage
 
 Kind = Literal["aspect", "plain", "choice", "context", "topic"]
 """aspect: one side of one thing that is compared; choice: which of several; context: what it is for; plain: a question as it was asked;
@@ -68,6 +69,18 @@ def questions_given(outputs: Sequence[StageOutput]) -> list[TaskQuestion]:
             if found:
                 return found
     return []
+
+
+def questions_listed(stage: Stage) -> list[TaskQuestion]:
+    """The questions that the workflow itself lists in a stage (`questions: [...]`), as they stand; ConfigError if they are no texts."""
+    value = stage.settings.get("questions")
+    asked = [one_line(text) for text in texts(stage, "questions", value)] if value is not None else []
+    return [TaskQuestion(f"q{number}", text, topic=text) for number, text in enumerate(dict.fromkeys(asked), 1)]
+
+
+def questions_of(request: StageRequest) -> list[TaskQuestion]:
+    """What a stage is to answer: the questions that it lists, those of a planner among the given outputs, or else the task, split."""
+    return questions_listed(request.stage) or questions_given(request.given) or split_task(request.task)
 
 
 def _read(value: object, number: int) -> TaskQuestion | None:
@@ -128,6 +141,18 @@ def is_question(text: str) -> bool:
     )
 
 
+def is_request(text: str) -> bool:
+    """Whether a sentence wants to be told or given something, as a question or as an order, and so tells nothing itself.
+
+    >>> is_request("tell me who gives the training"), is_request("When I was in Graz I lost my key."), is_request("Ann gives the training.")
+    (True, False, False)
+    """
+    bare = _OPENING.sub("", text.strip())
+    if re.search(r"[?？]\s*$", bare) or _REQUEST.search(bare):
+        return True
+    return is_question(bare) and not _CLAUSE.match(bare)
+
+
 def looks_like_names(parts: list[str]) -> bool:
     """Whether all members are names: each begins with a capital or has a figure in it, and is short."""
     return len(parts) > 1 and all(len(part.split()) <= 4 and (part[:1].isupper() or any(c.isdigit() for c in part)) for part in parts)
@@ -148,6 +173,9 @@ _NEXT_FOREIGN = re.compile(rf"[,;]\s*(?:{AND}\s+)?(?={_WORDS['foreign_asking']}\
 _FOREIGN = re.compile(rf"^¿?\s*{_WORDS['foreign_question_word']}\b", re.IGNORECASE)
 _WHOLE = re.compile(rf"(?:who|when|where|why|{_WORDS['foreign_asking']})\s+\S", re.IGNORECASE)
 _BARE = re.compile(rf"\b(?:{_WH}|{_WORDS['foreign_question_word']}|{AND}|much|many|long|often)\b", re.IGNORECASE)
+_OPENING = re.compile(rf"^(?:(?:{_WORDS['opening']})\b[\s,.!:-]*(?=\w))*(?=\S)", re.IGNORECASE)
+_REQUEST = re.compile(rf"^{_WORDS['request']}\b|{_WORDS['request_wide']}|{_WORDS['asking_wide']}", re.IGNORECASE)
+_CLAUSE = re.compile(rf"{_WORDS['clause']}\b", re.IGNORECASE)
 _QUESTION = re.compile(rf"^{_WH}\b|[?？]\s*$", re.IGNORECASE)
 _NAME = re.compile(r"\b(?:[A-Z]+-\d[\w-]*|[A-Z][\w-]*\d[\w-]*|[A-Z]\w+(?:\s[A-Z0-9][\w-]*)*)")
 _CHOICE = re.compile(
@@ -167,6 +195,9 @@ _OF_LIST = re.compile(
 )
 _ORDER = re.compile(rf"^(?:please\s+)?{_WORDS['order']}\s+", re.IGNORECASE)
 _NEXT_ORDER = re.compile(rf"[;,]\s+(?:and\s+|then\s+)*(?={_ORDER.pattern[1:]})", re.IGNORECASE)
+_MARK = re.compile(r"[?？]\W*$")
+_AFTER_MARK = re.compile(r"(?<=[?？])\s+")
+_NUMBER = re.compile(r"^\(?(?:\d{1,2}|[a-zA-Z])[.)]\s+")
 _WIDE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 
 
@@ -192,7 +223,7 @@ def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
     plan = _Plan(english=guess_language(task) == "en" and not _WIDE.search(task))
     for sentence in _sentences(task):
         for clause in _clauses(sentence):
-            _understand(clause, plan)
+            _understand(clause, plan, asked=_MARK.search(sentence) is not None)
     asked = [n for n, one in enumerate(plan.made) if one[1] in ("plain", "choice")]
     if len(asked) > 1 and not plan.items:  # what stands before a list of questions only introduces them
         plan.made = [one for n, one in enumerate(plan.made) if one[1] != "topic" or n > asked[0]]
@@ -204,16 +235,18 @@ def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
 
 
 def _sentences(task: str) -> list[str]:
-    return [unit.text.strip(" \t\n-*#") for unit in split_sentences(task.replace("\r\n", "\n")) if unit.text.strip(" \t\n-*#>`|")]
+    """The sentences of a task, without the numbers of a list; the mark of a question ends one whatever follows."""
+    units = (part for unit in split_sentences(task.replace("\r\n", "\n")) for part in _AFTER_MARK.split(unit.text))
+    return [_NUMBER.sub("", part.strip(" \t\n-*#")) for part in units if part.strip(" \t\n-*#>`|?？")]
 
 
 def _clauses(sentence: str) -> Iterator[str]:
     """A sentence, cut where a further question begins."""
-    if _COMPARE.search(sentence):
-        yield sentence
-        return
     for part in _NEXT_ORDER.split(sentence):
-        yield from _asked_clauses(part)
+        if _COMPARE.search(part):
+            yield part
+        else:
+            yield from _asked_clauses(part)
 
 
 def _asked_clauses(sentence: str) -> Iterator[str]:
@@ -225,7 +258,8 @@ def _asked_clauses(sentence: str) -> Iterator[str]:
         piece = sentence[start : match.start()].strip()
         # "which X, is Y" is one question: what comes first must be able to stand alone.
         # A bare "and why?" asks about the same and stays with it.
-        if (len(piece.split()) >= 3 or _WHOLE.match(piece)) and re.search(r"\w", _BARE.sub("", sentence[match.end() :])):
+        stands = _MARK.search(sentence) is None or is_question(piece.lstrip("¿ ")) or _ORDER.match(piece) is not None
+        if stands and (len(piece.split()) >= 3 or _WHOLE.match(piece)) and re.search(r"\w", _BARE.sub("", sentence[match.end() :])):
             yield piece
             start = match.end()
     rest = sentence[start:].strip()
@@ -233,13 +267,14 @@ def _asked_clauses(sentence: str) -> Iterator[str]:
         yield rest
 
 
-def _understand(clause: str, plan: _Plan) -> None:
+def _understand(clause: str, plan: _Plan, *, asked: bool = False) -> None:
+    """What a clause asks; `asked` if the sentence that it is cut from ends with the mark of a question."""
     bare = clause.rstrip(" .!?？。")
     if not bare:
         return
     if _comparison(bare, plan) or _choice(bare, plan) or _for_each(bare, plan):
         return
-    asked = _QUESTION.search(clause) is not None
+    asked = asked or _QUESTION.search(clause) is not None
     order = None if asked else _ORDER.match(bare)
     subject = bare[order.end() :] if order else bare
     if order and _QUESTION.match(subject):  # "Find out when the mill was built"
@@ -374,20 +409,26 @@ def _sentence(text: str) -> str:
 
 
 class Planner:
-    """Splits the task into questions. Setting: `max_questions` (40)."""
+    """Splits the task into questions. Settings: `questions`, which are taken as they are instead; `max_questions` (40)."""
+
+    def check(self, stage: Stage) -> None:
+        """ConfigError for questions that are none."""
+        check_spelling(stage, ("questions", "max_questions"))
+        questions_listed(stage)
 
     def run(self, request: StageRequest) -> StageResult:
         most = whole_number(request.stage, "max_questions", MOST_QUESTIONS)
-        questions = split_task(request.task, most=most)
+        listed = questions_listed(request.stage)
+        questions = listed or split_task(request.task, most=most)
         if not questions:
             raise InputError(
                 "the task holds no words to ask about.", hint='Say what to find out, for example `--task "Compare A and B on price."`.'
             )
         request.emit(counted(len(questions), "question"))
-        return StageResult(output=_output(request.stage.name, questions))
+        return StageResult(output=_output(request.stage.name, questions, listed=bool(listed)))
 
 
-def _output(stage: str, questions: list[TaskQuestion]) -> StageOutput:
+def _output(stage: str, questions: list[TaskQuestion], *, listed: bool) -> StageOutput:
     things = list(dict.fromkeys(one.item for one in questions if one.item))
     topics = list(dict.fromkeys(one.topic for one in questions if one.kind == "aspect"))
     compared = (
@@ -396,9 +437,10 @@ def _output(stage: str, questions: list[TaskQuestion]) -> StageOutput:
         else ""
     )
     count = "one question" if len(questions) == 1 else f"{len(questions)} questions"
+    made = f"The workflow asks {count}" if listed else f"The task was split into {count} by its own words"
     return StageOutput(
         stage,
-        f"The task was split into {count} by its own words; nothing was generated.{compared}",
+        f"{made}; nothing was generated.{compared}",
         confidence="high" if len(things) > 1 or len(questions) > 1 else "medium",
         next_stage_recommendations=tuple(f"Find out: {one.text}" for one in questions),
         data={"questions": questions_json(questions), "method": "extraction"},

@@ -9,7 +9,7 @@ from datetime import date
 from functools import lru_cache
 
 from holdfast.text.dates import Span, find_dates
-from holdfast.text.word_lists import read_lists
+from holdfast.text.language import read_lists
 from holdfast.text.words import is_stop_word, stem
 
 _REFERENCE = date(2000, 6, 15)
@@ -38,6 +38,16 @@ _QUANTITY = re.compile(
     r"(?P<per>\s?(?:/|\bper\b|\ba\b|\bpro\b|\bpar\b|\bpor\b)\s?(?:(?:square|cubic)\s)?(?:[^\W\d_]+))?",
     re.IGNORECASE,
 )
+_CALENDAR = re.compile(
+    r"\b\d{4}\b|\d[./-]\d|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mär|mai|okt|dez|janv|fév|avr|juin|juil|août|ene|abr|ago|dic)",
+    re.IGNORECASE,
+)
+_TIME_OF_DAY = re.compile(r"(?<![\d:.])([01]?\d|2[0-3])[:h]([0-5]\d)\b(?!\.\d)")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+_NAMED = re.compile(r"\b[A-Z][\w-]*[^\W\d_] $")  # before a figure that is part of a name: "Calder 9"
+_ROUNDED = 0.02
+_TIMES = 5
+DATE, CLOCK = "date", "clock"
 _CLOSE = 0.05  # of the larger value: closer than this is rounding, or another run of the same measurement
 
 
@@ -50,16 +60,6 @@ class Quantity:
     text: str
     start: int
     end: int
-
-
-def full_dates(text: str) -> list[Span]:
-    """The dates of a text that stand for themselves: with a year, or at least with a month and a day."""
-    return [span for span in find_dates(text, _REFERENCE) if re.search(r"\d", span.text) and (span.end - span.start).days <= 366]
-
-
-def periods(text: str) -> list[Span]:
-    """All times that a text speaks of, also those that count from a day that it does not name: "in January", "last year"."""
-    return [span for span in find_dates(text, _REFERENCE) if (span.end - span.start).days <= 366]
 
 
 def find_quantities(text: str) -> list[Quantity]:
@@ -77,26 +77,14 @@ def _found(text: str) -> tuple[Quantity, ...]:
     matches = list(_QUANTITY.finditer(text))
     if not matches:
         return ()
-    dates = _places(find_dates(text, _REFERENCE), text)
+    dates = _places(find_dates(text, _REFERENCE))
     outside = [match for match in matches if not any(start < match.end("figure") and match.start("figure") < end for start, end in dates)]
     return tuple(_quantity(match, text) for match in outside)
 
 
-def _places(spans: Sequence[Span], text: str) -> list[tuple[int, int]]:
+def _places(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Where dates stand. A length of time ("three weeks") is a quantity, although dates are reckoned with it."""
-    places, at = [], 0
-    for span in spans:
-        start = text.find(span.text, at)
-        if start < 0:
-            continue
-        at = start + len(span.text)
-        if re.search(
-            r"\b\d{4}\b|\d[./-]\d|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mär|mai|okt|dez|janv|fév|avr|juin|juil|août|ene|abr|ago|dic)",
-            span.text,
-            re.IGNORECASE,
-        ):
-            places.append((start, at))
-    return places
+    return [(span.offset, span.offset + len(span.text.rstrip("."))) for span in spans if _CALENDAR.search(span.text)]
 
 
 def _quantity(match: re.Match[str], text: str) -> Quantity:
@@ -130,3 +118,63 @@ def _number(figure: str) -> float:
 def differ(first: float, second: float, *, close: float = _CLOSE) -> bool:
     """Whether two values are apart by more than rounding explains."""
     return abs(first - second) > close * max(abs(first), abs(second))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A figure, a date or a time of day: its kind (for a figure what it counts or measures, empty if it does not say), and where it stands.
+
+    The place is that of the figure alone: the word for what is counted is none of the value.
+    """
+
+    kind: str
+    amount: float
+    text: str
+    start: int
+    end: int
+    day: Span | None = None
+
+    def same(self, other: Value) -> bool:
+        """Whether two values can be the same: a date without a year fits every year, a figure without a unit every unit."""
+        if self.day is not None and other.day is not None:
+            return _meets(self.day, other.day)
+        if self.kind != other.kind:
+            return self.amount == other.amount and "" in (self.kind, other.kind)
+        exact = self.kind == CLOCK or (_YEAR.match(self.text) is not None and _YEAR.match(other.text) is not None)
+        return self.amount == other.amount if exact else not differ(self.amount, other.amount, close=_ROUNDED)
+
+    def comparable(self, other: Value) -> bool:
+        """Whether two values can be about one thing: what is many times as much measures something else, a day is no year."""
+        if self.day is not None and other.day is not None:
+            return self.day.precision == other.day.precision
+        small, large = sorted((abs(self.amount), abs(other.amount)))
+        return self.kind == CLOCK or (large <= _TIMES * small and self.amount * other.amount >= 0)
+
+
+def find_values(text: str) -> list[Value]:
+    """All values of a text in order.
+
+    >>> [(one.kind, one.text) for one in find_values("On 3 May 2026 at 14:30 four boxes of 12 kg came.")]
+    [('date', '3 May 2026'), ('clock', '14:30'), ('box', 'four boxes'), ('mass', '12 kg')]
+    """
+    spans = [span for span in find_dates(text, _REFERENCE) if _CALENDAR.search(span.text) and (span.end - span.start).days <= 366]
+    found = [Value(DATE, 0.0, span.text, *place, span) for span, place in zip(spans, _places(spans), strict=True)]
+    found += [Value(CLOCK, 60.0 * int(one[1]) + int(one[2]), one[0], *one.span()) for one in _TIME_OF_DAY.finditer(text)]
+    for one in find_quantities(text):
+        if not one.sort and _YEAR.fullmatch(one.text):  # a year that no rule for dates knows
+            days = date(int(one.text), 1, 1), date(int(one.text), 12, 31)
+            found.append(Value(DATE, 0.0, one.text, one.start, one.end, Span(*days, "year", one.text, one.start)))
+            continue
+        if one.sort not in MEASURES and one.text[0].isdigit() and _NAMED.search(text[: one.start]):
+            continue
+        figure = re.match(r"[$€£¥]?\s?[-−]?[\d.,  ’']*\d|[^\W\d_]+", text[one.start :])
+        found.append(Value(one.sort, one.value, one.text, one.start, one.start + (figure.end() if figure else len(one.text))))
+    found.sort(key=lambda one: (one.start, one.end))
+    return [one for n, one in enumerate(found) if not any(other.start <= one.start < other.end for other in found[:n])]
+
+
+def _meets(first: Span, second: Span) -> bool:
+    if _YEAR.search(first.text) and _YEAR.search(second.text):
+        return first.start <= second.end and second.start <= first.end
+    exact = re.search(r"\d", first.text) and re.search(r"\d", second.text)
+    return first.start.month == second.start.month and (not exact or first.start.day == second.start.day)

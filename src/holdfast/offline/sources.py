@@ -2,28 +2,70 @@
 
 Files are read by `text/file_formats.py`, PDF and Office files by the converter that uploads use. What is not read is kept by name and
 reason in `Library.not_read`, so that terminal and report can say it.
+What does not fit in the settings of a stage is a ConfigError with line and key (`wrong`).
 """
 
 from __future__ import annotations
 
+import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.amounts import some
-from holdfast.config.problems import all_errors, raise_all
+from holdfast.config.section import all_errors, raise_all
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
 from holdfast.offline.documents import Library, SourceDocument
-from holdfast.offline.stage_settings import check_spelling, mapping, texts, whole_number
-from holdfast.sandbox.uploads import MarkItDown, convertible
+from holdfast.sandbox.uploads import MarkItDown
 from holdfast.session.output import StageOutput
-from holdfast.text.file_formats import READ, read_text, with_heads
+from holdfast.text.file_formats import CONVERTED, READ, read_text, with_heads
+from holdfast.validation import counted, near_miss, nearest, some
 from holdfast.workflow.agent import RawAccess, StageRequest
 from holdfast.workflow.definition import Stage
 
-_LARGEST = 20_000_000  # bytes of one file: what is larger is no document that somebody wrote
+
+def whole_number(stage: Stage, key: str, default: int, *, least: int = 1) -> int:
+    """A setting that is a whole number of at least `least`."""
+    value = stage.settings.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise wrong(stage, key, f"is {value!r}; it must be a whole number of at least {least}.")
+    return value
+
+
+def texts(stage: Stage, key: str, value: Any) -> list[str]:
+    """A setting that is a text or a list of texts."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(one, str) and one.strip() for one in listed):
+        raise wrong(stage, key, f"is {value!r:.60}; it must be a text or a list of texts.")
+    return list(listed)
+
+
+def mapping(stage: Stage, key: str, value: object, known: tuple[str, ...]) -> Mapping[str, Any]:
+    """A setting that is a mapping with some of the known keys."""
+    if not isinstance(value, Mapping):
+        raise wrong(stage, key, f"is {value!r:.60}; it must be a mapping with {', '.join(known)}.")
+    raise_all(_unknown(stage, f"{key}.{name}", known) for name in value if name not in known)
+    return value
+
+
+def _unknown(stage: Stage, key: str, known: tuple[str, ...]) -> ConfigError:
+    near = nearest(key.rpartition(".")[2], known)
+    hint = f"Did you mean `{near}`?" if near else f"There are {', '.join(known)}."
+    return wrong(stage, key, "is not known.", hint, near=near)
+
+
+def check_spelling(stage: Stage, known: tuple[str, ...]) -> None:
+    """ConfigError for a setting that is nearly one of the known ones: it would be left unread."""
+    raise_all(_unknown(stage, str(name), known) for name in stage.settings if name not in known and near_miss(str(name), known) is not None)
+
+
+def wrong(stage: Stage, key: str, message: str, hint: str | None = None, *, near: str | None = None) -> ConfigError:
+    """That a setting of a stage cannot be used."""
+    return ConfigError(message, line=stage.line_of(key), key=f"stages.{stage.name}.{key}", nearest=near, hint=hint)
+
+
+LARGEST = 20_000_000  # bytes of one file: what is larger is no document that somebody wrote
 _TOP_K = 20
 _KEYS = ("folder", "globs", "knowledge", "raw", "top_k")
 _KINDS = ", ".join(READ)
@@ -44,8 +86,8 @@ def check_sources(stage: Stage, home: Path | None) -> None:
 
     errors: list[ConfigError] = []
     for check in (
-        lambda: check_spelling(stage, ("sources", "max_findings", "max_questions", "max_tokens")),
-        lambda: mapping(stage, "sources", _KEYS),
+        lambda: check_spelling(stage, ("sources", "questions", "max_findings", "max_questions", "max_tokens")),
+        lambda: _named(stage),
         lambda: _globs(stage, named),
         raw,
         lambda: whole_number(stage, "sources.top_k", named.get("top_k", _TOP_K)),
@@ -64,7 +106,7 @@ def gather(request: StageRequest, questions: Sequence[str]) -> Library:
     A folder that is not absolute is looked for beside the workflow file, then where the program was started. ConfigError if a source
     that is named cannot be read.
     """
-    named = mapping(request.stage, "sources", _KEYS)
+    named = _named(request.stage)
     library = Library()
     sources: Mapping[str, Any] = named if named is not None else {"knowledge": request.knowledge is not None}
     if "folder" in sources:
@@ -75,11 +117,18 @@ def gather(request: StageRequest, questions: Sequence[str]) -> Library:
         _add_raw(request, sources["raw"], library)
     if sources.get("knowledge"):
         _add_records(request, questions, whole_number(request.stage, "sources.top_k", sources.get("top_k", _TOP_K)), library)
+    if held := len(getattr(request.knowledge, "held", ())):
+        library.not_read["knowledge"] = f"{counted(held, 'record')} held back, `holdfast knowledge review` lists them"
     for document in _memories(request.retrieved, library):
         library.add(document)
     if library.not_read:
         request.emit(f"not read: {some((f'{name} ({why})' for name, why in library.not_read.items()), 10, '; ')}")
     return library
+
+
+def _named(stage: Stage) -> Mapping[str, Any] | None:
+    value = stage.settings.get("sources")
+    return None if value is None else mapping(stage, "sources", value, _KEYS)
 
 
 def _globs(stage: Stage, sources: Mapping[str, Any]) -> list[str]:
@@ -101,6 +150,11 @@ def _found(home: Path | None, folder: str) -> Path:
 
 def _checked_folder(folder: Path, key: str) -> Path:
     if folder.is_dir():
+        try:
+            os.scandir(folder).close()
+        except OSError as error:
+            hint = "Let the user who runs this read it."
+            raise ConfigError(f"the folder {str(folder)!r} cannot be read: {error.strerror}.", key=key, hint=hint) from error
         return folder
     what = "is a file" if folder.exists() else "does not exist"
     raise ConfigError(f"the folder {str(folder)!r} {what}.", key=key, hint="Give the path of a folder with documents.")
@@ -117,6 +171,7 @@ def read_folder(
     library = library if library is not None else Library()
     paths = {path.relative_to(root).as_posix(): path for pattern in _inside(globs) for path in root.glob(pattern)}
     found: list[SourceDocument] = []
+    library.not_read |= _closed_folders(root)
     for name in sorted(paths):
         path = paths[name]
         if any(part.startswith(".") for part in Path(name).parts) or not path.is_file():
@@ -135,6 +190,14 @@ def read_folder(
     return found
 
 
+def _closed_folders(root: Path) -> dict[str, str]:
+    """The folders below one that may not be looked into, with the reason; hidden ones are none of ours."""
+    refused: list[OSError] = []
+    for _, folders, _ in os.walk(root, onerror=refused.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    return {os.path.relpath(os.fsdecode(error.filename), root): f"the folder cannot be read: {error.strerror}" for error in refused}
+
+
 def read_document(path: Path, name: str) -> SourceDocument:
     """One file as a document; InputError says why it cannot be read."""
     return _document(path, name, path.resolve().parent)
@@ -144,19 +207,22 @@ def _document(path: Path, name: str, root: Path) -> SourceDocument:
     suffix = path.suffix.lower()
     if not path.resolve().is_relative_to(root):
         raise InputError("the link leads out of the folder")
-    if path.stat().st_size > _LARGEST:
-        raise InputError(f"it has more than {_LARGEST // 1_000_000} MB")
-    if suffix in READ or not suffix:
-        data = path.read_bytes()
-        if b"\0" in data[:4096] and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-            raise InputError("it is no text")
-    elif convertible(name):
-        text, problem = MarkItDown().convert(path.read_bytes(), suffix)
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"it has more than {LARGEST // 1_000_000} MB")
+    return document_of(path.read_bytes(), suffix, name)
+
+
+def document_of(data: bytes, suffix: str, name: str) -> SourceDocument:
+    """The content of a file of this ending as a document; InputError says why it is none."""
+    if suffix in CONVERTED:
+        text, problem = MarkItDown().convert(data, suffix)
         if text is None:
             raise InputError(problem or "it cannot be converted")
         data = text.encode()
-    else:
+    elif suffix and suffix not in READ:
         raise InputError(f"files of the kind {suffix} are not read")
+    elif b"\0" in data[:4096] and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise InputError("it is no text")
     read = read_text(data, suffix)
     if not read.text.strip():
         raise InputError("there is no text in it")
@@ -175,12 +241,8 @@ def _add_raw(request: StageRequest, wanted: object, library: Library) -> None:
 
 def _add_records(request: StageRequest, questions: Sequence[str], top_k: int, library: Library) -> None:
     if request.knowledge is None:
-        raise ConfigError(
-            "there is no knowledge store in this run.",
-            line=request.stage.line_of("sources.knowledge"),
-            key=f"stages.{request.stage.name}.sources.knowledge",
-            hint="Set `knowledge` in the configuration, or name a `folder`.",
-        )
+        hint = "Set `knowledge` in the configuration, or name a `folder`."
+        raise wrong(request.stage, "sources.knowledge", "there is no knowledge store in this run.", hint)
     hits: dict[str, Hit] = {}
     for question in questions:
         if request.cancelled():
@@ -247,3 +309,13 @@ def _raw_documents(raw: RawAccess, refs: Iterable[str], described: Mapping[str, 
             taken.add(name)
             title, dated = (str(about.get(key) or "") for key in ("title", "dated"))
             yield SourceDocument(name, text if about else read_text(text, ".md").text, ref=ref, name=title, stated=dated)
+
+
+def stand_ins(outputs: Iterable[StageOutput], library: Library) -> list[SourceDocument]:
+    """For each source of a finding whose text is not at hand: a document of what was found in it."""
+    facts: dict[str, list[str]] = {}
+    for output in outputs:
+        for finding in output.key_findings:
+            if library.get(finding.source) is None:
+                facts.setdefault(finding.source, []).append(finding.fact)
+    return [SourceDocument(source, "\n\n".join(said) + "\n") for source, said in facts.items()]

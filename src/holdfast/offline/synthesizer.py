@@ -5,22 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from holdfast.amounts import counted, some
 from holdfast.offline.disagreements import Statement, find_disagreements
-from holdfast.offline.documents import Library, SourceDocument, section_name
+from holdfast.offline.documents import Library, section_name
 from holdfast.offline.planner import TaskQuestion, questions_given, questions_json
-from holdfast.offline.sources import library_of_outputs
-from holdfast.offline.stage_settings import whole_number
+from holdfast.offline.sources import library_of_outputs, stand_ins, whole_number
 from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
 from holdfast.text.likeness import NEAR, likeness
 from holdfast.text.words import terms
-from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.output_grounding import lowered
+from holdfast.validation import counted, some
+from holdfast.workflow.agent import StageRequest, StageResult, lowered
 
 _OUTDATED = 540  # days behind the newest source
 _OPEN = 0.3  # of the questions: more that are open lower the confidence
@@ -95,13 +93,10 @@ def synthesize(task: str, given: Sequence[StageOutput], library: Library) -> Syn
     documents = {
         one["id"]: one for one in _listed(given, "documents") if isinstance(one, Mapping) and isinstance(one.get("id"), str)
     }  # fmt: skip
-    found = find_disagreements([*library, *_stand_ins(findings, library)])
-    pairs = [(one.first, one.second) for one in found]
+    facts = [finding.fact for finding in findings]
+    pairs = [(one.first, one.second) for one in find_disagreements([*library, *stand_ins(given, library)])]
+    pairs.sort(key=lambda pair: not any(one.stands_in(facts) for one in pair))  # those about what was asked come first
     groups = tuple(_group(question, questions, findings, documents, pairs) for question in questions)
-    touched = {number for group in groups for said in group.said for number in said.disputes}
-    if touched and max(touched) > len(touched):  # those about what was asked come first
-        pairs = [pair for _, pair in sorted(enumerate(pairs, 1), key=lambda one: one[0] not in touched)]
-        groups = tuple(_group(question, questions, findings, documents, pairs) for question in questions)
     disputes = tuple(_dispute(number, pair, groups) for number, pair in enumerate(pairs, 1))
     return Synthesis(groups, disputes, documents, _merged(given, "passed_over"), _merged(given, "not_read"))
 
@@ -116,15 +111,6 @@ def _merged(given: Sequence[StageOutput], key: str) -> dict[str, Any]:
         part = output.data.get(key) if isinstance(output.data, Mapping) else None
         found |= part if isinstance(part, Mapping) else {}
     return found
-
-
-def _stand_ins(findings: Sequence[Finding], library: Library) -> Iterable[SourceDocument]:
-    """For a source whose text is not at hand: a document of what was found in it."""
-    facts: dict[str, list[str]] = {}
-    for finding in findings:
-        if library.get(finding.source) is None:
-            facts.setdefault(finding.source, []).append(finding.fact)
-    return [SourceDocument(source, "\n\n".join(said)) for source, said in facts.items()]
 
 
 def _group(
@@ -150,7 +136,7 @@ def _group(
     for finding, places, weight, facts in merged:
         own = max((written[place] for place in places if place in written), default=None)
         old = own.year if own and newest and (newest - own).days >= _OUTDATED else None
-        against = tuple(n for n, pair in enumerate(pairs, 1) if any(one.fact in facts for one in pair))
+        against = tuple(n for n, pair in enumerate(pairs, 1) if any(one.stands_in(facts) for one in pair))
         said.append(Said(finding.fact, tuple(places), weight, old, finding.grounded, against))
     return QuestionGroup(question, tuple(sorted(said, key=lambda one: -one.weight)))
 

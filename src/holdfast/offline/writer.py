@@ -11,23 +11,23 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.amounts import counted
 from holdfast.durable.replace import replace_text
+from holdfast.offline.planner import is_question
 from holdfast.offline.sources import library_of_outputs
 from holdfast.offline.synthesizer import Cited, Dispute, QuestionGroup, Said, Synthesis, read_synthesis, synthesize
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
+from holdfast.text.language import guess_language, read_lists
 from holdfast.text.normalise import one_line
+from holdfast.validation import counted
 from holdfast.workflow.agent import StageRequest, StageResult
 
 FILE = "report.md"
-_NOTE = (
-    "Put together by program, not by a language model: sentences of the sources, word for word; the number says which source. "
-    "Nothing was generated, and nothing was judged."
-)
+_LISTS = read_lists("holdfast.offline", "report_words")
 _MARKUP = re.compile(r"[<>]|!\[|\]\(|^(?=[#>|]|[+-]\s)", re.MULTILINE)
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "![": "\\!\\[", "](": "]\\(", "": "\\"}
 _FIRST = 3  # sentences that answer a question; of each of several compared things, one less
 _WORDS = 75  # that the sentences after the first may take together
+_NUMBERED = re.compile(r"-\d{4}-\d\d-\d\d-\d{3,}$")
 _REF = len("raw:sha256-") + 16  # a beginning that is unique is as good as the whole reference
 
 
@@ -53,21 +53,28 @@ class Numbering:
         return [(number, document, self._raw[document]) for document, number in self._numbers.items()]
 
 
-def render(task: str, synthesis: Synthesis) -> str:
-    """The report on a task. The same synthesis gives the same report, byte for byte."""
-    numbering = Numbering()
-    lines = [f"# {_title(task)}", "", f"> {_NOTE}", "", _counts(synthesis), ""]
+def render(task: str, synthesis: Synthesis, *, name: str = "") -> str:
+    """The report on a task, under this name where the task itself is several questions. The same synthesis gives the same report."""
+    numbering, words = Numbering(), report_words(task)
+    title = _title(task, synthesis, name, words) or words["report"]
+    lines = [f"# {title}", "", f"> {words['note']}", "", _counts(synthesis, words), ""]
     rest: list[str] = []
     for topic, groups in _by_topic(synthesis.groups).items():
-        lines += _section(topic, groups, synthesis.disputes, numbering, rest)
+        lines += _section(topic, groups, synthesis.disputes, numbering, rest, words)
     asked = [one for one in synthesis.disputes if one.questions]
-    lines += _disagreements("## Where the sources disagree", asked, numbering)
-    lines += _open(synthesis)
-    lines += ["## Appendix", "", f"**Task.** {escape(one_line(task))}", ""]
-    lines += ["### Further sentences", "", *rest] if rest else []
+    lines += _disagreements(f"## {words['disagree']}", asked, numbering)
+    lines += _open(synthesis, words)
+    lines += [f"## {words['appendix']}", "", f"**{words['task']}** {escape(one_line(task))}", ""]
+    lines += [f"### {words['further']}", "", *rest] if rest else []
     beside = [one for one in synthesis.disputes if not one.questions]
-    lines += _disagreements("### Where the sources disagree about what was not asked", beside, numbering)
-    return "\n".join([*lines, *_sources(numbering, synthesis.documents)]).rstrip() + "\n"
+    lines += _disagreements(f"### {words['beside']}", beside, numbering)
+    return "\n".join([*lines, *_sources(numbering, synthesis.documents, words)]).rstrip() + "\n"
+
+
+def report_words(task: str) -> Mapping[str, str]:
+    """The headings and labels of a report in the language of its task; English where there are none in it."""
+    found: Mapping[str, str] = _LISTS.get(guess_language(task), _LISTS["en"])
+    return found
 
 
 def escape(text: str) -> str:
@@ -75,16 +82,26 @@ def escape(text: str) -> str:
     return _MARKUP.sub(lambda match: _ESCAPES[match.group()], text)
 
 
-def _title(task: str) -> str:
-    first = re.split(r"(?<=[.?!。？！])\s|[:\n]", task.strip(), maxsplit=1)[0].rstrip(" .:")
-    return escape(first if len(first) <= 100 else first[:97].rsplit(" ", 1)[0] + " ...") or "Report"
+def _title(task: str, synthesis: Synthesis, name: str, words: Mapping[str, str]) -> str:
+    """What the task says first; where that is one of several questions, the name and how many there are: the first is not the whole."""
+    parts = (part.strip(" -*#>\t").rstrip(" .:") for part in re.split(r"(?<=[.?!。？！])\s|[:\n]", task.strip()))
+    first, *more = [part for part in parts if re.search(r"[^\W\d]", part)] or [""]
+    if name and is_question(first) and any(is_question(part) for part in more):
+        return escape(f"{one_line(name)}: {len(synthesis.groups)} {words['questions']}")
+    return escape(first if len(first) <= 100 else first[:97].rsplit(" ", 1)[0] + " ...")
 
 
-def _counts(synthesis: Synthesis) -> str:
-    questions = len(synthesis.groups)
-    documents = len({one.document for group in synthesis.groups for said in group.said for one in said.cited})
-    found = f"Sentences were found for {questions - len(synthesis.unanswered)} of {counted(questions, 'question')}"
-    return f"*{found} · {counted(documents, 'source')} · {_disputed(synthesis)}*"
+def _workflow_name(session: str) -> str:
+    """The id of the workflow, which the name of a session begins with."""
+    return _NUMBERED.sub("", session)
+
+
+def _counts(synthesis: Synthesis, words: Mapping[str, str]) -> str:
+    """How much was found, in the language of the report: what is counted is named before its number, so that every number fits."""
+    asked = len(synthesis.groups)
+    sources = len({one.document for group in synthesis.groups for said in group.said for one in said.cited})
+    disputes = sum(bool(one.questions) for one in synthesis.disputes)
+    return f"*{words['counts'].format(found=asked - len(synthesis.unanswered), asked=asked, sources=sources, disputes=disputes)}*"
 
 
 def _disputed(synthesis: Synthesis) -> str:
@@ -98,7 +115,14 @@ def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]
     return topics
 
 
-def _section(topic: str, groups: Sequence[QuestionGroup], disputes: Sequence[Dispute], numbering: Numbering, rest: list[str]) -> list[str]:
+def _section(
+    topic: str,
+    groups: Sequence[QuestionGroup],
+    disputes: Sequence[Dispute],
+    numbering: Numbering,
+    rest: list[str],
+    words: Mapping[str, str],
+) -> list[str]:
     """What answers a question, or for a topic what answers it for each thing; what is left goes to the appendix."""
     if not any(group.said for group in groups):
         return []
@@ -109,7 +133,7 @@ def _section(topic: str, groups: Sequence[QuestionGroup], disputes: Sequence[Dis
     for label, said in _by_item(groups).items():
         first = _first(said, _FIRST - 1 if several else _FIRST)
         lines += [f"**{escape(label)}**", ""] if several else []
-        lines += [_bullet(one, numbering) for one in first] or ["- *Nothing was found.*"]
+        lines += [_bullet(one, numbering) for one in first] or [f"- *{words['nothing']}*"]
         lines += [line for one in first for line in _against(one, first, disputes, numbering)]
         lines.append("")
         more += [_bullet(one, numbering) for one in said if one not in first]
@@ -147,13 +171,13 @@ def _bullet(said: Said, numbering: Numbering) -> str:
 
 def _against(said: Said, shown: Sequence[Said], disputes: Sequence[Dispute], numbering: Numbering) -> list[str]:
     """The sentences that a shown one does not agree with, unless they are shown beside it."""
-    facts = {one.fact for one in shown}
+    facts = [one.fact for one in shown]
     return [
         f"- {escape(one.fact)} {numbering.mark([Cited(one.source)])} *(against it: D{dispute.number})*"
         for dispute in disputes
         if dispute.number in said.disputes
         for one in dispute.statements
-        if one.fact not in facts
+        if not one.stands_in(facts)
     ]
 
 
@@ -168,31 +192,31 @@ def _disagreements(heading: str, disputes: Sequence[Dispute], numbering: Numberi
     return lines
 
 
-def _open(synthesis: Synthesis) -> list[str]:
+def _open(synthesis: Synthesis, words: Mapping[str, str]) -> list[str]:
     """What the sources do not answer, and what in them was left aside."""
     lines: list[str] = []
     if synthesis.unanswered:
-        lines += ["## What was not found", "", *(f"- {escape(question.text)}" for question in synthesis.unanswered), ""]
+        lines += [f"## {words['not_found']}", "", *(f"- {escape(question.text)}" for question in synthesis.unanswered), ""]
     if synthesis.not_read:
-        lines += ["## What was not read", "", *(f"- {escape(name)}: {escape(why)}" for name, why in synthesis.not_read.items()), ""]
+        lines += [f"## {words['not_read']}", "", *(f"- {escape(name)}: {escape(why)}" for name, why in synthesis.not_read.items()), ""]
     if synthesis.passed_over:
         names = {document: _name(document, synthesis.documents.get(document, {})) for document in synthesis.passed_over}
         told = [
             f"- *{escape(names[document])}: {counted(count, 'sentence')} with orders to an assistant instead of something said.*"
             for document, count in synthesis.passed_over.items()
         ]
-        lines += ["## What was passed over", "", *told, ""]
+        lines += [f"## {words['passed_over']}", "", *told, ""]
     return lines
 
 
-def _sources(numbering: Numbering, documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = ["## Sources", ""]
+def _sources(numbering: Numbering, documents: Mapping[str, Mapping[str, Any]], words: Mapping[str, str]) -> list[str]:
+    lines = [f"## {words['sources']}", ""]
     for number, document, raw in numbering.listed():
         known = documents.get(document, {})
         title, author, dated = (known.get(key) for key in ("title", "author", "dated"))
         name = _name(document, known)
         called = f"“{escape(title)}”" if title and title != name else ""
-        parts = [escape(name), called, escape(author or ""), f"dated {dated}" if dated else "not dated"]
+        parts = [escape(name), called, escape(author or ""), f"{words['dated']} {dated}" if dated else words["not_dated"]]
         ref = raw or str(known.get("ref") or "")
         ids = [f"`{one}`" for one in (document if name != document else "", ref[:_REF]) if one]
         lines.append(f"{number}. {', '.join(part for part in parts if part)}" + (f" ({', '.join(ids)})" if ids else ""))
@@ -209,7 +233,7 @@ class Writer:
 
     def run(self, request: StageRequest) -> StageResult:
         synthesis = read_synthesis(request.given) or synthesize(request.task, request.given, library_of_outputs(request))
-        report = render(request.task, synthesis)
+        report = render(request.task, synthesis, name=_workflow_name(request.session_id))
         path = request.folder / FILE
         replace_text(path, report)
         ref = request.raw.put(report, source=FILE, media_type="text/markdown")

@@ -78,17 +78,8 @@ _MACHINES = {
             *(298, 321, 323),  # perf_event_open, bpf, userfaultfd
             *(175, 176, 246, 313, 320),  # init_module, delete_module, kexec_load, finit_module, kexec_file_load
             *(303, 304),  # name_to_handle_at, open_by_handle_at
-            *(
-                103,
-                153,
-                163,
-                164,
-                167,
-                168,
-                169,
-                179,
-                227,
-            ),  # syslog, vhangup, acct, settimeofday, swapon, swapoff, reboot, quotactl, clock_settime
+            *(103, 153, 163, 164),  # syslog, vhangup, acct, settimeofday
+            *(167, 168, 169, 179, 227),  # swapon, swapoff, reboot, quotactl, clock_settime
             *_SHARED,
         ),
     ),
@@ -157,12 +148,7 @@ def filter_program(machine: str | None = None) -> bytes | None:
 
 
 def _refused_bits(mode: int) -> tuple[bytes, ...]:
-    return (
-        _step(_LOAD, mode),
-        _step(_ANY_BIT, _RUNS_AS_OWNER, 0, 1),
-        _step(_RETURN, _ERROR | _EPERM),
-        _step(_RETURN, _ALLOW),
-    )
+    return _step(_LOAD, mode), _step(_ANY_BIT, _RUNS_AS_OWNER, 0, 1), _step(_RETURN, _ERROR | _EPERM), _step(_RETURN, _ALLOW)
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -173,17 +159,8 @@ _OLDEST = (0, 6)
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (
     *("alternatives", "ca-certificates", "debian_version", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic"),
-    *(
-        "mime.types",
-        "nsswitch.conf",
-        "os-release",
-        "pki/ca-trust",
-        "pki/tls/certs",
-        "protocols",
-        "services",
-        "ssl/certs",
-        "ssl/openssl.cnf",
-    ),
+    *("mime.types", "nsswitch.conf", "os-release", "pki/ca-trust", "pki/tls/certs", "protocols", "services", "ssl/certs"),
+    "ssl/openssl.cnf",
 )
 _NETWORK_SETTINGS = ("hosts", "resolv.conf")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -221,9 +198,10 @@ def limited(command: Sequence[str], limits: CommandLimits, *, bash: str, folder:
 class Bubblewrap:
     """Builds the command line of one installed bubblewrap."""
 
-    def __init__(self, program: str, *, user: int = USER) -> None:
+    user = USER
+
+    def __init__(self, program: str) -> None:
         self.program = program
-        self.user = user
         self.as_superuser = os.geteuid() == 0
 
     def program_for(
@@ -257,18 +235,8 @@ class Bubblewrap:
         return Program(tuple(arguments), environment, "/", tuple(handles), status)
 
     def _namespaces(self, network: bool) -> list[str]:
-        asked = [
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-uts",
-            "--unshare-cgroup-try",
-            "--hostname",
-            "sandbox",
-            "--die-with-parent",
-            "--new-session",
-        ]
-        asked += [] if network else ["--unshare-net"]
-        asked += ["--cap-drop", "ALL"]
+        asked = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox"]
+        asked += ["--die-with-parent", "--new-session", *([] if network else ["--unshare-net"]), "--cap-drop", "ALL"]
         if self.as_superuser:  # just enough to stop being the superuser
             return [*asked, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
         return [*asked, "--unshare-user", "--uid", str(self.user), "--gid", str(self.user), *_no_more_user_namespaces(self.program)]
@@ -317,7 +285,7 @@ def _system(network: bool) -> list[str]:
 
 
 def _scratch(limits: CommandLimits) -> list[str]:
-    size = str(limits.temp_bytes)
+    size = str(min(limits.temp_bytes, limits.memory_bytes or limits.temp_bytes))  # both are kept in memory
     shared = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - a mount inside
     return [*shared, "--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
 
@@ -335,16 +303,11 @@ def find_bubblewrap(program: str | None = None) -> Bubblewrap:
     """A bubblewrap that works here, or SandboxUnavailable that says what is missing."""
     reason = unavailable_because(program)
     if reason is not None:
-        raise SandboxUnavailable(f"commands cannot be run safely: {reason}", hint=_hint())
+        where = "" if sys.platform.startswith("linux") else "It needs Linux. "
+        instead = "set `sandbox.allow_host_bash: true` to run them without any boundary."
+        hint = f"{where}Install the package bubblewrap (`apt install bubblewrap`), or {instead}"
+        raise SandboxUnavailable(f"commands cannot be run safely: {reason}", hint=hint)
     return Bubblewrap(program or shutil.which("bwrap") or "bwrap")
-
-
-def _hint() -> str:
-    where = "" if sys.platform.startswith("linux") else "It needs Linux. "
-    return (
-        f"{where}Install the package bubblewrap (`apt install bubblewrap`), or set `sandbox.allow_host_bash: true` to run them without"
-        " any boundary."
-    )
 
 
 def unavailable_because(program: str | None = None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -22,7 +23,7 @@ from typing import Literal, Protocol
 
 from holdfast.errors import SandboxError
 from holdfast.sandbox.files import ThreadFiles
-from holdfast.sandbox.quota import QuotaWatch
+from holdfast.sandbox.paths import QuotaWatch
 
 Ending = Literal["exited", "timed_out", "killed_memory", "killed_processes", "killed_disk", "cancelled"]
 Boundary = Literal["bubblewrap", "none"]
@@ -205,6 +206,8 @@ def shortened(text: str, room: int) -> tuple[str, int]:
 _PROC = Path("/proc")
 _HELD = re.compile(rb"^(?:RssAnon|RssShmem):\s*(\d+) kB", re.MULTILINE)
 _MOST = 20_000
+_UNIX_SOCKET = 212_992  # bytes that the kernel lets wait in one, unless the machine is set otherwise
+_QUEUES = re.compile(rb"^ *\d+: \S+ \S+ \S+ ([0-9A-F]{8}):([0-9A-F]{8}) ", re.MULTILINE)  # bytes to be sent and to be read
 
 
 @dataclass(frozen=True)
@@ -216,13 +219,30 @@ class Usage:
 
 
 def usage(top: int) -> Usage:
-    """Of the process `top` and everything below it. In a process namespace orphans go to the topmost process, so that none is missed."""
-    seen = held = 0
+    """Of the process `top` and everything below it. In a process namespace orphans go to the topmost process, so that none is missed.
+
+    What waits in sockets counts too: it belongs to no process, and there may be gigabytes of it.
+    """
+    seen, held = 0, _in_sockets(top)
     for process in process_tree(top):
         with suppress(OSError):  # ended meanwhile
             held += sum(int(size) for size in _HELD.findall((_PROC / str(process) / "status").read_bytes())) * 1024
             seen += 1
     return Usage(seen, held)
+
+
+def _in_sockets(top: int) -> int:
+    """What the sockets of a network namespace of its own hold. Of a UNIX socket nobody can tell: it counts as full."""
+    place = _PROC / str(top)
+    try:
+        if (place / "ns" / "net").readlink() == (_PROC / "self" / "ns" / "net").readlink():  # ours: whose socket it is cannot be told
+            return 0
+        held = max(0, (place / "net" / "unix").read_bytes().count(b"\n") - 1) * _UNIX_SOCKET
+        for kind in ("tcp", "tcp6", "udp", "udp6"):
+            held += sum(int(sent, 16) + int(received, 16) for sent, received in _QUEUES.findall((place / "net" / kind).read_bytes()))
+    except (OSError, ValueError):  # ended meanwhile, or a kernel without
+        return 0
+    return held
 
 
 def process_tree(top: int) -> Iterator[int]:
@@ -238,29 +258,63 @@ def process_tree(top: int) -> Iterator[int]:
                     pending.extend(int(child) for child in (task / "children").read_bytes().split())
 
 
-def gone(process: int, *, within: float = 2.0) -> bool:
+def gone(process: int) -> bool:
     """Wait until a process is over. The topmost process of a namespace is over only when all others in it are."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         try:
-            state = (_PROC / str(process) / "stat").read_bytes().rpartition(b")")[2].split()[0]
+            if _state(_PROC / str(process))[0] in _OVER:
+                return True
         except (OSError, IndexError):
-            return True
-        if state in (b"Z", b"X"):
             return True
         time.sleep(0.002)
     return False
 
 
-def marked(name: str, value: str) -> list[int]:
-    """The processes whose environment has this entry, however they have detached themselves."""
-    wanted = f"{name}={value}".encode()
-    found = []
+def end_marked(name: str, value: str, *, since: float) -> None:
+    """Kill the processes whose environment has this entry, however they have detached themselves, and wait until they are gone.
+
+    One look is not enough: a process may start another behind the look, and shows no environment while it becomes another program. So it
+    looks until two looks in a row found none. `since` is `running_for()` when the command began: what is older shows its environment.
+    """
+    wanted, deadline, clean = f"{name}={value}".encode(), time.monotonic() + 5.0, 0
+    while clean < 2 and time.monotonic() < deadline:
+        found, unsure = _with_entry(wanted, since)
+        for process in found:
+            with suppress(OSError):  # ended meanwhile
+                os.kill(process, signal.SIGKILL)
+        for process in found:
+            gone(process)
+        clean = 0 if found or unsure else clean + 1
+        if unsure and not found:
+            time.sleep(0.005)
+
+
+def _with_entry(wanted: bytes, since: float) -> tuple[list[int], bool]:
+    """The processes of ours with this entry, and whether one that is new shows no environment yet."""
+    found, unsure = [], False
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):  # ended meanwhile, or not ours
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            shown = (folder / "environ").read_bytes()
+            if wanted in shown.split(b"\0"):
                 found.append(int(folder.name))
-    return found
+            elif not shown:
+                state = _state(folder)
+                unsure |= state[0] not in _OVER and int(state[19]) / os.sysconf("SC_CLK_TCK") >= since - 0.1
+    return found, unsure
+
+
+def running_for() -> float:
+    """For how many seconds this machine has been running, by the clock that `/proc` gives a process's beginning in."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_OVER = (b"Z", b"X")
+
+
+def _state(folder: Path) -> list[bytes]:
+    """The fields of a process's `stat` behind its name: first the letter of its state."""
+    return (folder / "stat").read_bytes().rpartition(b")")[2].split()
 
 
 _TICK = 0.1
@@ -332,14 +386,15 @@ class _Run:
         self._next_look = begun
 
     def to_the_end(self, cancel: Cancel | None) -> Finished:
-        forget = cancel.watch(self._cancel) if cancel is not None else lambda: None
+        forget = cancel.watch(lambda: self._stop("cancelled")) if cancel is not None else lambda: None
         try:
             self._read()
             self._process.wait()
         finally:
             forget()
             self._end()
-        code = None if self._ending != "exited" else _exit_code(self._process.returncode)
+        ended = self._process.returncode
+        code = None if self._ending != "exited" else 128 - ended if ended < 0 else ended
         started = self._program.status is None or b'"exit-code"' in self._status
         return Finished(code, self._capture, time.monotonic() - self._begun, self._ending, started)
 
@@ -390,9 +445,6 @@ class _Run:
             elif self._quota is not None and self._quota.is_over(process_tree(top)):
                 self._stop("killed_disk")
 
-    def _cancel(self) -> None:
-        self._stop("cancelled")
-
     def _stop(self, ending: Ending) -> None:
         if self._process.returncode is None and self._ending == "exited":
             self._ending = ending
@@ -418,7 +470,3 @@ class _Run:
             self._process.stdout.close()
         if self._program.status is not None:
             os.close(self._program.status)
-
-
-def _exit_code(code: int) -> int:
-    return 128 - code if code < 0 else code

@@ -12,15 +12,14 @@ import io
 import mimetypes
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from holdfast.durable.folder import Folder, FolderEntry
 from holdfast.errors import InputError, NotThere, OutsideRoot, StorageError
-from holdfast.sandbox.paths import OUTPUTS, USER_DATA, Place, SecondNames, VirtualPaths, quoted
-from holdfast.sandbox.quota import DiskQuota
+from holdfast.sandbox.paths import OUTPUTS, USER_DATA, DiskQuota, Place, SecondNames, VirtualPaths, quoted
 
 SAMPLE = 65_536
 _MARKS = (
@@ -50,28 +49,13 @@ def detect(sample: bytes) -> TextForm | None:
     for mark, encoding in _MARKS:
         if sample.startswith(mark):
             return TextForm(encoding, mark)
-    if looks_binary(sample):
-        return None
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample)  # a letter cut off by the end of the sample is no error
-    except UnicodeDecodeError:
-        return TextForm(_single_byte(sample))
-    return TextForm()
-
-
-def _single_byte(sample: bytes) -> str:
-    try:
-        sample.decode("cp1252")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "cp1252"
-
-
-def looks_binary(sample: bytes) -> bool:
-    """Whether there is a NUL byte or more control characters than any text has."""
-    if b"\0" in sample:
-        return True
-    return sum(byte in _CONTROL for byte in sample[:8192]) > len(sample[:8192]) // 50
+    if b"\0" in sample or sum(byte in _CONTROL for byte in sample[:8192]) > len(sample[:8192]) // 50:
+        return None  # more control characters than any text has
+    for encoding in ("utf-8", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(encoding)().decode(sample)  # a letter cut off by the end of the sample is no error
+            return TextForm(encoding)
+    return TextForm("latin-1")
 
 
 def to_text(data: bytes, form: TextForm) -> str:
@@ -176,7 +160,7 @@ class ThreadFiles:
     def stat(self, path: str) -> Seen:
         """What is at this path; for a link, what it points to."""
         if self.paths.below(path):
-            return Seen(_tidy(path), "folder", 0, 0.0)
+            return Seen("/" + "/".join(part for part in path.split("/") if part not in ("", ".")), "folder", 0, 0.0)
         place = self.paths.resolve(path)
         with _absence(place):
             entry = place.folder.stat(place.relative)
@@ -352,7 +336,11 @@ class ThreadFiles:
             if old not in text and "\r\n" in text and "\r" not in old:
                 old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
             count = text.count(old)
-            _check_count(count, place.path, every=every)
+            if count == 0:
+                raise InputError(f"the text is not in {place.path}.", hint="Read the file and give the text exactly as it is there.")
+            if count > 1 and not every:
+                hint = "Give more of the lines around it, or ask for every one to be replaced."
+                raise InputError(f"the text is in {place.path} {count} times.", hint=hint)
             self._write(place, from_text(text.replace(old, new), form))
         return count
 
@@ -434,10 +422,6 @@ def _on_disk(size: int) -> int:
     return -(-size // 4096) * 4096
 
 
-def _tidy(path: str) -> str:
-    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
-
-
 def _form_of(file: BinaryIO, path: str) -> TextForm:
     form = detect(file.read(SAMPLE))
     if form is None:
@@ -458,12 +442,3 @@ def _skip(file: io.TextIOWrapper, lines: int, path: str) -> int:
             raise InputError(f"line {lines + 1} of {path} is too far down.", hint="Look for it with grep or bash.")
         passed += part.endswith("\n") or len(part) < _BLOCK
     return passed
-
-
-def _check_count(count: int, path: str, *, every: bool) -> None:
-    if count == 0:
-        raise InputError(f"the text is not in {path}.", hint="Read the file and give the text exactly as it is there.")
-    if count > 1 and not every:
-        raise InputError(
-            f"the text is in {path} {count} times.", hint="Give more of the lines around it, or ask for every one to be replaced."
-        )

@@ -18,13 +18,12 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import IdSource, RandomIds
 from holdfast.context.compaction import FileOutputs, Outputs
 from holdfast.durable.folder import Folder
 from holdfast.errors import ConfigError, HoldfastError, InputError, SandboxError, SandboxUnavailable, StorageError
-from holdfast.ids import IdSource, RandomIds
-from holdfast.imports import load_dotted
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, limited, unavailable_because
 from holdfast.sandbox.commands import (
     Boundary,
@@ -34,16 +33,17 @@ from holdfast.sandbox.commands import (
     Finished,
     Program,
     Sandbox,
-    marked,
+    end_marked,
     run_program,
+    running_for,
     shortened,
 )
 from holdfast.sandbox.files import FileLimits, ThreadFiles
-from holdfast.sandbox.paths import USER_DATA, WORKSPACE, Root, ThreadFolders, VirtualPaths, check_virtual
-from holdfast.sandbox.quota import QuotaWatch
+from holdfast.sandbox.paths import USER_DATA, WORKSPACE, QuotaWatch, Root, ThreadFolders, VirtualPaths, check_virtual
+from holdfast.validation import load_dotted
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config
+    from holdfast.config.sections import Config, Mount
 
 
 _MARK = "HOLDFAST_COMMAND"
@@ -59,16 +59,14 @@ def host_program(
     bash = shutil.which("bash")
     if bash is None:
         raise SandboxUnavailable("there is no bash on this machine.", hint="Install the package bash.")
-    mark = secrets.token_hex(16)
+    mark, begun = secrets.token_hex(16), running_for()
     names = {bind.target.rsplit("/", 1)[-1].upper(): bind.source for bind in binds if bind.target.startswith("/mnt/user-data/")}
     around = {**base_environment(names), "HOME": folder, **environment, _MARK: mark}
 
     def sweep(process: int) -> None:
         with suppress(OSError):
             os.killpg(process, signal.SIGKILL)
-        for other in marked(_MARK, mark):
-            with suppress(OSError):
-                os.kill(other, signal.SIGKILL)
+        end_marked(_MARK, mark, since=begun)
 
     return Program(tuple(limited(command, limits, bash=bash, folder=folder, processes=False)), around, folder, sweep=sweep)
 
@@ -226,20 +224,7 @@ _TAKEN = frozenset(
 )
 
 
-class MountSettings(Protocol):
-    """One entry of `sandbox.mounts`."""
-
-    @property
-    def host_path(self) -> str: ...
-
-    @property
-    def container_path(self) -> str: ...
-
-    @property
-    def read_only(self) -> bool: ...
-
-
-def open_mounts(settings: Sequence[MountSettings], *, beside: str | PathLike[str]) -> tuple[Root, ...]:
+def open_mounts(settings: Sequence[Mount], *, beside: str | PathLike[str]) -> tuple[Root, ...]:
     """The roots for the mounts of a configuration; relative host paths are relative to `beside`. ConfigError for one that cannot be."""
     found: list[Root] = []
     for number, mount in enumerate(settings):
@@ -293,16 +278,9 @@ def commands_available(config: Config) -> bool:
     return own or config.sandbox.allow_host_bash or unavailable_because() is None
 
 
-def skills_folder(config: Config) -> Path | None:
-    """The folder of the skills: `skills.path`, else `skills/` beside the configuration or in the base directory. None if there is none."""
-    places = [config.beside(config.skills.path)] if config.skills.path else [config.found_beside("skills"), config.in_base("skills")]
-    return next((place for place in places if place is not None and place.is_dir()), None)
-
-
 def sandbox_arguments(config: Config) -> dict[str, Any]:
     """What the configuration says about a sandbox, as keywords: base, mounts, environment, network, allow_host_bash and the limits."""
     settings = config.sandbox
-    usual = CommandLimits()
     return {
         "base": config.base,
         "mounts": _roots(config),
@@ -312,7 +290,7 @@ def sandbox_arguments(config: Config) -> dict[str, Any]:
         "limits": CommandLimits(
             seconds=settings.timeout_seconds,
             memory_bytes=settings.memory_mb * 1024 * 1024 if settings.memory_mb is not None else None,
-            shown_chars=settings.bash_output_max_chars or usual.kept_bytes,
+            shown_chars=settings.bash_output_max_chars or CommandLimits().kept_bytes,
         ),
         "file_limits": FileLimits(
             read_chars=settings.read_file_output_max_chars or FileLimits().edit_bytes,
@@ -324,7 +302,7 @@ def sandbox_arguments(config: Config) -> dict[str, Any]:
 
 def _roots(config: Config) -> tuple[Root, ...]:
     roots = open_mounts(config.sandbox.mounts, beside=config.beside("."))
-    skills = skills_folder(config)
+    skills = config.skills_in_use()
     if skills is not None:
         shown = open_mount(skills, config.skills.container_path, read_only=True, key="skills")
         if any(root.virtual == shown.virtual for root in roots):

@@ -12,12 +12,20 @@ else's file would be read as our own. Files that a tool such as git linked among
 
 The folders of a thread are `{base}/threads/{thread}/user-data/{workspace,uploads,outputs}` (A9). Only these are ever shown to a command,
 so that it can neither rename them nor put a link in their place.
+
+How much room they may take (`sandbox.max_bytes`) counts by what the disk holds for everything below `user-data`: blocks, so that a sparse
+file counts for what it really takes, each file once however many names it has, and also files that were removed and are still held open.
+Folders that are mounted are the user's own and do not count. Counting walks the tree, which takes time; between two counts the free space
+of the file system says how much the tree can have grown at most.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,15 +34,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from holdfast.durable.beneath import check_path
+from holdfast.durable.beneath import Tree, check_path
 from holdfast.durable.disk import REAL, faults, make_folders
 from holdfast.durable.folder import Folder
-from holdfast.durable.tree import Tree
-from holdfast.errors import InputError, NotWritable, OutsideRoot
-from holdfast.ids import THREAD_NOTE, thread_folder, thread_in, thread_note
-from holdfast.sandbox.quota import DiskQuota
-from holdfast.text.framing import without_tags
-from holdfast.text.normalise import find_invisible
+from holdfast.errors import InputError, NotWritable, OutsideRoot, QuotaExceeded
+from holdfast.text.normalise import find_invisible, without_tags
+from holdfast.validation import THREAD_NOTE, thread_folder, thread_note
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
@@ -75,10 +80,9 @@ class Place:
 class VirtualPaths:
     """The roots that one thread can see. A relative path is one in the workspace."""
 
-    def __init__(self, roots: Sequence[Root], *, home: str = WORKSPACE) -> None:
+    def __init__(self, roots: Sequence[Root]) -> None:
         self.roots = tuple(sorted(roots, key=lambda root: root.parts))
         self._by_depth = sorted(self.roots, key=lambda root: -len(root.parts))  # a root inside of another one is tried first
-        self._home = home
 
     def resolve(self, path: str, *, writing: bool = False, existing: bool | None = None) -> Place:
         """Where the path leads. OutsideRoot if it leads nowhere that this thread may see, InputError if it is no path, and
@@ -91,7 +95,8 @@ class VirtualPaths:
                         f"{root.virtual} can only be read.", path=path, operation="write", hint=f"Write below {WORKSPACE} or {OUTPUTS}."
                     )
                 return Place(root, "/".join(parts[len(root.parts) :]) or ".")
-        raise self._outside(path)
+        seen = ", ".join(root.virtual for root in self.roots)
+        raise OutsideRoot(f"{path!r} is not in a folder that can be used.", path=path, operation="open", hint=f"There are {seen}.")
 
     def below(self, path: str) -> tuple[Root, ...]:
         """The roots below a folder that exists only as a part of their paths, such as `/mnt/user-data`. None for every other path."""
@@ -105,11 +110,7 @@ class VirtualPaths:
         if path.startswith("~"):
             raise InputError(f"{path!r}: there is no home folder here.", hint=f"Give a path below {WORKSPACE}.")
         relative = check_path(path.lstrip("/") or ".", existing=existing)
-        return relative if path.startswith("/") else (*_parts(self._home), *relative)
-
-    def _outside(self, path: str) -> OutsideRoot:
-        seen = ", ".join(root.virtual for root in self.roots)
-        return OutsideRoot(f"{path!r} is not in a folder that can be used.", path=path, operation="open", hint=f"There are {seen}.")
+        return relative if path.startswith("/") else (*_parts(WORKSPACE), *relative)
 
 
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\x1b": "e", "\a": "a", "\b": "b", "\f": "f", "\v": "v", "\\": "\\", "'": "'"}
@@ -195,12 +196,8 @@ class SecondNames:
         """Raise OutsideRoot if the open file has a name that is not in the folder."""
         facts = os.fstat(file.fileno())
         if facts.st_nlink > 1 and self._count((facts.st_dev, facts.st_ino)) < facts.st_nlink:
-            raise OutsideRoot(
-                f"{path!r} has a second name outside of this folder.",
-                path=path,
-                operation="open",
-                hint="Put a copy there instead of a link.",
-            )
+            told, hint = f"{path!r} has a second name outside of this folder.", "Put a copy there instead of a link."
+            raise OutsideRoot(told, path=path, operation="open", hint=hint)
 
     def _count(self, identity: tuple[int, int]) -> int:
         if self._names is None:
@@ -215,14 +212,6 @@ class SecondNames:
 
 _DATA = "user-data"
 _VIRTUAL = {"workspace": WORKSPACE, "uploads": UPLOADS, "outputs": OUTPUTS}
-
-
-@dataclass(frozen=True)
-class ThreadSize:
-    """What the folders of a thread hold."""
-
-    files: int
-    bytes: int
 
 
 class ThreadFolder:
@@ -281,7 +270,7 @@ class ThreadFolders:
     """The folders of all threads below a base directory. No thread's name leads out of it."""
 
     def __init__(self, base: str | PathLike[str]) -> None:
-        self.base = Path(base)
+        self._threads = Path(base) / "threads"
 
     def open(self, thread: str) -> ThreadFolder:
         """The folders of a thread, made if need be."""
@@ -292,49 +281,156 @@ class ThreadFolders:
                 threads.write(f"{name}/{THREAD_NOTE}", note)
             return ThreadFolder(thread, threads.folder(f"{name}/{_DATA}", make=True))
 
-    def exists(self, thread: str) -> bool:
-        """Whether the thread has folders."""
-        return (self._threads / thread_folder(thread) / _DATA).is_dir()
-
-    def list(self) -> tuple[str, ...]:
-        """The threads that have folders, by name."""
-        try:
-            names = sorted(entry.name for entry in self._threads.iterdir())
-        except FileNotFoundError:
-            return ()
-        found = (thread_in(name, self._note(name)) for name in names if (self._threads / name / _DATA).is_dir())
-        return tuple(sorted(thread for thread in found if thread is not None))
-
-    def size(self, thread: str) -> ThreadSize:
-        """How much is in the folders of a thread; nothing if it has none. A file with several names counts once."""
-        if not self.exists(thread):
-            return ThreadSize(0, 0)
-        seen = {}
-        with Folder(self._threads / thread_folder(thread) / _DATA) as data:
-            for entry in data.walk(unread={}):
-                if entry.kind == "file":
-                    seen[entry.identity] = entry.size
-        return ThreadSize(len(seen), sum(seen.values()))
-
-    def remove(self, thread: str) -> bool:
-        """Remove the folders of a thread with all that is in them, and say whether there were any.
-
-        What else is kept about the thread, such as its archive, stays.
-        """
-        if not self.exists(thread):
-            return False
-        with Folder(self._threads) as threads:
-            threads.remove(f"{thread_folder(thread)}/{_DATA}", tree=True)
-        with suppress(OSError):  # something else of the thread is still there
-            (self._threads / thread_folder(thread)).rmdir()
-        return True
-
     def _note(self, folder: str) -> bytes | None:
         try:
             return (self._threads / folder / THREAD_NOTE).read_bytes() if folder.startswith("~") else None
         except OSError:
             return None  # then nobody can say whose it is
 
-    @property
-    def _threads(self) -> Path:
-        return self.base / "threads"
+
+_PROC = Path("/proc")
+_BLOCK = 512
+_SLICE = 0.05  # seconds that one look may take: time limit and output of the command are looked at in between
+_EVERY = 2.0
+_MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
+
+
+class DiskQuota:
+    """The room of one thread. `limit` in bytes; without one nothing is ever counted or refused. Safe for many threads.
+
+    Close it when done: it keeps the folder open.
+    """
+
+    def __init__(self, data: Folder, limit: int | None) -> None:
+        self.limit = limit
+        self._data = data.folder(".")
+        self._lock = threading.Lock()
+        self._counted: int | None = None
+        self._free = 0
+        self._written = 0
+
+    def used(self) -> int:
+        """What the files take now, counted."""
+        free = self.free()
+        total = max(self.counting())
+        self.note(total, free)
+        return total
+
+    def estimate(self) -> int:
+        """What they take at most by now, as far as the free space tells; counted if they never were."""
+        with self._lock:
+            if self._counted is not None:
+                return self._counted + max(self._free - self.free(), self._written, 0)
+        return self.used()
+
+    def check(self, more: int) -> None:
+        """Raise QuotaExceeded if `more` bytes would not fit. What takes nothing more always fits."""
+        if self.limit is None or more <= 0:
+            return
+        if self.estimate() + more > self.limit and (used := self.used()) + more > self.limit:
+            raise QuotaExceeded(
+                f"the files of this thread would take {used + more:,} bytes, and {self.limit:,} are allowed.",
+                hint="Remove files that are not needed any more, or raise `sandbox.max_bytes`.",
+            )
+        with self._lock:
+            self._written += more
+
+    def watch(self) -> QuotaWatch | None:
+        """Looks after one command; None without a limit."""
+        return None if self.limit is None else QuotaWatch(self, self.limit)
+
+    def counting(self) -> Iterator[int]:
+        """The sum so far, after each file; the last one is the result."""
+        total = 0
+        seen: set[tuple[int, int]] = set()
+        with self._data.folder(".") as data, Tree.at(data.descriptor) as tree:
+            for entry in tree.walk({}):
+                facts = entry.facts
+                if facts is None:
+                    continue
+                if facts.st_nlink > 1 and not stat.S_ISDIR(facts.st_mode):
+                    if (facts.st_dev, facts.st_ino) in seen:
+                        continue
+                    seen.add((facts.st_dev, facts.st_ino))
+                total += blocks(facts)
+                yield total
+        yield total
+
+    def free(self) -> int:
+        """The free space of the file system that the files are on."""
+        found = os.fstatvfs(self._data.descriptor)
+        return found.f_bfree * found.f_frsize
+
+    def nameless(self, processes: Iterator[int]) -> int:
+        """What the files take that have no name any more and are held by these processes, open or mapped into memory."""
+        places = (f"{self._data.path}/", f"{USER_DATA}/")
+        device = os.fstat(self._data.descriptor).st_dev
+        found: dict[int, int] = {}
+        for process in processes:
+            with suppress(OSError):  # ended meanwhile, or not ours to look at
+                for one in (_PROC / str(process) / "fd").iterdir():
+                    with suppress(OSError):
+                        name = str(one.readlink())
+                        facts = one.stat() if name.endswith(" (deleted)") else None
+                        if facts is not None and stat.S_ISREG(facts.st_mode) and (facts.st_dev == device or name.startswith(places)):
+                            found[facts.st_ino] = blocks(facts)
+            with suppress(OSError):
+                for start, end, inode, path in _MAPPED.findall((_PROC / str(process) / "maps").read_bytes()):
+                    if os.fsdecode(path).startswith(places):
+                        found.setdefault(int(inode), int(end, 16) - int(start, 16))
+        return sum(found.values())
+
+    def note(self, total: int, free: int) -> None:
+        """The tree was counted, and this much space was free when that began."""
+        with self._lock:
+            self._counted, self._free, self._written = total, free, 0
+
+    def close(self) -> None:
+        self._data.close()
+
+
+class QuotaWatch:
+    """Looks ten times a second whether a command has written too much. For one thread.
+
+    Where the files took too much before the command began it may remove, and write nothing (`is_full`): how could it make room otherwise?
+    """
+
+    def __init__(self, quota: DiskQuota, limit: int) -> None:
+        self._quota = quota
+        self._counted, self._free = quota.estimate(), quota.free()
+        if self._counted >= limit:
+            self._counted = quota.used()
+        self.is_full = self._counted >= limit
+        self._limit = max(limit, self._counted)
+        self._walk: Iterator[int] | None = None
+        self._began = self._began_free = 0.0
+        self._next, self._not_before = 0.0, 0.0
+
+    def is_over(self, processes: Iterator[int]) -> bool:
+        """Whether it is too much now. `processes` are those of the command: what they hold open counts, also without a name."""
+        now = time.monotonic()
+        if self._walk is None:
+            grown = self._counted + max(self._free - self._quota.free(), 0) > self._limit
+            if now < (self._not_before if grown else self._next):
+                return False
+            self._began, self._began_free, self._walk = now, self._quota.free(), self._quota.counting()
+        total = 0
+        for total in self._walk:
+            if total > self._limit:
+                return True
+            if time.monotonic() - now > _SLICE:
+                return False  # goes on with the next look
+        took = time.monotonic() - self._began
+        self._walk = None
+        self._next, self._not_before = now + max(_EVERY, 20 * took), now + 2 * took
+        self._counted, self._free = total + self._quota.nameless(processes), int(self._began_free)
+        return self._counted > self._limit
+
+    def close(self) -> None:
+        """The command is over: what it wrote is counted when somebody next asks."""
+        self._quota.note(self._counted, self._free)
+
+
+def blocks(facts: os.stat_result) -> int:
+    """The bytes that something takes on the disk."""
+    return getattr(facts, "st_blocks", -(-facts.st_size // _BLOCK)) * _BLOCK

@@ -1,9 +1,7 @@
 """Finding files by name and text by pattern, beneath the roots of a thread (A10).
 
 Patterns come from a model. One that is not plain text runs in a process of its own with a deadline, because Python cannot stop a regular
-expression that has begun to try every way there is.
-
-Lines are matched as plain text here, and by regular expressions in a process of their own that can be stopped (`matching_worker.py`).
+expression that has begun to try every way there is (`_WORKER`).
 """
 
 from __future__ import annotations
@@ -14,53 +12,51 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from types import TracebackType
-from typing import Protocol
 
-from holdfast.amounts import counted
 from holdfast.durable.beneath import check_path
 from holdfast.durable.folder import matches
 from holdfast.errors import InputError, NotThere, OutsideRoot, SandboxError, StorageError
 from holdfast.sandbox.files import SAMPLE, Listing, Seen, ThreadFiles, detect, listing, seen_at, to_text
 from holdfast.sandbox.paths import Place, Root, SecondNames, quoted
+from holdfast.validation import counted
 
-_WORKER = Path(__file__).with_name("matching_worker.py")
+_WORKER = """
+import json, re, sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except (ImportError, ValueError, OSError):
+    pass
+asked = json.loads(sys.stdin.readline())
+try:
+    pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
+except (re.error, RecursionError, OverflowError) as error:
+    print(json.dumps({"error": str(error)}), flush=True)
+    sys.exit()
+for line in sys.stdin:
+    found = [number for number, text in enumerate(json.loads(line)) if pattern.search(text)]
+    print(json.dumps({"lines": found}), flush=True)
+"""
+"""The program in which regular expressions run, on a bare interpreter: the first line of its input says the pattern; every further one is a
+list of lines, answered by the indices of those that fit."""
 _MOST_ANSWERED = 8 * 1024 * 1024
 
 
-class Matcher(Protocol):
-    """Knows a pattern. Used in a `with`, which frees what it holds."""
-
-    def numbers(self, lines: Sequence[str]) -> list[int]:
-        """The indices of the lines that fit. InputError if the pattern is none or takes too long."""
-
-    def __enter__(self) -> Matcher: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+Matcher = Callable[[Sequence[str]], list[int]]
+"""Knows a pattern, and says the indices of the lines that fit. InputError if the pattern is none or takes too long."""
 
 
-class PlainMatcher:
+def _plain(text: str, *, ignore_case: bool) -> Matcher:
     """Looks for the text as it is."""
-
-    def __init__(self, text: str, *, ignore_case: bool = False) -> None:
-        self._text = text.casefold() if ignore_case else text
-        self._ignore_case = ignore_case
-
-    def numbers(self, lines: Sequence[str]) -> list[int]:
-        if self._ignore_case:
-            return [number for number, line in enumerate(lines) if self._text in line.casefold()]
-        return [number for number, line in enumerate(lines) if self._text in line]
-
-    def __enter__(self) -> PlainMatcher:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return
+    if not ignore_case:
+        return lambda lines: [number for number, line in enumerate(lines) if text in line]
+    folded = text.casefold()
+    return lambda lines: [number for number, line in enumerate(lines) if folded in line.casefold()]
 
 
 class PatternProcess:
@@ -71,7 +67,7 @@ class PatternProcess:
         self._head = json.dumps({"pattern": pattern, "ignore_case": ignore_case}).encode() + b"\n"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def numbers(self, lines: Sequence[str]) -> list[int]:
+    def __call__(self, lines: Sequence[str]) -> list[int]:
         question = json.dumps(list(lines)).encode() + b"\n"  # ASCII: half a surrogate pair travels as an escape
         if self._process is None:
             self._process = _start()
@@ -108,10 +104,8 @@ class PatternProcess:
         found: dict[str, list[int]] = json.loads(bytes(answer))
         return found
 
-    def __enter__(self) -> PatternProcess:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -132,7 +126,7 @@ def _start() -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise SandboxError("regular expressions need a Python program to run in.", hint="Search for plain text.")
     process = subprocess.Popen(  # noqa: S603 - our own program, and nothing from outside in its arguments
-        [sys.executable, "-I", "-S", str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}
+        [sys.executable, "-I", "-S", "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}
     )
     assert process.stdin is not None  # noqa: S101
     os.set_blocking(process.stdin.fileno(), False)
@@ -256,14 +250,10 @@ def grep(
     bounds = limits or SearchLimits()
     if not pattern or len(pattern) > _LONGEST:
         raise InputError(f"a pattern has 1 to {_LONGEST} characters.", hint="Give what to look for.")
-    with _matcher(pattern, literal=literal, ignore_case=ignore_case, seconds=bounds.seconds) as matcher:
-        return _Search(files, matcher, bounds).run(path, include)
-
-
-def _matcher(pattern: str, *, literal: bool, ignore_case: bool, seconds: float) -> Matcher:
     if literal or re.fullmatch(r"[\w\s,:;=/<>\"'!@#%&~`-]+", pattern):
-        return PlainMatcher(pattern, ignore_case=ignore_case)
-    return PatternProcess(pattern, ignore_case=ignore_case, seconds=seconds)
+        return _Search(files, _plain(pattern, ignore_case=ignore_case), bounds).run(path, include)
+    with closing(PatternProcess(pattern, ignore_case=ignore_case, seconds=bounds.seconds)) as matcher:
+        return _Search(files, matcher, bounds).run(path, include)
 
 
 def _candidates(files: ThreadFiles, path: str, include: str | None, unread: dict[str, str]) -> Iterator[tuple[Root, str] | None]:
@@ -335,7 +325,7 @@ class _Search:
 
     def _match(self, path: str, text: str) -> None:
         lines = text.split("\n")
-        for number in self._matcher.numbers(lines):
+        for number in self._matcher(lines):
             if len(self._lines) < self._limits.lines:
                 shown = lines[number].rstrip("\r")
                 self._lines.append(Line(path, number + 1, shown if len(shown) <= _LINE_SHOWN else shown[:_LINE_SHOWN] + "..."))

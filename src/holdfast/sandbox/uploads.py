@@ -1,21 +1,23 @@
-"""Taking a file into a thread's uploads: a clean name, a number where the name is taken, a bounded size (A9).
+"""Files from outside: taken into a thread's uploads, and read as text in a process of their own (A9, A10).
 
-Documents become Markdown by `markitdown`, in the same sandbox as commands: what parses a stranger's file may be taken over by it. The
-document is the only file that the process can see besides the programs; it has no network, and time, memory and output are bounded.
+An upload gets a clean name, a number where the name is taken, and a bounded size. Documents become Markdown by `markitdown`, pages by our
+own reader. What parses a stranger's document may be taken over or blown up by it, so that process runs in bubblewrap: besides the programs
+of the machine it sees that one document, to be read only; it has no network, and its time, memory and output are bounded. What it wrote
+is data like the document itself.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import re
 import sys
 import sysconfig
 import tempfile
 import unicodedata
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -24,14 +26,85 @@ from typing import BinaryIO, Protocol
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError, QuotaExceeded
-from holdfast.ids import thread_folder
-from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap
-from holdfast.sandbox.commands import CommandLimits, run_program
+from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, unavailable_because
+from holdfast.sandbox.commands import CommandLimits, Finished, run_program
 from holdfast.sandbox.files import ThreadFiles
 from holdfast.sandbox.paths import UPLOADS
 from holdfast.text.file_formats import CONVERTED, PAGES, is_title
-from holdfast.text.html import read_html
 from holdfast.text.normalise import one_line, strip_invisible
+from holdfast.text.web_page import MOST_CHARS, Kind, PageText, read_page_text
+from holdfast.validation import thread_folder
+
+LIMITS = CommandLimits(seconds=60.0, memory_bytes=1024 * 1024 * 1024, processes=64)
+_PAGE_PROGRAM = "import sys; sys.path.insert(0, '/mnt/python'); from holdfast.text.web_page import main; main(sys.argv[1:])"
+
+
+class ConversionFailed(Exception):
+    """A document was not read; says why. `ending` is how its process ended."""
+
+    def __init__(self, why: str, ending: str) -> None:
+        super().__init__(why)
+        self.ending = ending
+
+
+def run_apart(
+    program: str,
+    arguments: Sequence[str],
+    document: tuple[str, bytes],
+    *,
+    packages: Mapping[str, str],
+    limits: CommandLimits,
+    bubblewrap: str | None = None,
+    options: Sequence[str] = (),
+) -> Finished:
+    """Run a Python program over one document, which it finds at `/mnt/document/NAME`: the first of its arguments.
+
+    `packages` are folders to import from, by where they are shown. SandboxUnavailable where there is no bubblewrap.
+    """
+    wrap, (name, data) = find_bubblewrap(bubblewrap), document
+    with tempfile.TemporaryDirectory() as place:
+        if wrap.as_superuser:  # for that user alone: what is uploaded is nobody else's business
+            os.chown(place, wrap.user, wrap.user)
+        with Folder(place) as folder:
+            folder.write(name, data)
+        binds = [Bind(path, target, read_only=True) for target, path in {"/mnt/document": place, **packages}.items()]
+        home = str(Path(sys.base_prefix).resolve())
+        if not Path(home).is_relative_to("/usr"):  # the Python that is running, under its own path
+            binds.append(Bind(home, home, read_only=True))
+        python = str(Path(sys.executable).resolve())
+        command = [python, "-I", "-B", *options, "-c", program, f"/mnt/document/{name}", *arguments]
+        environment = base_environment({"OMP_NUM_THREADS": "1"})
+        return run_program(wrap.program_for(command, binds=binds, environment=environment, limits=limits, folder="/"), limits)
+
+
+def read_page_apart(
+    body: bytes,
+    kind: Kind,
+    *,
+    charset: str | None = None,
+    main_only: bool = True,
+    limits: CommandLimits = LIMITS,
+    bubblewrap: str | None = None,
+) -> PageText:
+    """The text of a page, read in a process of its own. ConversionFailed when that was stopped or failed.
+
+    Where there is no bubblewrap it is read here: by the same reader, which is linear, needs no package and bounds what it makes.
+    """
+    if unavailable_because(bubblewrap) is not None:
+        return read_page_text(body, kind, charset=charset, main_only=main_only)
+    limits = replace(limits, kept_bytes=4 * MOST_CHARS + 10_000)
+    own = {"/mnt/python/holdfast": str(Path(__file__).parents[1])}
+    said = (kind, charset or "", "main" if main_only else "all")
+    ended = run_apart(_PAGE_PROGRAM, said, ("page", body), packages=own, limits=limits, bubblewrap=bubblewrap, options=("-S",))
+    if ended.ending != "exited":
+        raise ConversionFailed(f"reading it was stopped: {ended.ending.replace('_', ' ')}", ended.ending)
+    parts = ended.capture.text().split("\0")
+    if ended.exit_code != 0 or len(parts) < 5:
+        last = parts[0].strip().splitlines()[-1:] or ["no reason given"]
+        raise ConversionFailed(f"it cannot be read: {last[0][:300]}", ended.ending)
+    *_, title, text, cut, _ = parts
+    return PageText(title[:1000] or None, text[:MOST_CHARS], bool(cut) or len(text) > MOST_CHARS)
+
 
 _MOST_IN, _MOST_OUT = 50 * 1024 * 1024, 8 * 1024 * 1024
 _PROGRAM = """
@@ -73,45 +146,30 @@ class MarkItDown:
     """Conversion by `markitdown` (the extra `web`) in bubblewrap. Without either there is none, and it says so."""
 
     def __init__(self, *, limits: CommandLimits | None = None, bubblewrap: str | None = None) -> None:
-        usual = CommandLimits(seconds=60.0, memory_bytes=1024 * 1024 * 1024, processes=64)
-        self._limits = replace(limits or usual, kept_bytes=_MOST_OUT)
+        self._limits = replace(limits or LIMITS, kept_bytes=_MOST_OUT)
         self._bubblewrap = bubblewrap
 
     def markdown(self, files: ThreadFiles, path: str) -> tuple[str | None, str | None]:
         suffix = Path(path).suffix.lower()
         try:
             if suffix in PAGES:  # read by ourselves, without what a page hides
-                text = read_html(files.read_bytes(path, limit=_MOST_OUT), marks=True).text
+                data = files.read_bytes(path, limit=_MOST_OUT)
+                text = read_page_apart(data, "html", main_only=False, limits=self._limits, bubblewrap=self._bubblewrap).text
                 return (text, None) if text else (None, "no text was found in the document")
             return self.convert(files.read_bytes(path, limit=_MOST_IN), suffix)
-        except (HoldfastError, OSError) as error:
+        except (HoldfastError, OSError, ConversionFailed) as error:
             return None, str(error)
 
     def convert(self, data: bytes, suffix: str) -> tuple[str | None, str | None]:
         """The text of a document with this ending, or None and the reason. A title that the document states is its front matter."""
         if importlib.util.find_spec("markitdown") is None:
-            return None, "markitdown is not installed (`pip install holdfast[web]`)"
+            return None, "markitdown is not installed (`pip install 'holdfast[web]'`)"
         if not _is_whole(data, suffix):
             return None, f"the document cannot be converted: it is no {suffix} file, or damaged"
-        wrap = find_bubblewrap(self._bubblewrap)
-        with tempfile.TemporaryDirectory() as place:
-            Path(place).chmod(0o755)
-            with Folder(place) as folder:
-                folder.write(f"document{suffix}", data, mode=0o644)
-            binds = [Bind(place, "/mnt/document", read_only=True)]
-            shown = []
-            for number, path in enumerate(_libraries()):
-                binds.append(Bind(path, f"/mnt/python/{number}", read_only=True))
-                shown.append(f"/mnt/python/{number}")
-            command = [*_interpreter(binds), "-I", "-B", "-c", _PROGRAM, f"/mnt/document/document{suffix}", *shown]
-            program = wrap.program_for(
-                command,
-                binds=binds,
-                environment=base_environment({"OMP_NUM_THREADS": "1"}),
-                limits=self._limits,
-                folder="/",
-            )
-            ended = run_program(program, self._limits)
+        packages = sorted({path for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if path})
+        shown = {f"/mnt/python/{number}": path for number, path in enumerate(packages)}
+        document = (f"document{suffix}", data)
+        ended = run_apart(_PROGRAM, [*shown], document, packages=shown, limits=self._limits, bubblewrap=self._bubblewrap)
         if ended.ending != "exited":
             return None, f"the conversion was stopped: {ended.ending.replace('_', ' ')}"
         text = ended.capture.text()
@@ -128,20 +186,6 @@ def _is_whole(data: bytes, suffix: str) -> bool:
     if beginning.startswith(b"PK"):
         return zipfile.is_zipfile(io.BytesIO(data))
     return beginning in data[:1024]
-
-
-def _libraries() -> list[str]:
-    """Where the packages of this Python are."""
-    return sorted({path for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if path})
-
-
-def _interpreter(binds: list[Bind]) -> list[str]:
-    """The Python that is running, as it can be started inside: a Python outside of /usr is shown under its own path."""
-    program = Path(sys.executable).resolve()
-    home = Path(sys.base_prefix).resolve()
-    if not home.is_relative_to("/usr"):
-        binds.append(Bind(str(home), str(home), read_only=True))
-    return [str(program)]
 
 
 _MOST_BYTES = 52_428_800
@@ -213,11 +257,24 @@ class Uploads:
             raise InputError(
                 f"{clean_name(name)!r} is larger than {self._most} bytes.", hint="Send less, or raise `server.max_upload_bytes`."
             )
-        with self._alone():
+        with Lock(self._lock_path, timeout=30.0):
             free = self._free(clean_name(name))
             seen = self._files.write(f"{UPLOADS}/{free}", data)
         markdown, problem = self._convert(free)
         return Upload(seen.path, free, len(data), markdown, problem)
+
+    def take_all(self, paths: Sequence[Path]) -> tuple[Upload, ...]:
+        """Keep copies of files of this machine. InputError, before anything is copied, for one that is no file or may not be read."""
+        for path in paths:
+            if not path.is_file():
+                raise InputError(f"{path} is not a file.", hint="Give the path of a file; a folder can be mounted under `sandbox.mounts`.")
+            if not os.access(path, os.R_OK):
+                raise InputError(f"{path} may not be read.", hint="Change its permissions, or give a copy.")
+        taken = []
+        for path in paths:
+            with path.open("rb") as file:
+                taken.append(self.take(path.name, file))
+        return tuple(taken)
 
     def list(self) -> tuple[Upload, ...]:
         """The files that are there, by name. Markdown made from another one is shown with it and not by itself."""
@@ -256,8 +313,3 @@ class Uploads:
             return self._files.write(f"{UPLOADS}/{name}.md", text).path, None
         except QuotaExceeded as error:  # the file itself is kept
             return None, str(error)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with Lock(self._lock_path, timeout=30.0):
-            yield

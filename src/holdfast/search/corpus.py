@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.search.pieces import ASKS
 from holdfast.search.plain_ranking import DAY, FULL, WINDOW
 from holdfast.search.questions import ANSWER, average_size, bare_name, common_languages, date_part
 from holdfast.search.segments import NOTHING, Segment
@@ -127,6 +128,16 @@ class Corpus:
             self._cache["units"] = np.bincount(self.unit_of[self.with_meaning], minlength=self.units) > 0
         found: NDArray[np.bool_] = self._cache["units"]
         return found
+
+    @property
+    def asking(self) -> NDArray[np.bool_]:
+        """The units that end with a question."""
+        if "asking" not in self._cache:
+            found = np.zeros(self.units, np.bool_)
+            found[self.unit_of[self.postings(ASKS)[0]]] = True
+            self._cache["asking"] = found
+        asking: NDArray[np.bool_] = self._cache["asking"]
+        return asking
 
     def follows(self, distance: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """For each pair of units at this distance: whether they are neighbours and the later one, or the earlier, has vectors."""

@@ -16,10 +16,9 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from holdfast.amounts import counted
 from holdfast.errors import ConfigError, NotImportable, StorageError, StoreUnavailable
-from holdfast.imports import load_dotted
 from holdfast.redaction import redact_text
+from holdfast.validation import counted, load_dotted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from importlib.resources import files
 from itertools import islice
@@ -37,6 +38,8 @@ _COLUMNS = ("a", "b", "c", "d")
 _SCRIPTS = ("fulltext.sql", "fulltext_meanings.sql")
 _BATCH = 500
 _CANDIDATES = 60
+_SHORT = 64  # characters
+_FORM = 2  # changes when documents are indexed in another way: then an index empties itself
 _ENOUGH_ROWS = 20_000  # rows looked at for candidates: the rarest terms are asked first, and commoner ones only until this is reached
 
 
@@ -105,6 +108,10 @@ class Indexed:
     terms: Mapping[str, Sequence[str]]
 
 
+_Piece = tuple[int, int, str, Sequence[Sequence[str]]]
+"""A stretch of a document's first field, its language, and the terms of each field."""
+
+
 @dataclass(slots=True)
 class _Row:
     document: str
@@ -140,18 +147,10 @@ class FullTextIndex:
         """Index the documents, in place of those of the same id, and write down the notes, all in one step. Says how many there were."""
         prepared = [(document, self._pieces(document)) for document in documents]
         with self._changing() as database:
-            replaced = [document.id for document, _ in prepared if self._has(document.id)]
-            if replaced:
-                self._remove(replaced)
-            added: Counter[str] = Counter()
-            size = 0.0
-            for document, pieces in prepared:
-                for piece in pieces:
-                    size += self._insert(document, *piece)
-                    added[piece[2]] += 1
-            for language, count in added.items():
+            self._remove(self._held([document.id for document, _ in prepared]))
+            for language, count in Counter(piece[2] for _, pieces in prepared for piece in pieces).items():
                 self._count(language, count)
-            database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (added.total(), size))
+            self._insert([(document, piece) for document, pieces in prepared for piece in pieces])
             database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", list((notes or {}).items()))
         return len(prepared)
 
@@ -289,7 +288,7 @@ class FullTextIndex:
 
     def _prepare(self) -> bool:
         """Empty the index if it was made with another shape or another analysis. True if it is empty now for that or no reason."""
-        form = json.dumps([list(self.shape.fields), terms(PROBE, "en"), list(cut_pieces("word. " * 600))])
+        form = json.dumps([_FORM, list(self.shape.fields), terms(PROBE, "en"), list(cut_pieces("word. " * 600))])
         mark = blake2b(form.encode(), digest_size=12).hexdigest()
         if self.note("form") == mark:
             return False
@@ -304,27 +303,29 @@ class FullTextIndex:
         database.execute("DELETE FROM notes WHERE key != 'form'")
         database.execute("UPDATE totals SET pieces = 0, size = 0")
 
-    def _pieces(self, document: Document) -> list[tuple[int, int, str, list[list[str]]]]:
+    def _pieces(self, document: Document) -> list[_Piece]:
         """The pieces of a document with the terms of every field. The short fields go with the first piece."""
         names = list(self.shape.fields)
         text = document.fields.get(names[0], "")
         language = guess_language(text[:4000])
-        short = [analysed(terms(document.fields.get(name, ""), language)) for name in names[1:]]
-        found = []
+        short = [_terms(document.fields.get(name, ""), language) for name in names[1:]]
+        found: list[_Piece] = []
         for start, stop in cut_pieces(text):
-            found.append((start, stop, language, [analysed(terms(text[start:stop], language)), *(short if start == 0 else [])]))
+            found.append((start, stop, language, [_terms(text[start:stop], language), *(short if start == 0 else [])]))
         return found
 
-    def _insert(self, document: Document, start: int, stop: int, language: str, columns: list[list[str]]) -> float:
-        """Write a piece; says how long it is."""
-        size = sum(len(column) * weight for column, weight in zip(columns, self._weights, strict=False))
-        cursor = self._database.execute(
-            "INSERT INTO pieces (document, ref, kind, time, scope, language, start, stop, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (document.id, document.ref, document.kind, document.time, document.scope, language, start, stop, size),
-        )
-        written = [" ".join(column) for column in columns] + [""] * (len(_COLUMNS) - len(columns))
-        self._database.execute("INSERT INTO words (rowid, a, b, c, d) VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, *written))
-        return size
+    def _insert(self, given: Sequence[tuple[Document, _Piece]]) -> None:
+        """Write these pieces, all of a table at once: an archive that nobody has searched comes in as a whole."""
+        (row,) = self._database.execute("SELECT coalesce(max(row), 0) + 1 FROM pieces").fetchone()
+        places, words, total = [], [], 0.0
+        for number, (one, (start, stop, language, columns)) in enumerate(given, row):
+            size = sum(len(column) * weight for column, weight in zip(columns, self._weights, strict=False))
+            places.append((number, one.id, one.ref, one.kind, one.time, one.scope, language, start, stop, size))
+            words.append((number, *(" ".join(column) for column in columns), *[""] * (len(_COLUMNS) - len(columns))))
+            total += size
+        self._database.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", places)
+        self._database.executemany("INSERT INTO words (rowid, a, b, c, d) VALUES (?, ?, ?, ?, ?)", words)
+        self._database.execute("UPDATE totals SET pieces = pieces + ?, size = size + ?", (len(given), total))
 
     def _remove(self, ids: Iterable[str]) -> None:
         for name in dict.fromkeys(ids):
@@ -348,8 +349,10 @@ class FullTextIndex:
             found: sqlite3.Row | None = self._database.execute(statement, values).fetchone()
             return found
 
-    def _has(self, document: str) -> bool:
-        return self._database.execute("SELECT 1 FROM pieces WHERE document = ?", (document,)).fetchone() is not None
+    def _held(self, ids: Sequence[str]) -> list[str]:
+        """Those of these documents that there are."""
+        statement = "SELECT DISTINCT document FROM pieces WHERE document IN (SELECT value FROM json_each(?))"
+        return [name for (name,) in self._database.execute(statement, (json.dumps(ids),))]
 
     def _asked(self, question: str) -> dict[str, tuple[float, int]]:
         """The terms of the question that the index knows, each with its rarity as weight and how often it is there, the rarest first."""
@@ -419,10 +422,11 @@ class FullTextIndex:
     def _gains(self, number: int, row: _Row, rows: Mapping[int, _Row], weights: Mapping[str, float], average: float) -> dict[str, float]:
         """What each term adds to the score of a row: BM25 over its own words and, at a lower weight, those of its neighbours."""
         counts, size = dict(row.counts), row.size
-        for distance, weight in enumerate(self.shape.window, 1):
-            for other in (rows.get(number - distance), rows.get(number + distance)):
+        for step in (-1, 1):
+            for distance, weight in enumerate(self.shape.window, 1):
+                other = rows.get(number + step * distance)
                 if other is None or other.scope != row.scope:
-                    continue
+                    break
                 part = weight * min(1.0, self.shape.full_neighbour / max(other.size, 1.0))
                 size += part * other.size
                 for term, count in other.counts.items():
@@ -453,6 +457,16 @@ class FullTextIndex:
             statement = f"SELECT row FROM pieces WHERE {condition} AND row IN ({_marks(batch)})"  # noqa: S608  # our own conditions
             found.update(row for (row,) in self._database.execute(statement, (*values, *batch)))
         return found
+
+
+def _terms(text: str, language: str) -> Sequence[str]:
+    """The terms of a text. Of a short one, a date or the name of a tool, they are kept: many documents have it."""
+    return _few_terms(text, language) if len(text) <= _SHORT else analysed(terms(text, language))
+
+
+@lru_cache(maxsize=1024)
+def _few_terms(text: str, language: str) -> tuple[str, ...]:
+    return tuple(analysed(terms(text, language)))
 
 
 def _condition(

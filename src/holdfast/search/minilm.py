@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import ModelUnavailable
 from holdfast.search.embedding import Embedding
-from holdfast.search.vectors import unit_length
+from holdfast.search.segments import unit_length
 from holdfast.text.language import STOP_WORDS
 
 if TYPE_CHECKING:

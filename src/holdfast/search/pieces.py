@@ -1,6 +1,11 @@
-"""Texts cut for search: into pieces to embed, into longer ones to rank by words, and the sentence to show of what was found. No files here.
+"""What search takes from a text: pieces to embed, longer ones to rank by words, the sentence to show, and standing wishes. No files here.
 
 `cut_for_meaning` gives a sentence or two, so that one fact does not drown in others; `cut_pieces` some 250 words; `snippet_of` one line.
+
+A standing wish ("Always give the units", "From now on call me Kit") holds for questions that do not resemble it (K2): a record that
+states one is indexed under a term of its own, `WISH`, which no question can ask for, and the ranking raises it a little. Only what is put
+as an order counts: "I always take the bus" is no wish. In the same way `ASKS` marks what ends with a question: its words are those of the
+answer after it too.
 """
 
 from __future__ import annotations
@@ -155,3 +160,42 @@ def _shortened(text: str, length: int) -> str:
         return text
     whole, _, rest = text[: length - 1].rpartition(" ")
     return f"{whole if len(rest) < length // 4 else text[: length - 2]} …"
+
+
+WISH, ASKS = "wish:", "asks:"
+"""The terms of records that state a standing wish, and of those that end with a question. A word of a text has no colon."""
+MARKS = (WISH, ASKS)
+_QUESTION_MARKS = ("?", "？", "؟")
+
+_WISHED = re.compile(
+    r"""(?:^|[.!?:]["'\s]*)(?:please,?\s+|bitte\s+|por\s+favor,?\s+)?
+        (?:(?:always|never)\b                                              # an order begins with it
+         |[^\W\d_]+\s+(?:mir\s+|mich\s+)?(?:immer|niemals)\b               # or with its verb
+         |[^\W\d_]+(?:-moi)?\s+toujours\b | ne\s+[^\W\d_]+\s+jamais\b
+         |[^\W\d_]+\s+siempre\b | nunca\s+[^\W\d_]+(?:es|as)\b)
+    |\b(?:from\s+now\s+on|going\s+forward|ab\s+jetzt|von\s+nun\s+an|d[ée]sormais|dor[ée]navant|de\s+ahora\s+en\s+adelante)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def states_a_wish(text: str) -> bool:
+    """Whether some sentence of a text asks for something once and for all.
+
+    >>> states_a_wish("Thanks. Please always give the units."), states_a_wish("I always take the bus.")
+    (True, False)
+    """
+    return any(_WISHED.search(line.strip(" \t\"'")) is not None for line in text.splitlines())  # line by line: linear in a text of many
+
+
+def ends_with_a_question(text: str) -> bool:
+    """Whether the next turn is likely to answer it.
+
+    >>> ends_with_a_question("I am back. Did you see Lisbon?"), ends_with_a_question("Did you? I did.")
+    (True, False)
+    """
+    return text.rstrip().endswith(_QUESTION_MARKS)
+
+
+def form_of_marks() -> str:
+    """A mark of what counts as a wish and as a question."""
+    return _WISHED.pattern + "".join(_QUESTION_MARKS)

@@ -14,6 +14,7 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from holdfast.search.pieces import WISH
 from holdfast.search.questions import (
     ANSWER,
     Asked,
@@ -28,7 +29,6 @@ from holdfast.search.questions import (
     weigh,
     weights_in_use,
 )
-from holdfast.search.wishes import WISH
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,6 +7,7 @@ would stem it. A word that the index does not know stands for those that are wri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -239,10 +240,14 @@ def date_part(term: str) -> tuple[str, int]:
 
 def analysed(found: Iterable[str]) -> list[str]:
     """Terms in the form in which the index stores them: no blanks or quotes, and not too long."""
-    return [term if term.isalnum() and len(term) <= TERM_LENGTH else term.translate(_UNWRITABLE)[:TERM_LENGTH] for term in found]
+    given = list(found)
+    if len(max(given, key=len, default="")) <= TERM_LENGTH and _UNWRITABLE_MARK.search("".join(given)) is None:
+        return given  # as nearly all are
+    return [term.translate(_UNWRITABLE)[:TERM_LENGTH] for term in given]
 
 
 _UNWRITABLE = {ord(mark): "_" for mark in " \t\n\r\x0b\x0c\"'`\0"}
+_UNWRITABLE_MARK = re.compile("[ \t\n\r\x0b\x0c\"'`\0]")
 
 
 def asked_terms(question: str, languages: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ every adapter. Each ingredient has a scale of its own, and they are added up by 
     keyword   BM25 over the unit and its neighbours, as the share of the most that the question could score
     time      1 inside the period that the question names, falling outside
     speaker   1 if the question names who said it
-    wish      1 if it states a standing wish (`wishes`) and there is anything that joins it to the question
+    wish      1 if it states a standing wish (`pieces`) and there is anything that joins it to the question
 
 No ingredient is scaled by what else was found, so a score does not depend on how many candidates were looked at. `plain_ranking` is the
 same without vectors and without numpy.
@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.search.corpus import Corpus, CorpusStatistics, beside
+from holdfast.search.pieces import WISH
 from holdfast.search.plain_ranking import COMMON, DATE, EXACT, K1, SHOWN, WINDOW, B
 from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh, weights_in_use
-from holdfast.search.segments import NOTHING, Segment
-from holdfast.search.vectors import WORD_SCALE
-from holdfast.search.wishes import WISH
+from holdfast.search.segments import NOTHING, WORD_SCALE, Segment
 
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
@@ -344,7 +343,8 @@ def with_neighbours(units: Units, corpus: Corpus, reach: int) -> Units:
 def late_scores(question: Floats, weights: Sequence[float], corpus: Corpus, chosen: Units, tokens: Tokens) -> Floats:
     """For the chosen units: how well the words of the question are met by those of a piece, each by its weight (together 1), 0 to 1.
 
-    In talk a word may also be met in another piece of the same turn, or in a neighbour; then it counts a little less.
+    In talk a word may also be met in another piece of the same turn, or in a neighbour; then it counts a little less. It counts in full if
+    the turn before met it and ends with a question: this is the answer.
     """
     weight = np.array(weights, np.float32)
     around = with_neighbours(chosen, corpus, _REACH)
@@ -362,7 +362,10 @@ def late_scores(question: Floats, weights: Sequence[float], corpus: Corpus, chos
             other, near = beside(around, step, corpus.line)
             place = np.minimum(np.searchsorted(around, other), len(around) - 1)
             near &= around[place] == other
-            context[near] = np.maximum(context[near], _NEAR**distance * by_unit[place[near]])
+            lent = np.full(len(around), _NEAR**distance, np.float32)
+            if step == -1:
+                lent[corpus.asking[other]] = 1.0
+            context[near] = np.maximum(context[near], lent[near, None] * by_unit[place[near]])
     result = np.zeros(len(around), np.float32)
     np.maximum.at(result, owner, np.maximum(met, context[owner]) @ weight)
     return np.asarray(result[np.searchsorted(around, chosen)], dtype=np.float32)

@@ -6,6 +6,8 @@ Streams are told first, so that nobody waits for them, and the process ends with
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import signal
 import socket
 import time
@@ -22,27 +24,28 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from holdfast import __version__
+from holdfast.durable.lock import Presence
 from holdfast.errors import HoldfastError, InputError
 from holdfast.harness import Harness
-from holdfast.server import problem_details
-from holdfast.server.access_token import Keys
-from holdfast.server.asgi_guard import App, Guard, Receive, Scope, Send
+from holdfast.redaction import visible
+from holdfast.server import wire
+from holdfast.server.access import App, Guard, Keys, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
-from holdfast.server.pages import (
+from holdfast.server.routes import (
+    about,
     html_pages,
-    knowledge_pages,
-    memory_pages,
+    knowledge_routes,
+    memory_routes,
     session_pages,
-    stage_pages,
-    start_page,
+    sessions_api,
     thread_pages,
-    window_pages,
+    threads_api,
 )
-from holdfast.server.problem_details import PROBLEMS, Problem, describe
-from holdfast.server.routes import about_api, agui_api, knowledge_api, memory_api, queue_api, sessions_api, threads_api
 from holdfast.server.server_metrics import ServerMetrics
-from holdfast.server.services import Services
+from holdfast.server.services import DISPLACED, Services
 from holdfast.tracing import below_request
+
+_access = logging.getLogger("holdfast.server.access")
 
 
 class _Server(uvicorn.Server):
@@ -59,7 +62,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """As uvicorn's, but the signal is not raised again at the end: to be told to stop is no failure."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             yield
         finally:
@@ -77,17 +80,24 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         why = error.strerror or type(error).__name__
-        raise InputError(
-            f"nothing can listen on {host}:{port}: {why}.", hint="Another port: `--port 8766`, or 0 for a free one."
-        ) from error
+        elsewhere = "An address of this machine: `--host 127.0.0.1`." if error.errno in (errno.EADDRNOTAVAIL, None) else None
+        hint = elsewhere or "Another port: `--port 8766`, or 0 for a free one."
+        raise InputError(f"nothing can listen on {host}:{port}: {why}.", hint=hint) from error
     return made
 
 
-def run_server(harness: Harness, token: str, listening: socket.socket, *, started: Callable[[], None] | None = None) -> None:
-    """Serve until somebody says stop. The harness is closed at the end."""
+def run_server(
+    harness: Harness,
+    token: str,
+    listening: socket.socket,
+    *,
+    presence: Presence | None = None,
+    started: Callable[[], None] | None = None,
+) -> None:
+    """Serve until somebody says stop. The harness is closed at the end. By `presence` it notices that its base directory was replaced."""
     settings = harness.config.server
     host, port = listening.getsockname()[:2]
-    services = Services(harness, Keys(token, port))
+    services = Services(harness, Keys(token, port), presence)
     hosts = hosts_of(settings.host if settings.host != host else host, port, settings.allowed_hosts) | hosts_of(host, port)
     origins = {f"http://{name}" for name in hosts} | {origin.lower().rstrip("/") for origin in settings.cors}
     config = uvicorn.Config(
@@ -115,8 +125,8 @@ def run_server(harness: Harness, token: str, listening: socket.socket, *, starte
     asyncio.run(main())
 
 
-API = "/api/v1"
-PAGES = (start_page, session_pages, stage_pages, thread_pages, window_pages, memory_pages, knowledge_pages)
+API = (about.router, memory_routes.router, knowledge_routes.router, threads_api.router, sessions_api.router, sessions_api.queue_router)
+PAGES = (about.pages, session_pages.router, thread_pages.router, memory_routes.pages, knowledge_routes.pages)
 _SPARE = 1_000_000
 """Bytes of a body beside the file in it."""
 
@@ -139,33 +149,31 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        responses=PROBLEMS,
+        responses=wire.PROBLEMS,
         generate_unique_id_function=lambda route: route.name,
         telemetry={"logs": False},
     )
     app.state.services = services
-    app.include_router(about_api.open_router)
-    for part in (about_api, memory_api, knowledge_api, threads_api, sessions_api, queue_api):
-        app.include_router(part.router, prefix=API)
-    app.include_router(gateway_routes.router)
-    app.include_router(agui_api.router)
-    for pages in PAGES:
-        app.include_router(pages.router)
+    app.include_router(about.open_router)
+    for part in API:
+        app.include_router(part, prefix="/api/v1")
+    for part in (gateway_routes.router, gateway_routes.agui_router, *PAGES):
+        app.include_router(part)
     app.mount("/static", html_pages.Static(), name="static")
-    form = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    form = wire.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = form.pop("$defs", {})
-    app.openapi = lambda: describe(app, form, definitions)  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    app.openapi = lambda: wire.describe(app, form, definitions)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     for kind, handler in (
-        (HoldfastError, problem_details.of_ours),
-        (RequestValidationError, problem_details.of_validation),
-        (HTTPException, problem_details.of_http),
-        (Exception, problem_details.of_others),
+        (HoldfastError, wire.of_ours),
+        (RequestValidationError, wire.of_validation),
+        (HTTPException, wire.of_http),
+        (Exception, wire.of_others),
     ):
         app.add_exception_handler(kind, _readable(handler))
     limit = settings.max_upload_bytes + _SPARE
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
-    measured = _Measured(TimeLimit(app, settings.request_seconds), services.metrics)
-    return Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit)
+    measured = _Measured(_InPlace(TimeLimit(app, settings.request_seconds), services), services.metrics)
+    return AccessLog(Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit))
 
 
 def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -175,6 +183,20 @@ def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) 
         return html_pages.as_page(request, await handler(request, error))
 
     return answer
+
+
+class _InPlace:
+    """Refuses whatever changes something once the base directory is another one: it would be acknowledged, and lost."""
+
+    def __init__(self, app: App, services: Services) -> None:
+        self._app, self._services = app, services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._services.displaced():
+            refused = wire.problem(503, "replaced", DISPLACED, hint="Restart the server: it then works with what is there now.")
+            await wire.told_at(scope.get("path", ""), refused)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class TimeLimit:
@@ -198,11 +220,37 @@ class TimeLimit:
                 await self._app(scope, receive, sending)
         except Exception as error:  # the framework raises again what it answered, and uvicorn would log it once more
             if not isinstance(error, TimeoutError) or not limit.expired():
-                if problem_details.TOLD in scope:
+                if wire.TOLD in scope:
                     return
                 raise
             hint = "`server.request_seconds` says how long a request may take."
-            await problem_details.problem(504, "too-slow", "It took too long.", hint=hint)(scope, receive, send)
+            slow = wire.problem(504, "too-slow", "It took too long.", hint=hint)
+            await wire.told_at(scope.get("path", ""), slow)(scope, receive, send)
+
+
+class AccessLog:
+    """One line for each request, those that were refused at the door as well: method, path without its query, status, time, who asked."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _access.isEnabledFor(logging.INFO):
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            who, took = (scope.get("client") or ("-",))[0], 1000 * (time.monotonic() - began)
+            _access.info("%s %s %d %.0f ms %s", scope["method"], visible(scope["path"][:500].replace("\n", " ")), status, took, who)
 
 
 class _Measured:

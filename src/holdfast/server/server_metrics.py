@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from holdfast import __version__
 from holdfast.events import Event, FactsExtracted, SummaryMade, TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskTimedOut
-from holdfast.tokens.usage import Price, Usage
+from holdfast.tokens.accounts import Price, Usage
 from holdfast.tracing import Finished
 from holdfast.workflow.events import SessionEnded, SessionResumed, StageCompleted
 

@@ -7,46 +7,56 @@ memory is flushed, then the harness is closed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.responses import StreamingResponse
 
 from holdfast.context.call_log import CallLog
-from holdfast.errors import HoldfastError, InputError, NotThere
+from holdfast.durable.disk import make_folders
+from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
 from holdfast.events import Event, envelope_of
-from holdfast.ids import check_name, check_thread
+from holdfast.health import check_writable
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
-from holdfast.server.event_stream import EventStream
-from holdfast.server.running_turns import Run, RunningTurns
+from holdfast.server.runs import MEDIA_TYPE, EventStream, Run, RunningTurns, SessionRuns
 from holdfast.server.server_metrics import KnownModel, ServerMetrics, Standing
-from holdfast.server.session_runs import SessionRuns
-from holdfast.tokens.usage import Price
+from holdfast.server.wire import ThreadAddress
+from holdfast.tokens.accounts import Price
 from holdfast.tracing import watch_spans
+from holdfast.validation import check_name, check_thread, thread_folder
 from holdfast.workers.session_queue import SessionQueue
+from holdfast.workers.session_states import seen
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.agents.tools.toolset import ThreadSandboxes
     from holdfast.context.records import MessageRecord
+    from holdfast.durable.lock import Presence
     from holdfast.harness import Harness
-    from holdfast.server.access_token import Keys
+    from holdfast.server.access import Keys
     from holdfast.server.gateway.gateway_core import Gateway
-    from holdfast.server.gateway.repeats import Repeats
-    from holdfast.talk import Decision, Talk, TurnEvent
+    from holdfast.talk import Decision, Talk, ThreadInfo, TurnEvent
     from holdfast.tokens.messages import Message
+
+
+_log = logging.getLogger("holdfast.server")
+_LOOK_SECONDS = 2.0
+"""Between two looks at whether the disk takes anything: anybody may ask, and each look is a write."""
+DISPLACED = "The base directory of this server was replaced or removed while it ran."
 
 
 def known_models(harness: Harness) -> dict[str, KnownModel]:
     """The configured models, by the names that providers have for them."""
     return {
-        one.model or one.name: KnownModel(
-            one.max_input_tokens, Price.read(one.pricing.model_dump(exclude_none=True)) if one.pricing else None
-        )
+        one.model or one.name: KnownModel(one.max_input_tokens, Price.of(one.pricing) if one.pricing else None)
         for one in harness.config.models
     }
 
@@ -66,7 +76,7 @@ def standing(harness: Harness, taken_over: int = 0) -> list[Standing]:
             Standing("memory_queue_items", "Conversations to learn from.", "state", queue),
         ]
     with suppress(HoldfastError):
-        states = Counter(one.status or "damaged" for one in harness.sessions.list())
+        states = Counter(one.status or "damaged" for one in seen(harness.sessions, harness.sessions.list()))
         found.append(Standing("sessions", "Sessions.", "status", {name: float(count) for name, count in states.items()}))
     with suppress(HoldfastError):
         takeovers = {"server": float(taken_over)}
@@ -84,8 +94,11 @@ def standing(harness: Harness, taken_over: int = 0) -> list[Standing]:
 class Services:
     """Everything that a request may need. One for each server."""
 
-    def __init__(self, harness: Harness, keys: Keys) -> None:
+    def __init__(self, harness: Harness, keys: Keys, presence: Presence | None = None) -> None:
         self.harness, self.keys = harness, keys
+        self._presence, self._told_displaced = presence, False
+        self._looking, self._look_again = threading.Lock(), 0.0
+        self._unwritable: str | None = None
         self.sessions = SessionRuns(harness)
         self.metrics = ServerMetrics(
             {
@@ -105,6 +118,28 @@ class Services:
         self._places: ThreadSandboxes | None = None
         self._opening = threading.RLock()
         self._unsubscribe = [harness.bus.subscribe(self.metrics), watch_spans(self.metrics.finished)]
+
+    def displaced(self) -> bool:
+        """Whether the base directory is no longer the one that this server opened. The log has it once."""
+        if self._presence is None or not self._presence.displaced():
+            return False
+        if not self._told_displaced:
+            self._told_displaced = True
+            _log.error("%s Nothing more is written. Restart the server.", DISPLACED)
+        return True
+
+    def write_problem(self) -> str | None:
+        """Why nothing can be written to the base directory now, in words without paths; None where it can. Looked at every few seconds."""
+        with self._looking:
+            now = time.monotonic()
+            if now >= self._look_again:
+                self._look_again = now + _LOOK_SECONDS
+                try:
+                    check_writable(self.harness.base, self.harness.disk)
+                    self._unwritable = None
+                except StorageError as error:
+                    self._unwritable = error.public
+            return self._unwritable
 
     # streams
 
@@ -131,34 +166,73 @@ class Services:
 
     # conversations
 
-    def talk(self, thread: str | None, agent: str | None = None) -> Talk:
-        """A conversation of an agent, new or where it was left; without a model one that answers by extraction. Close it when done."""
+    def talk(self, thread: str | None, agent: str | None = None, request: Mapping[str, Any] | None = None) -> Talk:
+        """A conversation of an agent, new or where it was left; without a model one that answers by extraction. Close it when done.
+
+        `request` is what its turns ask for beside what the agent has (M3).
+        """
         if thread is not None:
             check_thread(thread)
         name = check_name(agent, "agent name") if agent is not None else None
         if not self.harness.talks():
             return self.harness.conversation(thread, agent=name)
-        return self.lead(name).conversation(thread)
+        return self.lead(name).conversation(thread, request=request)
 
     def known_talk(self, thread: str) -> Talk:
         """The conversation of a thread that is there. NotThere for another."""
         return self.talk(thread, self.agent_of(thread))
 
+    def info(self, thread: str) -> ThreadInfo | None:
+        """What the list of conversations says of a thread; None where it is not in it."""
+        return self.harness.threads.find(thread) if self.harness.has_checkpoints else None
+
     def agent_of(self, thread: str) -> str | None:
         """Whose conversation it is. NotThere for a thread that nobody knows."""
         check_thread(thread)
-        if self.harness.has_checkpoints and (info := self.harness.threads.find(thread)) is not None:
+        if (info := self.info(thread)) is not None:
             return info.agent
-        if not self.harness.archive.stats(thread).messages:
+        if not self.harness.archive.stats(thread).messages and not self._folder(thread).is_dir():
             raise NotThere(f"there is no thread {thread[:80]!r}.")
         return None
 
-    async def say(self, thread: str, content: str, agent: str | None = None) -> Run:
-        """Begin a turn with this message, in a conversation that is there or that begins with it, with this agent."""
+    def check_agent(self, agent: str | None) -> None:
+        """NotThere for an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
+        if agent is None or (self.harness.base / "agents" / check_name(agent, "agent name")).is_dir():
+            return
+        raise NotThere(f"there is no agent {agent[:80]!r}.", hint="An agent is made by a folder `agents/NAME` in the base directory.")
+
+    def begin_thread(self, agent: str | None, title: str | None) -> Talk:
+        """A new conversation that is there from now on, with this agent."""
+        self.check_agent(agent)
+        talk = self.talk(None, agent)
+        if self.harness.talks() or agent is not None:  # whose it is stands in the list of conversations alone
+            self.harness.threads.note(talk.thread, agent=agent)
+        else:
+            make_folders(self.harness.disk, str(self._folder(talk.thread)))
+        if title is not None:
+            talk.title = title
+        return talk
+
+    def _folder(self, thread: str) -> Path:
+        return self.harness.base / "threads" / thread_folder(thread)
+
+    async def say(self, thread: str, content: str, agent: str | None = None, asked: Mapping[str, Any] | None = None) -> Run:
+        """Begin a turn with this message, in a conversation that is there or that begins with it, with this agent.
+
+        `asked` is what this turn alone asks for: `agent_name`, `model_name`, `thinking_enabled`, `subagent_enabled` (M3). NotThere for an
+        agent or a model that is not.
+        """
         if not content.strip():
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        whose = await asyncio.to_thread(self._agent_or, agent, thread)
-        talk = await asyncio.to_thread(self.talk, thread, whose)
+        with suppress(NotThere):  # its first message
+            agent = await asyncio.to_thread(self.agent_of, thread)
+        request = {name: value for name, value in (asked or {}).items() if value is not None}
+        named = request.pop("agent_name", None)
+        self.check_agent(named)
+        model = request.get("model_name")
+        if model is not None and model not in {one.name for one in self.harness.config.models}:
+            raise NotThere(f"there is no model {model[:80]!r}.", hint="`GET /api/v1/models` lists them.")
+        talk = await asyncio.to_thread(self.talk, thread, named or agent, request)
         return await self._begin(talk, lambda: talk.asend(content), content)
 
     async def go_on(self, thread: str) -> Run:
@@ -177,13 +251,7 @@ class Services:
 
     async def _begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], said: str = "") -> Run:
         held = await asyncio.to_thread(lambda: len(talk.history()))
-        return self.turns.begin(talk, turn, said=said, held=held)
-
-    def _agent_or(self, agent: str | None, thread: str) -> str | None:
-        try:
-            return self.agent_of(thread)
-        except NotThere:  # its first message
-            return agent
+        return await self.turns.begin(talk, turn, said=said, held=held)
 
     def lead(self, agent: str | None = None) -> LeadAgent:
         """The lead agent of this name, made once. What a client brings (its tools, its context) is put beside its own."""
@@ -204,7 +272,12 @@ class Services:
             return self.harness.archive.messages(thread)
         from holdfast.agents.threads import transcript  # LangChain, for who has held conversations
 
-        return transcript(self.harness.archive, thread, self.harness.threads.window(thread))
+        said = transcript(self.harness.archive, thread, self.harness.threads.window(thread))
+        times: dict[str, str] = {}
+        for call in self.calls.calls(thread):  # a message was said when a model was first sent it, or gave it
+            for id in (*(part.id for part in call.parts if part.id), *([call.answer] if call.answer else ())):
+                times.setdefault(id, call.at)
+        return [replace(record, time=times.get(record.id, record.time)) for record in said]
 
     @property
     def calls(self) -> CallLog:
@@ -238,13 +311,6 @@ class Services:
                 self._gateway = Gateway(self.harness, self.metrics)
             return self._gateway
 
-    @cached_property
-    def repeats(self) -> Repeats:
-        """The newest answers of the gateway, for clients that ask again because they did not hear them."""
-        from holdfast.server.gateway.repeats import Repeats  # LangChain
-
-        return Repeats()
-
     # the end
 
     async def close(self, seconds: float) -> None:
@@ -265,6 +331,16 @@ class Services:
             if self._places is not None:
                 self._places.close()
         self.harness.close()
+
+    def streamed(self, frames: AsyncIterator[Any], **headers: str) -> StreamingResponse:
+        """Frames as the answer to a request, counted as an open stream."""
+
+        async def counted() -> AsyncIterator[Any]:
+            with self.counted():
+                async for data in frames:
+                    yield data
+
+        return StreamingResponse(counted(), media_type=MEDIA_TYPE, headers=headers)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -287,8 +363,7 @@ class _Sink:
 
     def __call__(self, event: Event) -> None:
         envelope = envelope_of(event, "")
-        if "path" in envelope["data"]:
-            del envelope["data"]["path"]
+        envelope["data"].pop("path", None)
         self._stream.publish(event.kind(), envelope)
 
 
@@ -298,12 +373,35 @@ def services_of(request: Request) -> Services:
     return found
 
 
+Use = Annotated[Services, Depends(services_of)]
+"""What a route takes to have it."""
+
+
+async def _thread_of(use: Use, id: ThreadAddress) -> str:
+    """The thread that an address means. NotThere for the folder of none."""
+    if not id.startswith("~"):
+        return id
+
+    def look() -> str | None:
+        return next((name for name in use.harness.thread_names() if thread_folder(name) == id), None)
+
+    found = await asyncio.to_thread(look)
+    if found is None:
+        raise NotThere("there is no such thread.", hint="The list of threads has the address of each.")
+    return found
+
+
+ThreadId = Annotated[str, Depends(_thread_of)]
+"""The id of the thread that an address means."""
+
+
 def ready(services: Services) -> dict[str, Any]:
     """Whether the server can do its work: what is wrong with its stores, in words without paths."""
-    problems = []
+    problems = [DISPLACED] if services.displaced() else []
+    if (unwritable := services.write_problem()) is not None:
+        problems.append(f"base directory: {unwritable}")
     try:
-        status = services.harness.memory.status()
-        if status.storage.state != "good" and status.storage.state == "fallback":
+        if services.harness.memory.status().storage.state == "fallback":
             problems.append("memory: the configured storage cannot be used, files are")
     except HoldfastError as error:
         problems.append(f"memory: {error.public}")

@@ -1,14 +1,33 @@
-"""Values of the API: what a request may hold, and pages of lists. Made for FastAPI; the library's own values never go out as they are."""
+"""Values of the API: what a request may hold, pages of lists, and errors as RFC 9457 (`application/problem+json`), by their class.
+
+Made for FastAPI; the library's own values never go out as they are, and no path of this machine, no secret is in an error. Also the OpenAPI
+description: the problem form in it, the token where it is needed, and which methods a path has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
-from fastapi import Depends, Header, Path, Query
+from fastapi import Depends, FastAPI, Header, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, InputError
+from holdfast.redaction import redact_text, without_paths
+from holdfast.server.answers import describe_answers
+from holdfast.validation import thread_folder
 
 T = TypeVar("T")
 
@@ -33,7 +52,13 @@ Priority = Annotated[
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 Id = Annotated[str, Path(pattern=NAME)]
 PointName = Annotated[str, StringConstraints(pattern=NAME)]
-ThreadId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+ThreadAddress = Annotated[
+    str,
+    Path(
+        pattern=r"^(?:[A-Za-z0-9._:-]{1,128}|~[A-Za-z0-9._-]{0,40}~[0-9a-f]{32})$",
+        description="The id; of an odd one the name of its folder.",
+    ),
+]
 StageName = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f\x7f]+$")]
 Agent = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The agent whose memory it is; none is the global one.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
@@ -47,6 +72,18 @@ TOKEN = Depends(HTTPBearer(auto_error=False, description="The token that `holdfa
 _EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "event", "data")}}
 STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Events", "content": {"text/event-stream": {"schema": _EVENT}}}}
 """How a stream is described: each event has an id, a kind, and an envelope as JSON text."""
+
+
+def thread_address(thread: str) -> str:
+    """A thread in an address: its id, or the name of its folder for an id that could not stand there, such as `../../etc`.
+
+    >>> thread_address("trip-7"), thread_address("../../etc")[:5]
+    ('trip-7', '~etc~')
+    """
+    try:
+        return quote(thread_folder(thread), safe="")
+    except InputError:  # no id of a thread, whoever wrote it
+        return quote(thread, safe="")
 
 
 class Body(BaseModel):
@@ -67,3 +104,217 @@ def page_of(items: Iterable[T], limit: int, cursor: str | None, shown: Any) -> P
     start = int(cursor[1:]) if cursor else 0
     part = list(islice(items, start, start + limit + 1))
     return Page(items=[shown(item) for item in part[:limit]], next=f"n{start + limit}" if len(part) > limit else None)
+
+
+MEDIA_TYPE = "application/problem+json"
+TOLD = "holdfast.told"
+"""In the scope of a request whose error is answered, and in the log."""
+_log = logging.getLogger("holdfast.server")
+
+
+class Place(BaseModel):
+    """One thing that does not fit, and where it stands: `/body/confidence`."""
+
+    at: str
+    message: str
+
+
+class Problem(BaseModel):
+    """What went wrong. `hint` says what would mend it; `reference` is in the server's log beside the whole story."""
+
+    type: str
+    title: str
+    status: int
+    detail: str | None = None
+    hint: str | None = None
+    errors: list[Place] | None = None
+    owner: str | None = None
+    reference: str | None = None
+
+
+_STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
+    (errors.NotThere, 404),
+    (errors.OutputInvalid, 422),
+    (errors.BudgetError, 422),
+    (errors.LimitExceeded, 402),
+    (errors.Locked, 409),
+    (errors.RevisionConflict, 409),
+    (errors.WorkflowChanged, 409),
+    (errors.ModelNotConfigured, 409),
+    (errors.SandboxUnavailable, 409),
+    (errors.ExtraMissing, 409),
+    (errors.OutsideRoot, 400),
+    (errors.DiskFull, 503),
+    (errors.StoreUnavailable, 503),
+    (errors.StorageError, 500),
+    (errors.ModelError, 503),
+    (errors.InputError, 400),
+    (errors.ConfigError, 400),
+    (errors.WorkflowError, 409),
+    (errors.SandboxError, 400),
+)
+"""The first that fits counts."""
+
+_KINDS = {400: "bad-request", 404: "not-there", 405: "method-not-allowed", 413: "too-large", 415: "not-understood", 422: "does-not-fit"}
+
+
+def clean(text: str) -> str:
+    """A text without secrets, and without paths of this machine."""
+    return without_paths(redact_text(text))
+
+
+def status_of(error: HoldfastError) -> int:
+    """The HTTP status that an error is answered with."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def kind_name(error: HoldfastError) -> str:
+    """`RevisionConflict` -> `revision-conflict`."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__).lstrip("-")
+
+
+def problem(status: int, kind: str, detail: str | None, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
+    """An answer that says what is wrong."""
+    body = Problem(type=f"urn:holdfast:{kind}", title=kind.replace("-", " "), status=status, detail=detail, **more)
+    return JSONResponse(body.model_dump(exclude_none=True), status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
+
+
+_OPENAI = {401: "invalid_api_key", 404: "not_found"}
+_ANTHROPIC = {
+    **{400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"},
+    **{405: "invalid_request_error", 409: "invalid_request_error", 413: "request_too_large", 422: "invalid_request_error"},
+    429: "rate_limit_error",
+}
+
+
+def openai_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """What went wrong, in OpenAI's form."""
+    kind = "server_error" if status >= 500 else "api_error" if status in (402, 429) else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+
+
+def anthropic_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """What went wrong, in Anthropic's form."""
+    return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": f"{message} ({code})"}}
+
+
+def in_form_of(path: str, said: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A problem as whoever asks for this path reads it, with its media type: below `/v1` in the form of the API that is spoken there."""
+    if not path.startswith("/v1/"):
+        return MEDIA_TYPE, said
+    status, kind = int(said["status"]), str(said["type"]).rpartition(":")[2]
+    reference = f"Reference {said['reference']}." if said.get("reference") else None
+    words = " ".join(filter(None, [said.get("detail") or str(said["title"]), said.get("hint"), reference]))
+    form = anthropic_refusal if path.startswith("/v1/messages") else openai_refusal
+    return "application/json", form(status, _OPENAI.get(status, kind.replace("-", "_")), words)
+
+
+def told_at(path: str, said: JSONResponse) -> JSONResponse:
+    """A problem as an answer to whoever asked for this path."""
+    form, body = in_form_of(path, json.loads(bytes(said.body)))
+    if form == said.media_type:
+        return said
+    kept = {name: value for name, value in said.headers.items() if not name.startswith("content-")}
+    return JSONResponse(body, said.status_code, media_type=form, headers=kept)
+
+
+async def of_ours(request: Request, error: Exception) -> JSONResponse:
+    """The answer to one of our errors."""
+    return problem_of(error) if isinstance(error, HoldfastError) else await of_others(request, error)
+
+
+def problem_of(error: HoldfastError) -> JSONResponse:
+    """One of our errors, told."""
+    status = status_of(error)
+    if status >= 500:
+        return _server_error(status, kind_name(error), error.public, error)
+    hint = clean(error.hint) if error.hint else None
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.OutputInvalid):
+        more["errors"] = [Place(at="/body", message=clean(one)) for one in error.problems]
+    if isinstance(error, errors.ConfigError) and error.key:
+        found = [error, *error.others]
+        more["errors"] = [Place(at=str(one.key or ""), message=clean(one.message)) for one in found]
+        more["hint"] = hint
+        return problem(status, kind_name(error), f"{error.key}: {error.public}", **more)
+    if isinstance(error, errors.Locked):
+        return problem(status, "locked", error.public, {"retry-after": "1"}, owner=without_paths(error.owner or "") or None)
+    return problem(status, kind_name(error), error.public, hint=hint, **more)
+
+
+async def of_validation(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a request that does not fit its description."""
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if any(one["loc"] == ("body",) for one in found) and sent and "json" not in sent:
+        return problem(
+            415, "not-understood", f"The body must be JSON, not {clean(sent[:80])}.", hint="Send `Content-Type: application/json`."
+        )
+    if (broken := next((one for one in found if one["type"] == "json_invalid"), None)) is not None:
+        why = str((broken.get("ctx") or {}).get("error", "it cannot be read"))
+        return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}, at character {broken['loc'][-1]}.")
+    places = [Place(at="/" + "/".join(str(part) for part in one["loc"]), message=redact_text(str(one["msg"]))) for one in found]
+    return problem(422, "does-not-fit", "The request does not fit.", errors=places)
+
+
+async def of_http(request: Request, error: Exception) -> JSONResponse:
+    """The answer to what the framework refuses."""
+    if not isinstance(error, HTTPException):
+        return await of_others(request, error)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        described = allowed_methods(request.app, request.url.path)  # of an operation of the API; pages are not described
+        headers["allow"] = ", ".join(described) or headers.get("allow", "GET")
+    return problem(error.status_code, _KINDS.get(error.status_code, "error"), without_paths(str(error.detail)), headers)
+
+
+async def of_others(request: Request, error: Exception) -> JSONResponse:
+    """The answer to what nobody foresaw: the log has it, the answer only says where to look."""
+    request.scope[TOLD] = True
+    return _server_error(500, "server-error", "Something went wrong here.", error)
+
+
+def _server_error(status: int, kind: str, detail: str, error: Exception) -> JSONResponse:
+    reference = secrets.token_hex(6)
+    _log.error("request failed (%s): %s", reference, redact_text(f"{type(error).__name__}: {error}"), exc_info=error)
+    return problem(status, kind, detail, hint="The server's log has it, under this reference.", reference=reference)
+
+
+_METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
+_PROBLEMS = {
+    400: "Bad request",
+    401: "No token",
+    403: "Wrong origin",
+    404: "Not there",
+    409: "In the way",
+    413: "Too large",
+    415: "Not understood",
+    421: "Wrong host",
+    422: "Does not fit",
+    500: "Failed",
+    503: "Not available",
+    504: "Too slow",
+}
+_REFERENCE = {"$ref": "#/components/schemas/Problem"}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"description": said, "content": {"application/problem+json": {"schema": _REFERENCE}}} for code, said in _PROBLEMS.items()
+}
+"""What every operation may answer besides what it is for."""
+
+
+def describe(app: FastAPI, problem: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The description of the whole API, made once."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        made.setdefault("components", {}).setdefault("schemas", {}).update({**definitions, "Problem": problem})
+        describe_answers(made)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def allowed_methods(app: Any, path: str) -> list[str]:
+    """The methods that a path has, over all routes."""
+    described = app.openapi()["paths"].items()
+    return sorted(
+        {name.upper() for form, operations in described if compile_path(form)[0].match(path) for name in operations if name in _METHODS}
+    )

@@ -13,14 +13,12 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal
 
-from holdfast.config.known_keys import near_miss
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, NotThere, OutputInvalid, RevisionConflict
+from holdfast.session.document import decode_session, parse_session, render_session, session_json
 from holdfast.session.output import StageOutput, addressed, output_json, parse_output
-from holdfast.session.parser import decode_session, parse_session
-from holdfast.session.renderer import render_session, session_json
-from holdfast.session.state import Session, StageRecord, near
-from holdfast.validation import json_line
+from holdfast.session.state import RECORD_FIELDS, SESSION_FIELDS, Session, StageRecord, near
+from holdfast.validation import json_line, near_miss
 
 _RECENT = 50  # renderings that a power cut may have left half of
 _NULS = re.compile(rb"\0+")
@@ -75,18 +73,20 @@ def compare(data: bytes, current: Session, history: Callable[[], Iterable[Docume
 
 
 def check_spelling(data: bytes, current: Session, path: str) -> None:
-    """Damaged if a key that stood in the file is gone and one that is nearly the same stands there instead: it would count no more."""
+    """Damaged if a person wrote a key that is nearly one of ours: it would count no more. Every other key is theirs and is kept."""
     written, edited = session_json(current), strict_json.decode(data, path=path)
-    places: list[tuple[list[str | int], Mapping[str, Any], Mapping[str, Any]]] = [([], written, edited)]
+    places: list[tuple[list[str | int], Mapping[str, Any], Mapping[str, Any], tuple[str, ...]]] = [([], written, edited, SESSION_FIELDS)]
     before, after = written.get("stages") or {}, edited.get("stages") or {}
-    places += [(["stages", name], before[name], after[name]) for name in before if isinstance(after.get(name), Mapping)]
-    for place, known, given in places:
-        for key in given.keys() - known.keys():
-            if (meant := near_miss(key, known.keys() - given.keys())) is not None:
+    records = [(name, record) for name, record in after.items() if isinstance(record, Mapping)]
+    places += [(["stages", name], before.get(name) or {}, record, RECORD_FIELDS) for name, record in records]
+    for place, known, given, fields in places:
+        for key in sorted(given.keys() - known.keys() - set(fields)):
+            if (meant := near_miss(key, {*known, *fields})) is not None:
                 line = json_line(data.decode("utf-8-sig"), [*place, key])
                 where = ".".join(map(str, [*place, key]))
+                gone = f", and {meant} is gone" if meant in known and meant not in given else ""
                 raise Damaged(
-                    f"{path}, line {line}: {where} is not known, and {meant} is gone.",
+                    f"{path}, line {line}: {where} is not known{gone}.",
                     path=path,
                     hint=f"Did you mean `{meant}`? Nothing was changed.",
                 )

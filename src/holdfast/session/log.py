@@ -1,4 +1,4 @@
-"""The log of a session: one record for each commit, with what changed and nothing else (W2, W5). Pure: no storage here.
+"""The log of a session: one record for each commit, with what changed and nothing else (W2, W5).
 
 A record of a commit is `{"revision", "after", "at", "changes", ...}`: `after` is the revision that it was made from, so that a lost record
 is noticed. `point` names the state after it as a recovery point, `files` holds the Markdown of stages, `why` says what was not an ordinary
@@ -10,34 +10,54 @@ A text in `files` that begins or ends as an earlier one (a stage is given what t
 grows with what is new, not with the number of stages.
 
 A change is `{"at": [place], ...}` with `set`, `add` (to the end of a list), `drop`, or `order` (of the names of an object).
+
+What older versions kept, a JSON document without a log and recovery points in a log of their own, is read as it is (`old_session`, the only
+reading here) and becomes records with the first write (O7). In PostgreSQL old rows were moved there (`workflow/run_settings.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import compress, islice
 from operator import is_not
 from typing import Any
 
-from holdfast.session.state import SESSION_FIELDS
+from holdfast.errors import Damaged
+from holdfast.session.document import decode_session, parse_session, session_json
+from holdfast.session.state import SESSION_FIELDS, Session
+from holdfast.storage.backend import Backend, Mark
 
 Document = dict[str, Any]
 Change = dict[str, Any]
 Record = Mapping[str, Any]
+News = tuple[Document, Mapping[str, Sequence[str]]]
 
 _HEADER = ("revision", "updated_at")  # said by the record itself
 _NOTHING = object()
+_SMALL, _PLAIN = 8, frozenset((str, int, float, bool, type(None)))  # an object such as a stage's record
 _WORTH = 200  # characters: to say what a text is like takes some, too
 
 
 # Changes
 
 
-def changes_between(old: Document, new: Document, *, header: bool = False) -> list[Change]:
-    """What makes `new` of `old`. Revision and time are left out, as a record says them, unless `header`."""
+def changes_between(old: Document, new: Document, *, header: bool = False, news: News | None = None) -> list[Change]:
+    """What makes `new` of `old`. Revision and time are left out, as a record says them, unless `header`.
+
+    `news` says of some objects which of their members are other ones than in `old`, if that is the document it was made for.
+    """
     found: list[Change] = []
+    known = news[1] if news is not None and news[0] is old else {}
+    if [*old] == [*new]:  # the usual case: only values differ
+        for name in compress(old, map(is_not, old.values(), new.values())):
+            if name in known:
+                _compare_members(old[name], new[name], known[name], name, found)
+            elif header or name not in _HEADER:
+                _compare(old[name], new[name], [name], found)
+        return found
     names = [name for name in old if name in new]
     for name in [*old, *(name for name in new if name not in old)]:
         if header or name not in _HEADER:
@@ -46,6 +66,14 @@ def changes_between(old: Document, new: Document, *, header: bool = False) -> li
     if names != [*new] and [name for name in names if name not in SESSION_FIELDS] != [name for name in new if name not in SESSION_FIELDS]:
         found.append({"at": [], "order": [*new]})
     return found
+
+
+def _compare_members(old: Document, new: Document, names: Iterable[str], at: str, found: list[Change]) -> None:
+    for name in names:
+        if name in old:
+            _compare(old[name], new[name], [at, name], found)
+        else:
+            found.append({"at": [at, name], "set": new[name]})
 
 
 def _compare(old: Any, new: Any, at: list[str | int], found: list[Change]) -> None:
@@ -69,6 +97,9 @@ def _compare_objects(old: Mapping[str, Any], new: Mapping[str, Any], at: list[st
         for name in compress(old, map(is_not, old.values(), new.values())):
             _compare(old[name], new[name], [*at, name], found)
         found += [{"at": [*at, name], "set": new[name]} for name in islice(new, len(old), None)]
+        return
+    if len(new) <= _SMALL and all(type(member) in _PLAIN for member in new.values()):  # to say it anew is shorter, and quicker
+        found.append({"at": at, "set": new})
         return
     names = []
     for name, member in old.items():
@@ -125,11 +156,14 @@ def _with(holder: Any, at: list[str | int], change: Change) -> Any:
 # Records
 
 
-def commit_record(old: Document, new: Document, **more: Any) -> Document:
-    """The record that makes one state of another; `old` is empty for the first. `more`: `point`, `files`, `why`, left out when empty."""
+def commit_record(old: Document, new: Document, *, news: News | None = None, **more: Any) -> Document:
+    """The record that makes one state of another; `old` is empty for the first. `more`: `point`, `files`, `why`, left out when empty.
+
+    `news`: see `changes_between`.
+    """
     said = {name: member for name, member in more.items() if member}
     after = {"after": old.get("revision", 0)} if old else {}
-    return {"revision": new["revision"], **after, "at": new.get("updated_at", ""), **said, "changes": changes_between(old, new)}
+    return {"revision": new["revision"], **after, "at": new.get("updated_at", ""), **said, "changes": changes_between(old, new, news=news)}
 
 
 def point_record(current: Document, state: Document, name: str, at: str) -> Document:
@@ -238,6 +272,8 @@ class TextPacker:
 
 def _shared(one: str, other: str) -> int:
     """With how many equal characters two texts begin."""
+    if other.startswith(one):  # what a stage is given begins as what the one before it was given
+        return len(one)
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -276,3 +312,86 @@ def compacted(points: Mapping[str, tuple[str, Document]], current: Document, fil
     records: list[Document] = [commit_record({}, current, files=TextPacker().packed(files))]
     records += [point_record(current, state, name, at) for name, (at, state) in points.items()]
     return records
+
+
+_SPLIT = ("stage_outputs", "stages", "memory_snapshots", "retrieved", "workflow", "configuration")
+
+
+# What older versions kept
+
+
+@dataclass(frozen=True, slots=True)
+class OldSession:
+    """The document of a session without a log, and its recovery points. `mark` is that of the document."""
+
+    data: bytes
+    mark: Mark
+    workflow_id: str
+    path: str
+    points: Mapping[str, tuple[str, Document]]
+    files: Mapping[str, str]
+
+    def session(self) -> Session:
+        """The state. Damaged, with line and place, if it cannot be read."""
+        found = decode_session(self.data, self.path)
+        if found.workflow_id != self.workflow_id:
+            raise Damaged(
+                f"{self.path} holds the session {found.workflow_id!r}.",
+                path=self.path,
+                hint=f"Give the file its name back, or set workflow_id to {self.workflow_id!r} in it.",
+            )
+        return replace(found, mark=blake2b(self.data, digest_size=16).hexdigest())
+
+    def records(self) -> list[Document]:
+        """All of it as records of a log."""
+        return compacted(self.points, session_json(self.session()), self.files)
+
+
+def old_session(backend: Backend, key: str, workflow_id: str) -> OldSession | None:
+    """What an older version kept of a session; None if nothing."""
+    stored = backend.get(f"{key}.json")
+    if stored is None:
+        return None
+    points = old_points(backend.read(f"{key}/checkpoints.jsonl").records)
+    start = f"{key}/stages/"
+    texts = {item.key.removeprefix(start): backend.get(item.key) for item in backend.list(start) if item.kind == "document"}
+    files = {name: text.data.decode("utf-8", "replace") for name, text in texts.items() if text is not None}
+    return OldSession(stored.data, stored.mark, workflow_id, backend.where(f"{key}.json"), points, files)
+
+
+def old_points(records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Document]]:
+    """Recovery points by name, oldest first: time and document. Those that have lost a part, or cannot be read, are left out.
+
+    A record is a part, `{"part": id, "value"}`, or a point, `{"checkpoint": name, "at", "session"}`, in which large members are ids of
+    parts; PostgreSQL kept the whole text, `{"checkpoint": name, "at", "document"}`.
+    """
+    parts: dict[str, Any] = {}
+    points: dict[str, tuple[str, Document]] = {}
+    for record in records:
+        if "part" in record:
+            parts[record["part"]] = record.get("value")
+            continue
+        name = record.get("checkpoint")
+        try:
+            document = _point(record, parts)
+        except (Damaged, KeyError, TypeError):
+            continue
+        if isinstance(name, str):
+            points.pop(name, None)  # one of the same name is replaced, and is the newest again
+            points[name] = (str(record.get("at", "")), document)
+    return points
+
+
+def _point(record: Mapping[str, Any], parts: Mapping[str, Any]) -> Document:
+    if "document" in record:
+        return session_json(decode_session(str(record["document"]).encode(), "a recovery point"))
+    state = dict(record["session"])
+    for name in _SPLIT:
+        ids = state.get(name)
+        if isinstance(ids, str):
+            state[name] = parts[ids]
+        elif isinstance(ids, dict):
+            state[name] = {key: parts[id] for key, id in ids.items()}
+        elif isinstance(ids, list):
+            state[name] = [parts[id] for id in ids]
+    return session_json(parse_session(state))

@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from holdfast.amounts import counted, some
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.redaction import redact_text
-from holdfast.validation import Problem, kind_of, place_of, problems_of, shown
+from holdfast.validation import Problem, counted, kind_of, place_of, problems_of, shown, some
 
 _MOST = 20  # problems that are worth telling at once
 _LONG = 200

@@ -6,7 +6,7 @@
     sessions/ID/raw/                 raw data by its hash
 
 A session is a value: `load`, make a changed copy, `commit` it with the revision that it came from. Who runs a session holds it
-meanwhile (`hold`), so that two processes never run one session at once; committing does not need that, only the right revision.
+meanwhile (`lease`), so that two processes never run one session at once; committing does not need that, only the right revision.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
+from holdfast.session.document import parse_session, render_session, session_json
 from holdfast.session.edits import Edit
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
-from holdfast.session.parser import parse_session
-from holdfast.session.raw_data import RawData, RawStore
-from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import (
     CheckpointBrief,
     Session,
@@ -46,11 +44,11 @@ from holdfast.session.state import (
     restored,
     spare_name,
 )
-from holdfast.session.stored import ReadAgain, StoredSession, Views, clean_brief
+from holdfast.session.stored import RawData, RawStore, ReadAgain, StoredSession, Views, clean_brief
 from holdfast.storage.backend import ABSENT, Backend, Delete, Holder, Lease, Put
 
 if TYPE_CHECKING:
-    from holdfast.session.forgetting import Touched
+    from holdfast.session.editor import Touched
 
 _KEPT = 32  # sessions whose newest state is kept in memory
 _TRIES = 50
@@ -67,7 +65,8 @@ class SessionStore:
     """
 
     def __init__(self, backend: Backend, *, views: Views | None = None, prefix: str = "sessions", clock: Clock | None = None) -> None:
-        self.backend = backend
+        self._backend = backend
+        self._closed = False
         self.views = views
         self.prefix = prefix
         self.clock = clock or SystemClock()
@@ -77,10 +76,18 @@ class SessionStore:
         self._briefs: dict[str, tuple[float, str | None, SessionBrief]] = {}
 
     def close(self) -> None:
-        """Give back connections and threads. Harmless when called twice."""
-        self.backend.close()
+        """Give back connections and threads. Harmless when called twice; everything else afterwards is a StorageError."""
+        self._closed = True
+        self._backend.close()
         if self.views is not None:
             self.views.backend.close()
+
+    @property
+    def backend(self) -> Backend:
+        """Where everything is kept. StorageError if the store was closed."""
+        if self._closed:
+            raise StorageError.closed("the store of sessions")
+        return self._backend
 
     # One session
 
@@ -220,7 +227,7 @@ class SessionStore:
     # Who runs it
 
     @contextmanager
-    def hold(self, workflow_id: str, *, owner: str | None = None) -> Iterator[Lease]:
+    def lease(self, workflow_id: str, *, owner: str | None = None) -> Iterator[Lease]:
         """The right to run this session, inside the `with`. Locked, naming the owner, while a live one has it.
 
         An owner that died is taken over at once; one that lives never is. Not reentrant. `owner` is a name to show; by default that of
@@ -371,7 +378,7 @@ class SessionStore:
     def remove(self, workflow_id: str) -> None:
         """Remove the session with its recovery points, raw data and files. Locked while somebody runs it."""
         self._need(workflow_id)
-        with self.hold(workflow_id, owner="remove"):
+        with self.lease(workflow_id, owner="remove"):
             if self.views is not None:
                 self.views.backend.write(Delete(self.views.key(workflow_id)))
             self.backend.write(Delete(self._key(workflow_id, "log.jsonl")))
@@ -406,7 +413,7 @@ class SessionStore:
         It is found in any case, style of quotes and spacing. Of a text the sentences that hold it go; findings and raw data go as a whole.
         A session that is being run, or is damaged, is not changed, and reported so.
         """
-        from holdfast.session.forgetting import forget_text
+        from holdfast.session.editor import forget_text
 
         return forget_text(self, text)
 
@@ -427,8 +434,9 @@ class SessionStore:
 
     def _stored(self, workflow_id: str) -> StoredSession:
         check_session_id(workflow_id)
+        backend = self.backend
         with self._guard:
-            known = self._known.pop(workflow_id, None) or StoredSession(workflow_id, self.backend, self.views, self.prefix)
+            known = self._known.pop(workflow_id, None) or StoredSession(workflow_id, backend, self.views, self.prefix)
             self._known[workflow_id] = known  # the newest is the last
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
@@ -535,4 +543,5 @@ def locked_by(workflow_id: str, path: str | None, owner: object) -> Locked:
 
 
 def _exists_already(workflow_id: str) -> InputError:
-    return InputError(f"the session {workflow_id!r} exists already.", hint="Go on with `holdfast resume`, or choose another id.")
+    hint = f"Go on with `holdfast resume {workflow_id}`, or choose another id."
+    return InputError(f"the session {workflow_id!r} exists already.", hint=hint)

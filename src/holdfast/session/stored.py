@@ -2,29 +2,30 @@
 
 The files that people read are views of the log: with files as storage they lie beside it, or where `memory.session_memory.path` says; with
 PostgreSQL they are written if that says so. They are made again when they are missing.
+
+`RawStore` keeps the raw data of a session: bytes by their hash, and a log that says what they are and where they came from (W10).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any
 
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged, HoldfastError, RevisionConflict, StorageError
+from holdfast.errors import Damaged, HoldfastError, InputError, NotThere, RevisionConflict, StorageError
 from holdfast.redaction import redact_text
+from holdfast.session.document import SessionRenderer, go_back, parse_session, render_session, session_json
 from holdfast.session.edits import Edit, compare, is_torn
-from holdfast.session.legacy import old_session
-from holdfast.session.log import Document, Folded, Record, TextPacker, commit_record, flat, fold, states, texts_of, together
-from holdfast.session.parser import parse_session
-from holdfast.session.renderer import SessionRenderer, render_session, session_json
+from holdfast.session.log import Document, Folded, Record, TextPacker, commit_record, flat, fold, old_session, states, texts_of, together
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionBrief, brief_of, check_session_id, evolved, shown_text
 from holdfast.storage.backend import ABSENT, Append, Backend, Delete, Mark, Put, Stored
+from holdfast.validation import counted
 
-VIEW_DELAY = 0.1
+VIEW_DELAY = 0.25
 """Seconds that the files of a session which is being run may be behind its log: a person does not notice, and a stage may take less.
 As long again for every VIEW_SIZE bytes that are to be written each time."""
 VIEW_SIZE = 100_000
@@ -55,7 +56,8 @@ class Views:
 
     def markdown(self, workflow_id: str, texts: Mapping[str, str]) -> list[Put]:
         """The writing of stages' texts, by their names."""
-        return [Put(f"{self._stages(workflow_id)}{name}", shown_text(text).encode(), durable=False) for name, text in texts.items()]
+        start = self._stages(workflow_id)
+        return [Put(f"{start}{name}", shown_text(text).encode(), durable=False, marked=False) for name, text in texts.items()]
 
     def missing(self, workflow_id: str, names: set[str]) -> set[str]:
         """Which of the stages' texts are not there, or have nothing in them."""
@@ -103,6 +105,7 @@ class StoredSession:
         self._views = views
         self._key = f"{prefix}/{workflow_id}"
         self._log = f"{self._key}/log.jsonl"
+        self._file = views.key(workflow_id) if views is not None else ""
         self._mark: Mark | None = None
         self._view: Mark | None = None
         """The mark of the file while it is known to hold nothing but a state of the log."""
@@ -134,7 +137,7 @@ class StoredSession:
             raise Damaged(
                 f"{where} is damaged: {self.folded.problem}.",
                 path=where,
-                hint="`holdfast session edit` takes the readable file in its place; `holdfast session restore` goes back.",
+                hint=f"`holdfast session edit {self.id}` takes the readable file in its place; {go_back(self.id)}",
             )
         if self._session is None:
             self._session = parse_session(self.folded.document, self._backend.where(self._log))
@@ -270,7 +273,8 @@ class StoredSession:
 
         With `views_later`, which is the time by the monotonic clock, the views may be left to `write_views`.
         """
-        new = evolved(new, schema_version=SCHEMA_VERSION, mark=None)
+        if new.schema_version != SCHEMA_VERSION or new.mark is not None:
+            new = evolved(new, schema_version=SCHEMA_VERSION, mark=None)
         document = self._renderer.document(new)
         old = {} if self.folded.problem is not None else self.folded.document
         records = []
@@ -278,7 +282,8 @@ class StoredSession:
             edited = session_json(edit.session)
             records.append(commit_record(old, edited, why="edited by hand"))
             old = edited
-        records = [*records, *before, commit_record(old, document, point=point, files=self._texts.packed(files or {}), why=why)]
+        packed = self._texts.packed(files or {})
+        records = [*records, *before, commit_record(old, document, news=self._renderer.news, point=point, files=packed, why=why)]
         texts = {**(self._late or {}), **(files or {})}
         is_late = views_later is not None and self._view is not None and views_later - self._viewed < self._delay
         goes_on = views_later is not None and new.status in ("ready", "running")
@@ -300,7 +305,7 @@ class StoredSession:
         assert self._views is not None  # noqa: S101 - asked by those who call this
         self._rendered = self._renderer.encode(document)
         self._delay = VIEW_DELAY * (1 + len(self._rendered) / VIEW_SIZE)
-        put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=False)
+        put = Put(self._file, self._rendered, expect=self._view or self._found, durable=False)
         return [*self._views.markdown(self.id, texts), put]
 
     def write_views(self, at: float | None = None) -> None:
@@ -353,7 +358,7 @@ class StoredSession:
         """Whether somebody wrote to the file. Reads it only when it does not look as it did when it was last compared."""
         if self._views is None:
             return False
-        look = self._views.backend.glance(self._views.key(self.id))
+        look = self._views.backend.glance(self._file)
         if look is None or look != self._look:
             if (self._views.mark(self.id) or ABSENT) != view:
                 return True
@@ -400,7 +405,7 @@ class StoredSession:
         if self._rendered is None:
             self._rendered = render_session(self.session)
         try:
-            put = Put(self._views.key(self.id), self._rendered, expect=self._view or self._found, durable=durable)
+            put = Put(self._file, self._rendered, expect=self._view or self._found, durable=durable)
             (self._view,) = self._views.backend.write(put)
         except RevisionConflict:
             self._view = None
@@ -423,7 +428,7 @@ class StoredSession:
             return None
 
     def _made_from(self) -> list[Any]:
-        file = self._views.backend.glance(self._views.key(self.id)) if self._views is not None else None
+        file = self._views.backend.glance(self._file) if self._views is not None else None
         return [self._backend.glance(self._log), file]
 
 
@@ -431,3 +436,90 @@ def clean_brief(session: Session) -> SessionBrief:
     """The line for a session, without secrets."""
     brief = brief_of(session)
     return changed(brief, error=redact_text(brief.error)) if brief.error is not None else brief
+
+
+# Raw data
+
+_RAW = "raw:"
+
+
+@dataclass(frozen=True, slots=True)
+class RawData:
+    """Bytes that a stage stored, with what they are and where they came from. `ref` is the whole reference."""
+
+    ref: str
+    data: bytes
+    media_type: str
+    source: str | None
+    at: str
+
+    def text(self) -> str:
+        """The bytes as text; what is not UTF-8 shows as a replacement character."""
+        return self.data.decode("utf-8", "replace")
+
+
+class RawStore:
+    """The raw data below a prefix of a backend."""
+
+    def __init__(self, backend: Backend, prefix: str) -> None:
+        self._backend = backend
+        self.prefix = prefix
+        self.index = f"{prefix}/index.jsonl"
+
+    def put(self, data: bytes, media_type: str, source: str | None, at: str) -> str:
+        """Keep the bytes, then the note about them; on return both survive a power cut."""
+        ref = _RAW + self._backend.put_blob(self.prefix, data)
+        shown = redact_text(source) if source is not None else None
+        known = self._backend.read(self.index)
+        if not any((note.get("ref"), note.get("media_type"), note.get("source")) == (ref, media_type, shown) for note in known.records):
+            note = {"ref": ref, "media_type": media_type, "source": shown, "size": len(data), "at": at}
+            self._backend.write(Append(self.index, [note]))
+        return ref
+
+    def get(self, ref: str) -> RawData:
+        """The bytes with what is known of them. A prefix is enough if only one reference begins with it."""
+        full = self.find(ref)
+        data = self._backend.get_blob(self.prefix, full.removeprefix(_RAW))
+        if data is None:
+            raise InputError(f"the raw data {full} was removed just now.")
+        note = self.notes().get(full, {})
+        return RawData(full, data, note.get("media_type", "application/octet-stream"), note.get("source"), note.get("at", ""))
+
+    def find(self, ref: object) -> str:
+        """The whole reference that `ref` is or begins. InputError if there is none, or more than one."""
+        if not isinstance(ref, str) or not ref.strip():
+            raise InputError(f"{ref!r} is not a raw reference.", hint="It looks like raw:sha256-3f1c...; its first digits are enough.")
+        wanted = f"{_RAW}sha256-{ref.strip().removeprefix(_RAW).removeprefix('sha256-').lower()}"
+        found = [one for one in self.refs() if one.startswith(wanted)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NotThere(f"there is no raw data {ref[:100]!r} in this session.", hint="It may have been forgotten or pruned.")
+        raise InputError(f"{ref[:100]!r} begins {counted(len(found), 'reference')}: {', '.join(found[:3])}.", hint="Give more digits.")
+
+    def refs(self) -> list[str]:
+        """All references, sorted."""
+        return sorted(_RAW + item.key.rpartition("/")[2] for item in self._backend.list(f"{self.prefix}/") if item.kind == "blob")
+
+    def notes(self) -> dict[str, Mapping[str, Any]]:
+        """What is known of each reference: the newest note."""
+        return {str(note["ref"]): note for note in self._backend.read(self.index).records if "ref" in note}
+
+    def copy_to(self, other: RawStore, at: str) -> None:
+        """Keep everything there too."""
+        for ref in self.refs():
+            one = self.get(ref)
+            other.put(one.data, one.media_type, one.source, at)
+
+    def remove(self, ref: str) -> None:
+        """Forget the bytes and every note about them."""
+        self._backend.delete_blob(self.prefix, ref.removeprefix(_RAW))
+        self.keep_notes(lambda note: note.get("ref") != ref)
+
+    def keep_notes(self, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
+        """Drop the notes that are not wanted, and say how many went."""
+        reading = self._backend.read(self.index)
+        kept = [note for note in reading.records if wanted(note)]
+        if len(kept) < len(reading.records):
+            self._backend.rewrite(self.index, kept, expect=reading.mark)
+        return len(reading.records) - len(kept)

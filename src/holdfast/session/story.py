@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.amounts import counted
 from holdfast.redaction import visible
 from holdfast.session.output import StageOutput
 from holdfast.session.state import ASKS, CheckpointBrief, Session, SessionError, StageRecord
 from holdfast.storage.backend import Holder
-from holdfast.text.normalise import call_lines
+from holdfast.text.normalise import call_lines, one_line
+from holdfast.validation import counted
 
 _LONGEST_DATA = 4_000
 """Characters of a stage's own values up to which they are part of a document for people."""
@@ -82,7 +82,7 @@ def tell(
     status = "interrupted" if session.status == "running" and owner is None else session.status
     names = session.stage_names()
     chapters = tuple(_chapter(session, number, name) for number, name in enumerate(names, 1))
-    done, total = len(session.completed_stages), len(names)
+    done, total = session.progress()
     progress = f"{done} of {counted(total, 'stage')}" if session.workflow.get("stages") else f"{stages(done)} completed"
     headline = f"{status}: {progress}" + (f", now at {session.current_stage}" if session.current_stage and done < total else "")
     facts = [
@@ -191,9 +191,9 @@ def story_markdown(story: Story) -> str:
 def _output_markdown(output: StageOutput) -> list[str]:
     parts = ["\n".join(f"\\{text}" if text.startswith("#") else text for text in output.summary.splitlines())]
     if output.key_findings:
-        parts.append("\n".join(f"- {_one_line(finding.fact)} [{_one_line(finding.source)}]" for finding in output.key_findings))
+        parts.append("\n".join(f"- {one_line(finding.fact)} [{one_line(finding.source)}]" for finding in output.key_findings))
     if output.next_stage_recommendations:
-        parts.append("Recommended next:\n\n" + "\n".join(f"- {_one_line(text)}" for text in output.next_stage_recommendations))
+        parts.append("Recommended next:\n\n" + "\n".join(f"- {one_line(text)}" for text in output.next_stage_recommendations))
     report = output.data.get("report") if isinstance(output.data, Mapping) else None
     if isinstance(report, str) and report.strip():
         parts.append(report.strip())
@@ -211,10 +211,6 @@ def _fenced(text: str, language: str = "") -> str:
     while fence in text:  # what is inside cannot end the block
         fence += "`"
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def stages(count: int) -> str:

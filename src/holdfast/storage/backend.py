@@ -8,15 +8,17 @@ SQL; below it, nothing of any room. What a key may look like is checked here for
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from holdfast.durable.blobs import is_blob_id
-from holdfast.durable.replace import is_temp
-from holdfast.errors import InputError
+from holdfast.clock import Clock, stamp
+from holdfast.durable.replace import is_blob_id, is_temp
+from holdfast.errors import InputError, Locked
 
 Kind = Literal["document", "log", "blob"]
 Mark = str
@@ -62,12 +64,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Replace a document. With `expect`, only if it is still the one with that mark. Not `durable`: a view that can be made again."""
+    """Replace a document. With `expect`, only if it is still the one with that mark. Not `durable`: a view that can be made again.
+
+    Not `marked`: nobody asks for its new mark, which takes a while to work out of a large one; what is given for it means nothing.
+    """
 
     key: str
     data: bytes
     expect: Mark | None = None
     durable: bool = True
+    marked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,24 @@ class Holder:
 
     def __str__(self) -> str:
         return f"{self.name} (process {self.pid} on {self.host}, since {self.since}, last sign of life {self.heartbeat})"
+
+
+def this_process(name: str | None, clock: Clock) -> Holder:
+    """This process as a holder, from now on."""
+    from socket import gethostname  # costs more to import than all the rest of this module
+
+    now = stamp(clock.now())
+    return Holder(name or f"holdfast-{os.getpid()}", gethostname(), os.getpid(), now, now)
+
+
+def held_by(what: str, holder: Holder | None, path: str | None = None) -> Locked:
+    """That somebody has the lease, and who."""
+    return Locked(
+        f"{what} is held by {holder or 'somebody else'}.",
+        path=path,
+        owner=str(holder) if holder is not None else None,
+        hint="Wait until it is done, or end that process; the lease goes with it.",
+    )
 
 
 def _never_lost() -> None:
@@ -241,9 +265,21 @@ LEASE_LOCK, LEASE_NOTE = "run.lock", "owner.json"
 """What a lease is in a folder of files."""
 
 
+@lru_cache(maxsize=1024)
+def is_key(key: str) -> bool:
+    """Whether something can be kept under this name: a relative path of plain parts."""
+    folder, slash, name = key.rpartition("/")
+    return len(key) <= 1024 and _PART.fullmatch(name) is not None and (not slash or _is_folder(folder))
+
+
+@lru_cache(maxsize=256)
+def _is_folder(folder: str) -> bool:
+    return all(map(_PART.fullmatch, folder.split("/")))
+
+
 def check_key(key: str) -> str:
     """The key itself. InputError unless it is a relative path of plain parts: nothing empty, no `.` or `..`, no control characters."""
-    if not isinstance(key, str) or len(key) > 1024 or not all(_PART.fullmatch(part) for part in key.split("/")):
+    if not isinstance(key, str) or not is_key(key):
         raise InputError(f"{key!r} cannot be a storage key.", hint="Use a relative path of plain names.")
     return key
 

@@ -2,6 +2,9 @@
 
 Documents are replaced as a whole, logs are JSON Lines with a checksum in each, blobs lie under their hash. Only `Disk` is used, so that
 what is shown with a disk that loses its power or fails on demand holds for the machine's own.
+
+A lease is a lock of the kernel's that ends with its process, and a note beside it that says who holds it. The note is for people and for
+`Locked`; whether the holder lives is asked of the lock alone, so a dead one is taken over at once.
 """
 
 from __future__ import annotations
@@ -12,22 +15,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.durable import strict_json
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.disk import REAL, Disk, closing, make_folders, read_whole
 from holdfast.durable.log_records import line_of
-from holdfast.durable.replace import Draft, is_temp, replace, set_aside
-from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed
+from holdfast.durable.replace import Blobs, Draft, is_temp, read_json, replace, set_aside, write_new
+from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed, WriteFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
-from holdfast.storage import file_leases
 from holdfast.storage.backend import (
     ABSENT,
+    LEASE_LOCK,
+    LEASE_NOTE,
     Append,
     Change,
     Delete,
@@ -43,16 +48,22 @@ from holdfast.storage.backend import (
     check_key,
     check_log,
     check_prefix,
+    held_by,
+    is_key,
     is_log,
+    this_process,
 )
 from holdfast.storage.pending import PendingSteps, mark_of
-from holdfast.storage.places import PENDING, Places
+from holdfast.storage.places import OF_AGENTS, PENDING, Places
 
+T = TypeVar("T")
 _LOGS = 256  # logs that are kept ready for the next append
 _MARKS = 1024
+_VIEW_BEHIND = "What was changed is kept; only this file, which people read, is behind, and is written again when that is possible."
 _LEFT_BEHIND = 3600.0  # seconds: a replacing takes milliseconds, so an older draft belongs to nobody
 _READINGS = 5
-_UNKNOWN: Mark = "unknown"  # of a log whose end could not be looked at after the append: stands for no position, so all is read anew
+_PATIENCE = 0.25  # seconds: somebody who only looks whether a lease is held has it for a moment
+_UNKNOWN: Mark = "unknown"  # of a log whose end could not be looked at, or of a put without one: stands for nothing, so all is read anew
 
 
 class FileBackend:
@@ -100,7 +111,7 @@ class FileBackend:
 
     def glance(self, key: str) -> str | None:
         identity = self.disk.identity(self.path(check_key(key)))
-        return None if identity is None else "-".join(map(str, identity.facts))
+        return None if identity is None else str(identity.facts)
 
     def read(self, key: str, *, after: Mark | None = None, limit: int | None = None) -> Records:
         log = self.log(check_log(key))
@@ -141,33 +152,45 @@ class FileBackend:
         for change in lasting:
             if isinstance(change, Append) and len(lasting) > 1:
                 [line_of(record) for record in change.records]  # refuses what has no form in JSON before anything is written down
-        with self._alone([change.key for change in lasting]):  # a view needs no lock: it is replaced in one step, and people take none
-            for change in changes:
-                if len(lasting) > 1 or not isinstance(change, Append):  # a lone append looks at the end of its log anyway
-                    self._expect(change.key, change.expect)
-            if len(lasting) > 1:
-                self._pending.carry_out(lasting)
-            elif lasting:
-                self._carry_out(lasting[0])
-            for change in changes:
-                if isinstance(change, Put) and not change.durable:
-                    self._put_view(change)
-            return tuple(self._new_mark(change) for change in changes)
+        keys = [change.key for change in lasting]  # a view needs no lock: it is replaced in one step, and people take none
+        return self._alone(keys, lambda: self._write(changes, lasting))
+
+    def _write(self, changes: Sequence[Change], lasting: Sequence[Change]) -> tuple[Mark, ...]:
+        for change in changes:
+            if change.expect is not None and (len(lasting) > 1 or not isinstance(change, Append)):
+                self._expect(change.key, change.expect)  # a lone append looks at the end of its log anyway
+        if len(lasting) > 1:
+            self._pending.carry_out(lasting)
+        elif lasting:
+            self._carry_out(lasting[0])
+        if len(changes) > len(lasting):
+            try:
+                self._put_views([change for change in changes if isinstance(change, Put) and not change.durable])
+            except WriteFailed as error:
+                if lasting:
+                    error.hint = _VIEW_BEHIND
+                raise
+        return tuple([self._new_mark(change) for change in changes])
 
     def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
         log = self.log(check_log(key))
-        with self._alone([key]):
+
+        def rewritten() -> Mark:
             self._expect(key, expect)
-            with self._renewing(key):
+            try:
                 return log.rewrite(records)
+            except SyncFailed:
+                self._renew(key)
+                raise
+
+        return self._alone([key], rewritten)
 
     def set_aside(self, key: str) -> str:
         path = self.path(check_key(key))
-        with self._alone([key]):
-            try:
-                kept = set_aside(path, disk=self.disk, clock=self.clock)
-            except FileNotFoundError:
-                raise InputError(f"there is nothing at {path} to set aside.") from None
+        try:
+            kept = self._alone([key], lambda: set_aside(path, disk=self.disk, clock=self.clock))
+        except FileNotFoundError:
+            raise InputError(f"there is nothing at {path} to set aside.") from None
         return f"{key}{kept.removeprefix(self.disk.resolve(path))}"
 
     # Blobs
@@ -238,10 +261,10 @@ class FileBackend:
 
     def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
         folder = self._places.folder(f"{check_key(key)}/")
-        return file_leases.lease(key, folder, name=holder, disk=self.disk, clock=self.clock, beat=self._beat)
+        return _held_lease(key, folder, name=holder, disk=self.disk, clock=self.clock, beat=self._beat)
 
     def holder(self, key: str) -> Holder | None:
-        return file_leases.who_holds(self._places.folder(f"{check_key(key)}/"), self.disk)
+        return _live_holder(self._places.folder(f"{check_key(key)}/"), self.disk)
 
     def where(self, key: str) -> str:
         return self.path(key)
@@ -282,25 +305,23 @@ class FileBackend:
         stored = self._read(path)
         return None if stored is None else stored.mark
 
-    @contextmanager
-    def writing(self, keys: Sequence[str], timeout: float | None) -> Iterator[None]:
+    def writing(self, keys: Sequence[str], timeout: float | None) -> AbstractContextManager[object]:
         """Keeps all other writers of these keys out. In one order for everybody, so that no two wait for each other."""
-        paths = sorted({self.disk.resolve(self.path(key)) for key in keys})
+        if len(keys) == 1:
+            return self.disk.lock(f"{self.disk.resolve(self.path(keys[0]))}.lock", timeout)
         with ExitStack() as stack:
-            for path in paths:
+            for path in sorted({self.disk.resolve(self.path(key)) for key in keys}):
                 stack.enter_context(self.disk.lock(f"{path}.lock", timeout))
-            yield
+            return stack.pop_all()
 
     # Inside
 
-    @contextmanager
-    def _alone(self, keys: Sequence[str]) -> Iterator[None]:
-        """Keeps other writers out, with everything finished that others began and left."""
+    def _alone(self, keys: Sequence[str], work: Callable[[], T]) -> T:
+        """What the work gives, which is done while other writers are kept out and everything is finished that others began and left."""
         while True:
             with self.writing(keys, self._timeout):
                 if self._pending.are_clear(keys):
-                    yield
-                    return
+                    return work()
             self._pending.finish(self._pending.touching(keys), timeout=self._timeout)
 
     def _finish_if_abandoned(self, key: str) -> None:
@@ -341,9 +362,12 @@ class FileBackend:
             case Put(key, data):
                 replace(self.path(key), data, disk=self.disk)
             case Append(key, records, expect, as_one, growing):
-                with self._renewing(key):
-                    check = None if expect is None else partial(self._compare, key, expect)
+                check = None if expect is None else partial(self._compare, key, expect)
+                try:
                     self.log(key).append_many(records, as_one=as_one, growing=growing, check=check)
+                except SyncFailed:
+                    self._renew(key)
+                    raise
             case Delete(key):
                 if is_log(key):
                     self.log(key).close()
@@ -353,32 +377,44 @@ class FileBackend:
                 with suppress(FileNotFoundError):  # also where it is gone: whoever removed it may have died before that was on the disk
                     self.disk.sync_folder(os.path.dirname(path))  # noqa: PTH120
 
-    def _put_view(self, change: Put) -> None:
-        draft = Draft(self.path(change.key), change.data, disk=self.disk, durable=False)
+    def _put_views(self, puts: Sequence[Put]) -> None:
+        last, is_fresh = "", False
+        for put in puts:
+            path = self.path(put.key)
+            folder = path.rpartition("/")[0]
+            if folder != last:
+                last, is_fresh = folder, self._is_made(folder)
+            if is_fresh:
+                write_new(path, put.data, disk=self.disk)
+                continue
+            draft = Draft(path, put.data, disk=self.disk, durable=False)
+            try:
+                draft.put_in_place()
+            except StorageError:
+                draft.drop()
+                raise
+
+    def _is_made(self, folder: str) -> bool:
+        """Make this folder, unless it is there, or one above it is not: then whoever writes to it sees to that."""
         try:
-            draft.put_in_place()
-        except StorageError:
-            draft.drop()
-            raise
+            self.disk.make_folder(folder)
+        except (FileExistsError, FileNotFoundError, StorageError):
+            return False
+        return True
 
     def _new_mark(self, change: Change) -> Mark:
         match change:
-            case Put(_, data):
-                return mark_of(data)
+            case Put(_, data, marked=marked):
+                return mark_of(data) if marked else _UNKNOWN
             case Append(key):
                 return self.log(key).last_mark or _UNKNOWN
             case Delete():
                 return ABSENT
 
-    @contextmanager
-    def _renewing(self, key: str) -> Iterator[None]:
+    def _renew(self, key: str) -> None:
         """A log that met a failed sync is given up, so the next call starts with a new one."""
-        try:
-            yield
-        except SyncFailed:
-            with self._guard:
-                self._logs.pop(self.path(key), None)
-            raise
+        with self._guard:
+            self._logs.pop(self.path(key), None)
 
     def _is_busy(self, key: str) -> bool:
         """Whether somebody writes there right now, or may: then what looks torn may be whole in a moment."""
@@ -392,29 +428,91 @@ class FileBackend:
         return Blobs(self._places.folder(f"{check_key(prefix)}/"), disk=self.disk)
 
     def _files_below(self, folder: str) -> Iterator[tuple[str, str, float]]:
-        try:
-            entries = self.disk.scan(folder)
-        except FileNotFoundError:
-            return
-        for entry in entries:
-            path = f"{folder}/{entry.name}"
-            if entry.kind == "file":
-                yield path, entry.name, entry.modified
-            elif entry.kind == "folder" and not entry.link:
-                yield from self._files_below(path)
+        """The files below a folder, as deep as a key reaches: what is below that was not put there by us."""
+        waiting = [folder]
+        while waiting:
+            here = waiting.pop()
+            for entry in self._places.scan(here):
+                path = f"{here}/{entry.name}"
+                if entry.kind == "file":
+                    yield path, entry.name, entry.modified
+                elif entry.kind == "folder" and not entry.link and entry.name != OF_AGENTS and is_key(path[len(folder) + 1 :]):
+                    waiting.append(path)
 
     def _clear(self, folder: str) -> None:
         """Remove a folder with the locks and leftovers in it. What is a link is removed, and not what it leads to."""
-        try:
-            entries = self.disk.scan(folder)
-        except FileNotFoundError:
-            return
-        for entry in entries:
+        for entry in self._places.scan(folder):
             path = f"{folder}/{entry.name}"
             if entry.kind == "folder" and not entry.link:
                 self._clear(path)
             else:
                 with suppress(FileNotFoundError):
                     self.disk.unlink(path)
+        with suppress(FileNotFoundError):
+            for name in self.disk.list(folder):  # pipes, and links that lead nowhere
+                self.disk.unlink(f"{folder}/{name}")
         self.disk.remove_folder(folder)
         self.disk.settled.clear()
+
+
+@contextmanager
+def _held_lease(key: str, folder: str, *, name: str | None, disk: Disk, clock: Clock, beat: float) -> Iterator[Lease]:
+    """Hold the lease whose files are in `folder`; see `Backend.lease`."""
+    note = f"{folder}/{LEASE_NOTE}"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(disk.lock(f"{folder}/{LEASE_LOCK}", _PATIENCE))
+        except Locked as error:
+            raise held_by(folder, _read_note(note, disk), error.path) from error
+        before = _read_note(note, disk)
+        mine = this_process(name, clock)
+        facts = strict_json.encode({"name": mine.name, "host": mine.host, "pid": mine.pid, "since": mine.since})
+        Draft(note, facts, disk=disk, durable=False).put_in_place()  # a power cut ends the lease, so the note need not survive one
+        stack.callback(_forget_note, note, disk)
+        stack.enter_context(_beating(note, disk, beat))
+        yield Lease(key, mine, before)
+
+
+def _live_holder(folder: str, disk: Disk) -> Holder | None:
+    """The live holder. Asks the lock: a note whose writer died means nothing."""
+    holder = _read_note(f"{folder}/{LEASE_NOTE}", disk)
+    if holder is None:
+        return None
+    try:
+        with disk.lock(f"{folder}/{LEASE_LOCK}", 0):
+            return None
+    except Locked:
+        return holder
+
+
+def _read_note(note: str, disk: Disk) -> Holder | None:
+    try:
+        facts: Any = read_json(note, disk=disk)
+        beat = stamp(datetime.fromtimestamp(disk.modified(note), UTC))
+        return Holder(str(facts["name"]), str(facts["host"]), int(facts["pid"]), str(facts["since"]), beat)
+    except (FileNotFoundError, Damaged, KeyError, TypeError, ValueError):
+        return None
+
+
+def _forget_note(note: str, disk: Disk) -> None:
+    with suppress(FileNotFoundError, StorageError):  # it says nothing without the lock
+        disk.unlink(note)
+
+
+@contextmanager
+def _beating(note: str, disk: Disk, beat: float) -> Iterator[None]:
+    """A sign of life every `beat` seconds: the time of the note."""
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(beat):
+            with suppress(StorageError, FileNotFoundError):
+                disk.touch(note)
+
+    thread = threading.Thread(target=live, name="lease-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

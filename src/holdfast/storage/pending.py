@@ -53,7 +53,7 @@ class Files(Protocol):
     def standing(self, key: str) -> Mark | None:
         """The mark of what is there now."""
 
-    def writing(self, keys: Sequence[str], timeout: float | None) -> AbstractContextManager[None]:
+    def writing(self, keys: Sequence[str], timeout: float | None) -> AbstractContextManager[object]:
         """Keeps all other writers of these keys out; Locked after `timeout` seconds."""
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from holdfast.durable.blobs import is_blob_id
 from holdfast.durable.disk import Disk, Named
+from holdfast.durable.replace import is_blob_id
 from holdfast.errors import ConfigError
-from holdfast.storage.backend import Item, Kind, check_key, is_log, is_reserved
+from holdfast.storage.backend import Item, Kind, check_key, is_key, is_log, is_reserved
 
 PENDING = ".pending"
 """The folder below the root that says which steps of several changes were begun."""
+OF_AGENTS = "user-data"  # the files of a conversation: under any name, as deep and as closed as a command made them
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _SLOT = re.compile(r"\{[a-z_]+\}")
 _COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
@@ -113,14 +114,14 @@ class Places:
         place = self.folder(prefix)
         flat = [ending for ending in endings if "/" not in ending]
         deep = [ending for ending in endings if "/" in ending]
-        for entry in self._scan(place):
+        for entry in self.scan(place):
             if entry.kind == "folder":
                 times = [time for ending in deep if (time := self._modified(f"{place}/{entry.name}{ending}")) is not None]
                 if times:
                     found[entry.name] = max(times)
-            for ending in flat if entry.kind == "file" and not _is_hidden(entry.name) else ():
-                name = entry.name.removesuffix(ending)
-                if name != entry.name:
+            for ending in flat if entry.kind == "file" else ():
+                if entry.name.endswith(ending) and not _is_hidden(entry.name):
+                    name = entry.name.removesuffix(ending)
                     found[name] = max(entry.modified, found.get(name, 0.0))
         for key in self._moved_keys(prefix):
             name = next((key[len(prefix) :].removesuffix(ending) for ending in flat if key.endswith(ending)), "")
@@ -136,7 +137,7 @@ class Places:
 
     def _first_keys(self, place: str, prefix: str, origin: str) -> Iterator[str]:
         """A key for each name directly below a place; all of them for blobs, which are sorted into folders that are no part of the key."""
-        for entry in self._scan(place):
+        for entry in self.scan(place):
             below = f"{prefix}{entry.name}"
             if entry.kind == "file":
                 found: Iterator[tuple[str, str, Named]] = iter(() if _is_hidden(entry.name) else [(below, f"{place}/{entry.name}", entry)])
@@ -179,7 +180,7 @@ class Places:
         if not key.startswith(prefix):
             return
         folder, _, name = path.rpartition("/")
-        for entry in self._scan(folder or "/"):
+        for entry in self.scan(folder or "/"):
             if entry.name == name and entry.kind == "file":
                 found[key] = _item(key, entry)
 
@@ -187,25 +188,32 @@ class Places:
         """The names that stand in the slot of a place."""
         folder, _, begin = place.before.rpartition("/")
         end, deep, _ = place.after.partition("/")
-        for entry in self._scan(folder or "/"):
+        for entry in self.scan(folder or "/"):
             name = _Pattern(begin, end).name_in(entry.name)
             if name is not None and (entry.kind == "folder" if deep else entry.kind == "file") and not _is_hidden(entry.name):
                 yield name
 
     def _walk(self, folder: str, key: str, prefix: str, depth: int) -> Iterator[tuple[str, str, Named]]:
-        entries = self._scan(folder)
-        if any(entry.name == "PG_VERSION" for entry in entries):  # the data of a PostgreSQL server
-            return
-        for entry in entries:
-            below = f"{key}{entry.name}"
-            if entry.kind == "folder":
-                wanted = f"{below}/".startswith(prefix) or prefix.startswith(f"{below}/") or _SHARD.fullmatch(entry.name)
-                if wanted and not (entry.link and depth) and entry.name != PENDING:  # only the folders at the top may be links
-                    yield from self._walk(f"{folder}/{entry.name}", f"{below}/", prefix, depth + 1)
-            elif entry.kind == "file" and not _is_hidden(entry.name):
-                yield from _named(key, folder, entry)
+        """The keys of the files below a folder. What a key cannot name (too deep, odd signs) was not put there by us, and is no key's."""
+        waiting = [(folder, key, depth)]
+        while waiting:
+            folder, key, depth = waiting.pop()
+            entries = self.scan(folder)
+            if any(entry.name == "PG_VERSION" for entry in entries):  # the data of a PostgreSQL server
+                continue
+            for entry in entries:
+                below = f"{key}{entry.name}"
+                if not is_key(below):
+                    continue
+                if entry.kind == "folder":
+                    wanted = f"{below}/".startswith(prefix) or prefix.startswith(f"{below}/") or _SHARD.fullmatch(entry.name)
+                    if wanted and not (entry.link and depth) and entry.name not in (PENDING, OF_AGENTS):  # links: at the top
+                        waiting.append((f"{folder}/{entry.name}", f"{below}/", depth + 1))
+                elif entry.kind == "file" and not _is_hidden(entry.name):
+                    yield from _named(key, folder, entry)
 
-    def _scan(self, folder: str) -> list[Named]:
+    def scan(self, folder: str) -> list[Named]:
+        """What is in a folder; nothing where there is none."""
         try:
             return list(self._disk.scan(folder))
         except FileNotFoundError:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, IdSource
 from holdfast.errors import InputError
-from holdfast.ids import IdSource
 
 _START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _NANO = 1_000_000_000

@@ -1,20 +1,27 @@
-"""Date expressions in a text, absolute and relative to a day, as stretches of days with their place.
+"""Date expressions in a text, absolute and relative to a day, as stretches of days with their place; and the day of a document.
 
 English whole; the absolute forms and the commonest relative ones of German, French, Spanish, Italian, Portuguese, Dutch,
 Chinese and Japanese. Rules are compiled once; a rule whose days do not exist ("31 February") finds nothing.
+
+The day on which a document was written is in its title, in a line at its head, or in the name of its file (`day_of_head`, `day_of_name`).
+A day that is only told of ("The pump was bought in March 2015.") says nothing about the document, even in its first sentence. In a line at
+the head the day stands alone between marks ("Ridgeway, 9 July 2026"), or behind a word for it ("Date:", "last edit"), and hardly anything
+else stands there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from pathlib import PurePosixPath
 
-from holdfast.text import absolute_dates, relative_dates
+from holdfast.text.date_expressions import BOOK
 from holdfast.text.date_rules import Context, Found, Precision, Rule
+from holdfast.text.language import alternatives, read_lists
 
-_RULES: tuple[Rule, ...] = (*absolute_dates.BOOK.rules, *relative_dates.BOOK.rules)
+_RULES: tuple[Rule, ...] = tuple(BOOK.rules)
 
 _ANCHORS = frozenset(word for rule in _RULES for words in rule.needs for word in words)
 _TOKEN = re.compile(r"\d+|[^\W\d_]+")
@@ -152,3 +159,81 @@ def _range(text: str, first: Span, second: Span) -> Span | None:
         return None
     expression = text[first.offset : second.offset + len(second.text)]
     return Span(first.start, second.end, "range", expression, first.offset, first.relative or second.relative)
+
+
+_REFERENCE = date(2000, 6, 15)
+_YEAR = re.compile(r"\b\d{4}\b|\d{4}-\d\d")
+_LISTS = {name: alternatives(entry) for name, entry in read_lists("holdfast.text", "document_dates").items()}
+_WEEKDAY = rf"(?:(?:{_LISTS['weekday']})[,.]?\s+)?"
+_LABELLED = re.compile(
+    rf"(?P<label>(?:{_LISTS['label']})\s*:?\s+)?(?P<behind>(?:{_LISTS['behind']})\s+)?{_WEEKDAY}(?:\d\d?\s?[-–]\s?)?", re.IGNORECASE
+)
+_ARTICLE = re.compile(rf"(?:{_LISTS['behind']})\s+", re.IGNORECASE)  # that the expression of a date has in it: "le 6 octobre 2028"
+_PARTS = re.compile(r"\s{3,}|\t|\s[-–—·|/]+\s|[,;()\[\]|·*_#>]+|:(?=\s*$)|(?<=[.!?:])\s+")
+_SENTENCE_END = re.compile(r"(?<=[^\W\d]{2}[.!?])\s+|(?<=\d{4}[.!?])\s+|\s{3,}")
+_TIME = re.compile(r"[T ]?\d{1,2}[:.h]\d\d\S*(?:\s+\w{1,4})?|[\s.,;:!?)*_-]*")
+_AROUND = 10  # words before or after the day: with more of them it is a sentence that tells of it
+_LONGEST = 600  # characters of a line that are looked at: what is longer is no line of a head, and each day in it costs another look at it
+_NAMED = re.compile(r"(?<!\d)((?:19|20)\d\d)(?:([-_.]?)(0[1-9]|1[0-2])(?:\2(0[1-9]|[12]\d|3[01]))?)?(?!\d)")
+
+
+def day_of(text: str) -> str:
+    """The day that a text names, as it can be sorted: `2026-02-10`, `2026-02` or `2026`; empty if it names none."""
+    return next((_shown(span) for span in _spans(text)), "")
+
+
+def _spans(text: str) -> list[Span]:
+    return [span for span in find_dates(text, _REFERENCE) if _YEAR.search(span.text)]
+
+
+def _shown(span: Span) -> str:
+    days = (span.end - span.start).days
+    return span.end.isoformat()[: 10 if days <= 7 else 7 if days <= 31 else 4]
+
+
+def day_of_head(lines: Iterable[str]) -> str:
+    """The day that the first lines of a document give as its own: the title (the first line with a `#`) may name it anywhere.
+
+    >>> day_of_head(["# Minutes of 3 May 2026"]), day_of_head(["Fenwick, February 2026."]), day_of_head(["It was bought in March 2015."])
+    ('2026-05-03', '2026-02', '')
+    """
+    titled = False
+    for line in (line[:_LONGEST] for line in lines):
+        title = line.startswith("#") and not titled
+        titled |= title
+        found = day_of(line) if title else next((day for part in _SENTENCE_END.split(line) if (day := _own_day(part))), "")
+        if found:
+            return found
+    return ""
+
+
+def _own_day(sentence: str) -> str:
+    """The day of a sentence or a line in which it stands alone between marks and hardly anything stands around it."""
+    for span in _spans(sentence):
+        start = span.offset + (article.end() if (article := _ARTICLE.match(span.text)) else 0)
+        before, after = sentence[:start], sentence[span.offset + len(span.text) :]
+        if max(len(before.split()), len(after.split())) > _AROUND:
+            continue
+        cut = [0, *(match.end() for match in _PARTS.finditer(before))][-1]
+        in_brackets = before.rstrip().endswith(("(", "[")) and sentence.rstrip().endswith((".", "!", "?"))
+        label = _LABELLED.fullmatch(before[cut:].lstrip())
+        stands = re.search(r"\w", before[:cut]) is not None
+        if label is None or in_brackets or (label["behind"] and not label["label"] and not stands):
+            continue
+        rest = _PARTS.split(after, maxsplit=1)[0]
+        says_itself = bool(label["label"]) and not stands  # "Published on 22 June 2023 in ...": nobody else is there to be told of
+        if says_itself or _TIME.fullmatch(rest):
+            return _shown(span)
+    return ""
+
+
+def day_of_name(name: str) -> str:
+    """The day in the name of a file; a year alone is too often something else.
+
+    >>> day_of_name("notes/2026-05-03 minutes.md"), day_of_name("report_20260503.txt"), day_of_name("list-2026.csv")
+    ('2026-05-03', '2026-05-03', '')
+    """
+    for year, _, month, day in _NAMED.findall(PurePosixPath(name.partition("#")[0]).stem):
+        if month and (day or "-" in name):
+            return "-".join(part for part in (year, month, day) if part)
+    return ""

@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from email import message_from_bytes, policy
+from email.headerregistry import HeaderRegistry
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.text.dates import find_dates
+from holdfast.text.dates import day_of, day_of_head
 from holdfast.text.html import decode_text, joined_blocks, read_html
+from holdfast.text.language import read_words
 from holdfast.text.normalise import one_line, strip_invisible
 
 
@@ -48,12 +49,12 @@ def read_text(data: bytes | str, suffix: str) -> FileText:
     elif f".{ending}" in PAGES:
         found = _page(data)
     else:
-        text = data if isinstance(data, str) else _decoded(data)
+        text = data if isinstance(data, str) else decoded_text(data)
         found = ({**_READERS, **_CONVERTED_READERS}).get(ending, _markdown)(_plain(text))
     return replace(found, text=strip_invisible(with_heads(found.text)), title=one_line(found.title)[:120])
 
 
-def _decoded(data: bytes) -> str:
+def decoded_text(data: bytes) -> str:
     """Text as UTF-8, or as its mark of the byte order says. A guess at anything else could put wrong letters into a quotation."""
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
@@ -84,21 +85,11 @@ _DATED = (
     "last-modified",
     "article:modified_time",
 )
-_REFERENCE = date(2000, 6, 15)
 
 
 def _about(said: dict[str, str], text: str) -> FileText:
     dated = next((said[name] for name in _DATED if said.get(name)), "")
     return FileText(text, said.get("title", ""), day_of(dated), said.get("author", ""))
-
-
-def day_of(text: str) -> str:
-    """The day that a text names, as it can be sorted: `2026-02-10`, `2026-02` or `2026`; empty if it names none."""
-    spans = [span for span in find_dates(text, _REFERENCE) if re.search(r"\b\d{4}\b|\d{4}-\d\d", span.text)]
-    if not spans:
-        return ""
-    days = (spans[0].end - spans[0].start).days
-    return spans[0].end.isoformat()[: 10 if days <= 7 else 7 if days <= 31 else 4]
 
 
 def _markdown(text: str) -> FileText:
@@ -126,8 +117,22 @@ def _page(data: bytes | str) -> FileText:
     return replace(_about(said, _plain(page.text)), title=page.title or "")
 
 
+_KNOWN_HEADERS = HeaderRegistry()
+
+
+def _header(name: str, value: str) -> Any:
+    """A header of a mail; one that cannot be read is as if it were empty. `me <` is an IndexError of the standard library."""
+    try:
+        return _KNOWN_HEADERS(name, value)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return _KNOWN_HEADERS(name, "")
+
+
+_MAILS = policy.default.clone(header_factory=_header)
+
+
 def _mail(data: bytes) -> FileText:
-    message = message_from_bytes(data, policy=policy.default)
+    message = message_from_bytes(data, policy=_MAILS)
     body = message.get_body(("plain", "html"))
     payload = body.get_payload(decode=True) if body is not None else b""
     plain = payload.decode("utf-8", errors="replace") if isinstance(payload, bytes) else ""
@@ -140,7 +145,29 @@ def _mail(data: bytes) -> FileText:
     text = re.sub(r"^>.*\n?", "", _plain(str(text)), flags=re.MULTILINE)  # what is quoted was said in another mail
     day = getattr(message["date"], "datetime", None) if message["date"] is not None else None
     sender = re.sub(r"\s*<[^>]*>", "", str(message["from"] or "")).strip("\" '")
-    return FileText(text, str(message["subject"] or ""), day.date().isoformat() if day else "", sender)
+    dated = day.date().isoformat() if day else day_of(str(message["date"] or ""))
+    return FileText(text, str(message["subject"] or ""), dated, sender)
+
+
+_HEADERS = {word: name for name, words in read_words("holdfast.text", "mail_headers").items() for word in words}
+_HEADER = re.compile(r"\*{0,2}([^\W\d][\w-]{1,24})\s?:\*{0,2}[ \t]+(\S.*)|[ \t]+(\S.*)")
+
+
+def saved_mail(text: str) -> FileText | None:
+    """The mail that was saved as plain text, with its headers above it as a mail program shows or stores them; None if it is none."""
+    made: list[str] = []
+    lines = text.lstrip("\n").split("\n")
+    for line in lines:
+        match = _HEADER.fullmatch(line.rstrip())
+        if match is None or (match[1] is None and not made):
+            break
+        name = _HEADERS.get(match[1].lower(), match[1]) if match[1] is not None else ""
+        made.append(f"{name}: {match[2]}" if name else f" {match[3]}")
+    named = [line.partition(":")[0] for line in made]
+    ended = len(made) == len(lines) or not lines[len(made)].strip()
+    if not ended or "from" not in named or not {"subject", "date", "to"} & set(named) or len(set(named)) < 2:
+        return None
+    return _mail("\n".join([*made, "", *lines[len(made) :]]).encode())
 
 
 # Pages that were set for paper
@@ -213,10 +240,17 @@ _SPOKEN = re.compile(
 _TITLE_LINE = re.compile(r"(?!\s*[-*+#>|•=`])\s{0,3}[\w\"“§(].{0,78}[^\s.!?:;,。！？]")
 _WIDE_GAP = re.compile(r"[ \t]{3,}")
 _SHORT = 60
+_TOP = 6  # lines among which plain text says when it was written
 
 
 def _text(text: str) -> FileText:
-    """Plain text: lines that stand above a paragraph are headings, lines of a talk stand alone, aligned columns are a table."""
+    """Plain text: lines that stand above a paragraph are headings, lines of a talk stand alone, aligned columns are a table.
+
+    A mail that was saved as text is read as a mail.
+    """
+    mail = saved_mail(text)
+    if mail is not None:
+        return mail
     lines = _table_lines(text.split("\n"))
     spoken = sum(_SPOKEN.match(line) is not None for line in lines)
     if spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines):
@@ -229,7 +263,7 @@ def _text(text: str) -> FileText:
             marked += [f"{level} {_WIDE_GAP.split(line.strip())[0]}", ""]
         else:
             marked.append(line)
-    return FileText("\n".join(marked), dated=day_of("\n".join(line for line in lines[:4])))
+    return FileText("\n".join(marked), dated=day_of_head(marked[:_TOP]))
 
 
 def _heads(line: str, after: str) -> bool:
@@ -333,6 +367,7 @@ def _csv(text: str) -> FileText:
 
 _TITLES = ("title", "name", "heading", "subject", "page", "id")
 _LONG = 40  # words: a longer value is a text of its own
+_SENTENCE = re.compile(rf"(?:\S+\s+){{{_LONG},}}.*|(?:\S+\s+){{4,}}.*[.!?。！？][\"'”»)]*")
 
 
 def _json(text: str) -> FileText:
@@ -359,11 +394,13 @@ def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> No
         title = next((key for key in _TITLES if key in plain and len(plain) < len(value)), None)
         if title is not None or (name and len(plain) < len(value)):
             blocks.append(f"{'#' * min(level, 6)} {plain.pop(title) if title is not None else name}")
-        long = [key for key, member in plain.items() if len(member.split()) > _LONG]
-        short = [key for key in plain if key not in long]
+        told = (
+            [key for key, member in plain.items() if _SENTENCE.fullmatch(member)] if len(" ".join(plain.values()).split()) > _LONG else []
+        )
+        short = [key for key in plain if key not in told]
         if short:
             blocks.append(row(short, [plain[key] for key in short]))
-        blocks += [plain[key] for key in long]
+        blocks += [f"{key}: {plain[key]}" for key in told]
         for key, member in value.items():
             if not _shown(member):
                 _write_json(member, level + 1, blocks, str(key))
@@ -377,8 +414,8 @@ def _write_json(value: Any, level: int, blocks: list[str], name: str = "") -> No
 
 
 def _shown(value: object) -> str:
-    """A value that can stand in a row: a text, a number, or a list of such; empty for what cannot."""
-    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
+    """A value that can stand in a row: a text, a number, or a list of such; empty for what cannot, as a list of sentences."""
+    if isinstance(value, list) and all(isinstance(one, str | int | float) and not _SENTENCE.fullmatch(str(one)) for one in value):
         return ", ".join(one_line(str(one)) for one in value)
     return one_line(str(value)) if isinstance(value, str | int | float) else ""
 

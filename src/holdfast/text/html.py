@@ -48,6 +48,7 @@ _CLOSES = {  # an opening tag ends an open one of the first, up to one of the se
 _PARAGRAPH = (_names("p"), _names("button object table") | _CELLS)
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 _DEPTH = 120  # what is nested deeper is left out
+_MARKED_DEPTH = 6  # quotations and lists are marked so deep: a mark is repeated in every line
 
 _NAME = re.compile(r"[a-zA-Z][^\s/>\0]*+")
 _ATTRIBUTE = re.compile(r"""[\s/]*+(=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|(?!["'])([^\s>]*+)))?""")
@@ -58,15 +59,15 @@ _CHARSETS = re.compile(  # of pages and mails; Python knows others that are no c
     r"|koi8-[rtu]|mac-?roman|shift-?jis|euc-(?:jp|kr)|iso-2022-(?:jp|kr)|gb2312|gbk|gb18030|big5(?:hkscs)?|tis-620"
 )
 _UNSEEN = re.compile(  # declarations, each between `;`, that leave nothing to see
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:-[a-z]+-)?opacity\s*:\s*0*\.?0*%?|color\s*:\s*transparent"
-    r"|font-size\s*:\s*(?:0*\.?0+[a-z%]*|0*[01](?:\.\d+)?(?:px|pt))|(?:max-)?(?:width|height)\s*:\s*0*[01]?(?:\.0+)?(?:px)?"
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:-[a-z]+-)?opacity\s*:\s*0*+(?:\.0*+)?%?|color\s*:\s*transparent"
+    r"|font-size\s*:\s*(?:(?:0++(?:\.0*+)?|\.0++)[a-z%]*|0*[01](?:\.\d+)?(?:px|pt))|(?:max-)?(?:width|height)\s*:\s*0*[01]?(?:\.0+)?(?:px)?"
     r"|(?:text-indent|(?:margin-)?(?:left|top|right|bottom))\s*:\s*-\d{3,}[^;]*|clip\s*:\s*rect\(\s*[01][^;]*|clip-path\s*:\s*inset\(\s*(?:50|100)%[^;]*"
     r"|(?:transform|scale)\s*:\s*(?:scale\()?\s*0\)?)\s*(?:!\s*important\s*)?(?:;|$)",
     re.IGNORECASE,
 )
 _COLOUR = re.compile(r"(?:^|;)\s*color\s*:\s*([^;!]+)", re.IGNORECASE)
 _GROUND = re.compile(r"(?:^|;)\s*background(?:-color)?\s*:\s*([^;!]+)", re.IGNORECASE)
-_STYLE_SHEET = re.compile(r"<style\b[^>]*>(.*?)(?:</style|$)", re.IGNORECASE | re.DOTALL)
+_STYLE, _STYLE_END = re.compile(r"<style\b", re.IGNORECASE), re.compile(r"</style", re.IGNORECASE)
 _SELECTOR = re.compile(r"([a-z][a-z0-9]*)?(?:([.#])([\w-]+))?", re.IGNORECASE)
 _SAME_COLOUR = {"white": "#fff", "#ffffff": "#fff", "black": "#000", "#000000": "#000", "rgb(255,255,255)": "#fff", "rgb(0,0,0)": "#000"}
 _ELEMENTS = 200_000  # a page that has more is cut there
@@ -141,9 +142,7 @@ class _Element:
     attributes: dict[str, str]
     hidden: bool
     children: list[_Element | str] = field(default_factory=list)
-
-    def has_heading(self) -> bool:
-        return any(isinstance(child, _Element) and (child.tag in _HEADINGS or child.has_heading()) for child in self.children)
+    has_heading: bool = False  # somewhere below
 
     def texts(self) -> Iterator[str]:
         for child in self.children:
@@ -151,9 +150,6 @@ class _Element:
                 yield child
             else:
                 yield from child.texts()
-
-    def length(self) -> int:
-        return sum(len(text.strip()) for text in self.texts())
 
 
 class _TreeBuilder:
@@ -244,8 +240,16 @@ class _TreeBuilder:
             element = _Element(tag, attributes, parent.hidden or tag in _DROPPED or _unseen(tag, attributes, self._unseen))
             if not element.hidden:
                 parent.children.append(element)
+                if tag in _HEADINGS:
+                    self._note_heading()
             self._open.append(element)
             self._count[tag] += 1
+
+    def _note_heading(self) -> None:
+        for element in reversed(self._open):
+            if element.has_heading:  # then those above it know as well
+                return
+            element.has_heading = True
 
     def _end(self, tag: str) -> None:
         """Closes the nearest open element of this name. A stray end tag of an inline element does not close the block around it."""
@@ -299,9 +303,9 @@ def _unseen_selectors(text: str) -> frozenset[tuple[str, str]]:
     Only rules with one simple selector count, and none inside `@media` and its like: those may be about paper.
     """
     found: set[tuple[str, str]] = set()
-    for sheet in _STYLE_SHEET.finditer(text) if "<style" in text or "<STYLE" in text else ():
+    for sheet in _style_sheets(text):
         depth, head, at_rule = 0, "", False
-        for piece in re.split(r"([{}])", _CSS_COMMENT.sub("", sheet[1])):
+        for piece in re.split(r"([{}])", _CSS_COMMENT.sub("", sheet)):
             if piece == "{":
                 depth += 1
                 at_rule = at_rule or head.strip().startswith("@")
@@ -315,6 +319,16 @@ def _unseen_selectors(text: str) -> frozenset[tuple[str, str]]:
     return frozenset(found - {("", "")})
 
 
+def _style_sheets(text: str) -> Iterator[str]:
+    at = 0
+    while (mark := _STYLE.search(text, at)) is not None and (begin := text.find(">", mark.end())) >= 0:
+        end = _STYLE_END.search(text, begin)
+        yield text[begin + 1 : end.start() if end else len(text)]
+        if end is None:
+            return
+        at = end.end()
+
+
 def _simple(head: str) -> Iterator[re.Match[str]]:
     for selector in head.split(","):
         if one := _SELECTOR.fullmatch(selector.strip()):
@@ -323,16 +337,15 @@ def _simple(head: str) -> Iterator[re.Match[str]]:
 
 def _main_part(root: _Element) -> _Element:
     """The largest `<article>`, else `<main>`, that holds at least three tenths of the text; else all of it."""
-    found: dict[str, list[_Element]] = {"article": [], "main": []}
-    waiting = [root]
-    while waiting:
-        inner = [child for child in waiting.pop().children if isinstance(child, _Element)]
-        for element in inner:
-            found.get(element.tag, []).append(element)
-        waiting += inner
-    for elements in found.values():
-        best = max(elements, key=_Element.length, default=None)
-        if best is not None and best.length() >= 0.3 * root.length():
+    order = [root]
+    for element in order:  # parents before their children
+        order += [child for child in element.children if isinstance(child, _Element)]
+    lengths: dict[int, int] = {}
+    for element in reversed(order):
+        lengths[id(element)] = sum(len(child.strip()) if isinstance(child, str) else lengths[id(child)] for child in element.children)
+    for tag in ("article", "main"):
+        best = max((element for element in order if element.tag == tag), key=lambda element: lengths[id(element)], default=None)
+        if best is not None and lengths[id(best)] >= 0.3 * lengths[id(root)]:
             return best
     return root
 
@@ -345,6 +358,7 @@ class _MarkdownWriter:
         self._marks = marks
         self._line: list[str] = []
         self._prefix = ""
+        self._quotes = 0  # how many are open
         self._lists: list[int | None] = []  # the open lists; of an ordered one the number of its last item
 
     def write(self, element: _Element) -> None:
@@ -377,7 +391,7 @@ class _MarkdownWriter:
             self._row(element)
         elif tag in ("ul", "ol"):
             self._list(element)
-        elif tag == "header" and not element.has_heading():
+        elif tag == "header" and not element.has_heading:
             return
         elif tag == "blockquote" and self._marks:
             self._quoted(element)
@@ -398,7 +412,7 @@ class _MarkdownWriter:
         number = self._lists[-1] if self._lists else None
         if number is not None:
             self._lists[-1] = number + 1
-        return "  " * (len(self._lists) - 1) + (f"{number + 1}. " if number is not None else "- ")
+        return "  " * min(len(self._lists) - 1, _MARKED_DEPTH) + (f"{number + 1}. " if number is not None else "- ")
 
     def _list(self, element: _Element) -> None:
         self.end_block()
@@ -416,8 +430,12 @@ class _MarkdownWriter:
     def _quoted(self, element: _Element) -> None:
         self.end_block()
         before = len(self.blocks)
+        self._quotes += 1
         self.write(element)
         self.end_block()
+        self._quotes -= 1
+        if self._quotes >= _MARKED_DEPTH:
+            return
         self.blocks[before:] = ["\n".join(f"> {line}" for line in block.split("\n")) for block in self.blocks[before:]]
 
     def _row(self, element: _Element) -> None:

@@ -1,17 +1,39 @@
-"""Which script a text is written in, and a cheap guess of its language.
+"""Which script a text is written in, a cheap guess of its language, and the word lists that lie beside the code as TOML files.
 
 The guess counts function words and telling letters: enough to choose a stemmer, not a classifier. English is the answer
-where nothing tells.
+where nothing tells. `read_lists("holdfast.text", "stop_words")` reads a file of lists.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from bisect import bisect_right
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
 
-from holdfast.text.word_lists import read_words
+
+@cache
+def read_lists(package: str, name: str) -> dict[str, Any]:
+    """The tables of `lists/NAME.toml` in a package. Read once; do not change what is given."""
+    return tomllib.loads(resources.files(package).joinpath(f"lists/{name}.toml").read_text(encoding="utf-8"))
+
+
+def read_words(package: str, name: str) -> dict[str, frozenset[str]]:
+    """The lists of a file whose values are words with spaces between them."""
+    return {key: frozenset(words.split()) for key, words in read_lists(package, name).items()}
+
+
+def alternatives(entry: str) -> str:
+    """An entry of words or phrases as alternatives of a regular expression. They are on lines of their own, or have ` | ` between them.
+
+    >>> alternatives("each | every one\\nall")
+    'each|every one|all'
+    """
+    return "|".join(part for line in entry.split("\n") for part in line.split(" | ") if part)
+
 
 STOP_WORDS = read_words("holdfast.text", "stop_words")
 """Function words of each language, lower case."""

@@ -17,9 +17,8 @@ from typing import Literal, Protocol
 
 import Stemmer  # type: ignore[import-not-found, import-untyped, unused-ignore]  # a C extension without annotations
 
-from holdfast.text.language import NO_SPACES, STOP_WORDS, guess_language, is_spaceless, script_of
+from holdfast.text.language import NO_SPACES, STOP_WORDS, guess_language, is_spaceless, read_words, script_of
 from holdfast.text.normalise import fold
-from holdfast.text.word_lists import read_words
 
 STOP_PAIRS = read_words("holdfast.text", "stop_pairs")["pairs"]
 """Character pairs that carry grammar only."""

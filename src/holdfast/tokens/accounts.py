@@ -1,4 +1,4 @@
-"""Accounts of what was used and what it cost, and limits that stop the work with everything kept.
+"""What one call used, in the forms that providers report it, what that costs, and limits that stop the work with everything kept.
 
 Every call is charged once, to the session, run, sub-agent and stage it was made for, the model that answered, and the purpose: `answer`,
 `summary` and `memory` stay apart. `check` is asked before a call starts; charging never raises, so no answer is lost to a limit.
@@ -7,16 +7,156 @@ Every call is charged once, to the session, run, sub-agent and stage it was made
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any, ClassVar, Final, Literal
+from operator import add
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from holdfast.errors import ConfigError, Damaged, InputError, LimitExceeded
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
-from holdfast.tokens.usage import Price, Usage, amount
+
+if TYPE_CHECKING:
+    from holdfast.config.memory_sections import Limit
+    from holdfast.config.sections import Pricing
+
+_MILLION = Decimal(1_000_000)
+_CACHED = ("prompt_cache_hit_tokens", "cached_content_token_count", "cachedContentTokenCount")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one or more calls. `input_tokens` holds those read from and written to a cache, `output_tokens` those of reasoning.
+
+    `estimated` says that at least a part is our own count, because the provider reported nothing.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    estimated: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
+        )
+
+    @classmethod
+    def read(cls, reported: object) -> Usage | None:
+        """From a message with `usage_metadata`, or from a usage mapping of LangChain, OpenAI, Anthropic, Google or DeepSeek.
+
+        None when nothing was reported: no mapping, no numbers, or zeros alone; nor is a report believed that has more than any window.
+        """
+        if isinstance(reported, Usage):
+            return reported
+        for mapping in _mappings(reported):
+            usage = cls._from(mapping)
+            if usage.total > 0 and max(usage.input_tokens, usage.output_tokens) <= _MOST_IN_A_CALL:
+                return usage
+        return None
+
+    @classmethod
+    def _from(cls, usage: Mapping[str, Any]) -> Usage:
+        ins = _inner(usage, "input_token_details", "input_tokens_details", "prompt_tokens_details")
+        outs = _inner(usage, "output_token_details", "output_tokens_details", "completion_tokens_details")
+        read = _number(ins, "cache_read", "cached_tokens") or _number(usage, *_CACHED)
+        by_lifetime = sum(_number(ins, key) for key in ins if str(key).startswith("ephemeral_"))
+        written = max(_number(ins, "cache_creation", "cache_write_tokens"), by_lifetime)
+        tokens_in = _number(usage, "input_tokens", "prompt_tokens", "prompt_token_count", "promptTokenCount")
+        beside_read, beside_written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
+        if beside_read or beside_written:  # Anthropic's own form: `input_tokens` leaves them out
+            tokens_in, read, written = tokens_in + beside_read + beside_written, beside_read, beside_written
+        elif read + written > tokens_in:  # reported beside the input, not within it
+            tokens_in += read + written
+        thoughts = _number(usage, "thoughts_token_count", "thoughtsTokenCount")
+        candidates = _number(usage, "candidates_token_count", "candidatesTokenCount")
+        tokens_out = _number(usage, "output_tokens", "completion_tokens") or thoughts + candidates
+        reasoning = _number(outs, "reasoning", "reasoning_tokens") or thoughts
+        return cls(tokens_in, tokens_out, read, written, reasoning)
+
+
+def _mappings(reported: object) -> Iterable[Mapping[str, Any]]:
+    if isinstance(reported, Mapping):
+        yield reported
+        return
+    metadata = getattr(reported, "response_metadata", None)
+    candidates = [getattr(reported, "usage_metadata", None)]
+    if isinstance(metadata, Mapping):
+        candidates += [metadata.get(key) for key in ("token_usage", "usage", "usage_metadata")]
+    yield from (candidate for candidate in candidates if isinstance(candidate, Mapping))
+
+
+def _inner(usage: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    return next((usage[key] for key in keys if isinstance(usage.get(key), Mapping)), {})
+
+
+_MOST_IN_A_CALL = 20_000_000
+"""Tokens that no call of any model has: a server that reports more counts something else, or wrongly."""
+
+
+def _number(usage: Mapping[str, Any], *keys: str) -> int:
+    """The first of these that is a count; 0 when none is."""
+    for key in keys:
+        value = usage.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+            return int(value)
+    return 0
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a model costs for a million tokens. None is a price that is not known, never one of nothing.
+
+    Tokens read from a cache cost `cache_read`, or the input price where that is not given (so never too little). Tokens written to a
+    cache cost `cache_write`; who charges for writing charges more than for input, so without it such a call has no known cost.
+    """
+
+    input: Decimal | None = None
+    output: Decimal | None = None
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+    currency: str = "USD"
+
+    @classmethod
+    def of(cls, pricing: Pricing) -> Price:
+        """As `pricing` of a model in the configuration says it."""
+        amounts = (_exact(pricing.input), _exact(pricing.output), _exact(pricing.cache_read), _exact(pricing.cache_write))
+        return cls(*amounts, pricing.currency.strip().upper() or "USD")
+
+    def cost(self, usage: Usage) -> Decimal | None:
+        """The cost of this usage to the last digit, or None when a price that it needs is not known."""
+        plain = max(0, usage.input_tokens - usage.cache_read - usage.cache_write)
+        cached = self.input if self.cache_read is None else self.cache_read
+        parts = ((plain, self.input), (usage.cache_read, cached), (usage.cache_write, self.cache_write), (usage.output_tokens, self.output))
+        total = Decimal(0)
+        for tokens, price in parts:
+            if tokens:
+                if price is None:
+                    return None
+                total += tokens * price
+        if self.input is None and self.output is None:
+            return None  # nothing was used, but nothing is known either
+        return total / _MILLION
+
+
+def _exact(amount: float | None) -> Decimal | None:
+    """An amount of money as it was written."""
+    return None if amount is None else Decimal(str(amount))
+
 
 ANSWER: Final = "answer"
 
@@ -43,21 +183,9 @@ class Limits:
     cost: Decimal | None = None
 
     @classmethod
-    def read(cls, limits: object, *, key: str = "limits") -> Limits:
-        """From `limits: {tokens, cost}`. Raises ConfigError for what is no limit."""
-        if limits is None:
-            return cls()
-        if isinstance(limits, Limits):
-            return limits
-        if not isinstance(limits, Mapping):
-            raise ConfigError(f"{limits!r} is no set of limits.", key=key, hint="Give `tokens`, `cost` or both.")
-        unknown = [name for name in limits if name not in ("tokens", "cost")]
-        if unknown:
-            raise ConfigError(f"there is no limit called {unknown[0]!r}.", key=key, hint="There are `tokens` and `cost`.")
-        tokens = limits.get("tokens")
-        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0):
-            raise ConfigError(f"{tokens!r} is no number of tokens.", key=f"{key}.tokens", hint="Give a whole number, or null for no limit.")
-        return cls(tokens, amount(limits.get("cost"), key=f"{key}.cost"))
+    def of(cls, limit: Limit) -> Limits:
+        """As `limits` in the configuration says it."""
+        return cls(limit.tokens, _exact(limit.cost))
 
 
 @dataclass(frozen=True)
@@ -92,40 +220,33 @@ class Tally:
         return None if self.unpriced_calls else self.cost
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.calls + other.calls,
-            self.usage + other.usage,
-            self.cost + other.cost,
-            self.unpriced_calls + other.unpriced_calls,
-            self.estimated_calls + other.estimated_calls,
-        )
+        return Tally(*map(add, vars(self).values(), vars(other).values()))
+
+
+_NOTHING = Tally()
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What was charged for one call, and the limits that are used up by now (`run tokens`, `session cost`)."""
+    """What was charged for one call."""
 
     entry: Entry
     usage: Usage
     cost: Decimal | None
-    exhausted: tuple[str, ...] = ()
 
 
 class Accounts:
-    """All accounts of a process or session. Safe for many threads.
-
-    `prices` maps a model's name to its `Price` or to the `pricing` mapping of the configuration; all in one currency.
-    """
+    """All accounts of a process or session. Safe for many threads. `prices` are those of models by name, all in one currency."""
 
     def __init__(
         self,
-        prices: Mapping[str, object] | None = None,
+        prices: Mapping[str, Price] | None = None,
         *,
         run_limits: Limits | None = None,
         session_limits: Limits | None = None,
         bus: Bus | None = None,
     ) -> None:
-        self._prices = {model: Price.read(pricing, model=model) for model, pricing in (prices or {}).items()}
+        self._prices = dict(prices or {})
         currencies = sorted({price.currency for price in self._prices.values() if price.input is not None or price.output is not None})
         if len(currencies) > 1:
             raise ConfigError(
@@ -162,57 +283,44 @@ class Accounts:
         tally = Tally(1, read, cost or Decimal(0), int(cost is None), int(read.estimated))
         with self._lock:
             self._add(entry, tally)
-            used_up = tuple(f"{account} {kind}" for account, kind, _, _ in self._used_up(session, run))
         if cost is None:
             self._say_unpriced(model)
-        return Charge(entry, read, cost, used_up)
+        return Charge(entry, read, cost)
 
-    def check(self, *, session: str | None = None, run: str | None = None, next_tokens: int = 0) -> None:
-        """Raise LimitExceeded when the run or the session has nothing left for another call, or less than its `next_tokens`."""
-        with self._lock:
-            over = self._used_up(session, run, next_tokens)
-        for account, kind, used, allowed in over:
-            raise self._exceeded(account, kind, used, allowed, name=run if account == "run" else session, ahead=next_tokens)
-
-    def _exceeded(
-        self, account: str, kind: str, used: int | Decimal, allowed: int | Decimal, *, name: str | None, ahead: int
-    ) -> LimitExceeded:
-        unit = "tokens" if kind == "tokens" else self.currency
-        more = f", and the next call takes about {ahead:,} more" if used < allowed else ""
-        who = f"the {account} {name}" if name else f"the {account}"
-        return LimitExceeded(
-            f"{who} has used {used:,} of {allowed:,} {unit}{more}. Everything done so far is kept.",
-            account=account,
-            kind=kind,
-            used=float(used),
-            allowed=float(allowed),
-        )
+    def check(self, *, session: str | None = None, run: str | None = None) -> None:
+        """Raise LimitExceeded when the run or the session has nothing left for another call."""
+        for account, name, key in (("run", run, ("run", session, run)), ("session", session, ("session", session, None))):
+            with self._lock:
+                used = self._totals.get(key, _NOTHING)
+            limits = self._limits[account]
+            if limits.tokens is not None and used.tokens >= limits.tokens:
+                raise _exceeded(account, name, "tokens", "tokens", used.tokens, limits.tokens)
+            if limits.cost is not None and used.cost >= limits.cost:
+                raise _exceeded(account, name, "cost", self.currency, used.cost, limits.cost)
 
     def total(self, **where: str | None) -> Tally:
         """The sum of all calls, or of those charged to what is named: `total(run="r1", purpose="summary")`."""
-        _known(where)
-        with self._lock:
-            entries = list(self._entries.items())
-        tallies = [tally for entry, tally in entries if all(getattr(entry, name) == value for name, value in where.items())]
-        return sum(tallies, Tally())
+        return sum((tally for _, tally in self._charged(where)), _NOTHING)
 
     def by(self, dimension: Dimension, **where: str | None) -> dict[str | None, Tally]:
         """Usage and cost by group: for each model, run, sub-agent, stage, purpose or session, dearest in tokens first."""
-        _known({dimension: None, **where})
+        _known([dimension])
+        sums: dict[str | None, Tally] = {}
+        for entry, tally in self._charged(where):
+            key = getattr(entry, dimension)
+            sums[key] = sums.get(key, Tally()) + tally
+        return dict(sorted(sums.items(), key=lambda item: -item[1].tokens))
+
+    def _charged(self, where: Mapping[str, str | None]) -> list[tuple[Entry, Tally]]:
+        """All that was charged to what is named."""
+        _known(where)
         with self._lock:
             entries = list(self._entries.items())
-        sums: dict[str | None, Tally] = {}
-        for entry, tally in entries:
-            if all(getattr(entry, name) == value for name, value in where.items()):
-                key = getattr(entry, dimension)
-                sums[key] = sums.get(key, Tally()) + tally
-        return dict(sorted(sums.items(), key=lambda item: -item[1].tokens))
+        return [(entry, tally) for entry, tally in entries if all(getattr(entry, name) == value for name, value in where.items())]
 
     def snapshot(self) -> dict[str, Any]:
         """Plain JSON, to be kept. Money is written as text, so nothing is lost."""
-        with self._lock:
-            entries = list(self._entries.items())
-        return {"schema": _SCHEMA, "currency": self.currency, "entries": [_written(entry, tally) for entry, tally in entries]}
+        return {"schema": _SCHEMA, "currency": self.currency, "entries": [_written(*charged) for charged in self._charged({})]}
 
     def restore(self, snapshot: object) -> None:
         """Replace everything by a snapshot. Raises Damaged, and changes nothing, when it cannot be read whole: money is not guessed."""
@@ -233,19 +341,6 @@ class Accounts:
         for account in {("run", entry.session, entry.run), ("session", entry.session, None)}:
             self._totals[account] = self._totals.get(account, Tally()) + tally
 
-    def _used_up(self, session: str | None, run: str | None, ahead: int = 0) -> list[tuple[str, str, int | Decimal, int | Decimal]]:
-        found: list[tuple[str, str, int | Decimal, int | Decimal]] = []
-        for account, tally in (
-            ("run", self._totals.get(("run", session, run), Tally())),
-            ("session", self._totals.get(("session", session, None), Tally())),
-        ):
-            limits = self._limits[account]
-            if limits.tokens is not None and (tally.tokens >= limits.tokens or tally.tokens + ahead > limits.tokens):
-                found.append((account, "tokens", tally.tokens, limits.tokens))
-            if limits.cost is not None and tally.cost >= limits.cost:
-                found.append((account, "cost", tally.cost, limits.cost))
-        return found
-
     def _say_unpriced(self, model: str) -> None:
         if all(limits.cost is None for limits in self._limits.values()):
             return
@@ -260,7 +355,13 @@ _DIMENSIONS = tuple(part.name for part in fields(Entry))
 _COUNTS = ("input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning")
 
 
-def _known(where: Mapping[str, object]) -> None:
+def _exceeded(account: str, name: str | None, kind: str, unit: str, used: int | Decimal, allowed: int | Decimal) -> LimitExceeded:
+    who = f"the {account} {name}" if name else f"the {account}"
+    told = f"{who} has used {used:,} of {allowed:,} {unit}. Everything done so far is kept."
+    return LimitExceeded(told, account=account, kind=kind, used=float(used), allowed=float(allowed))
+
+
+def _known(where: Iterable[str]) -> None:
     unknown = [name for name in where if name not in _DIMENSIONS]
     if unknown:
         raise InputError(f"accounts are not kept by {unknown[0]!r}.", hint=f"They are kept by {', '.join(_DIMENSIONS)}.")

@@ -1,15 +1,17 @@
-"""How a window is shared out between the parts of a prompt.
+"""How a window is shared out between the parts of a prompt, and what of a long list fits a part.
 
 A `Budget` is a value: eight shares that add up to the window. Every part of the prompt asks it how much it may take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.errors import BudgetError, InputError
+
+_T = TypeVar("_T")
 
 PARTS: Final[dict[str, int]] = {
     "base": 500,
@@ -157,3 +159,21 @@ def _whole(tokens: object, name: str, *, least: int = 0) -> int:
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < least:
         raise InputError(f"{name} must be a whole number of tokens, at least {least}, not {tokens!r}.")
     return tokens
+
+
+def take_fitting(waiting: list[_T], room: int, cost: Callable[[_T], int], cut: Callable[[_T, int], tuple[_T, _T | None]]) -> list[_T]:
+    """The next things that fit, taken off the end of the list; one that alone is too long is cut and the rest of it put back."""
+    taken: list[_T] = []
+    while waiting:
+        tokens = cost(waiting[-1]) + 1
+        if tokens <= room:
+            taken.append(waiting.pop())
+            room -= tokens
+            continue
+        if not taken:
+            first, rest = cut(waiting.pop(), room)
+            taken.append(first)
+            if rest is not None:
+                waiting.append(rest)
+        break
+    return taken

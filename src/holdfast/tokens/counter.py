@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from holdfast.errors import ConfigError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
-from holdfast.imports import load_dotted
-from holdfast.tokens.messages import REPLY_OVERHEAD, Message, count_message, image_tokens
-from holdfast.tokens.schemas import ToolCounts
+from holdfast.tokens.message_counts import ToolCounts
+from holdfast.tokens.messages import Message, count_message, image_tokens
 from holdfast.tokens.windows import Notices, factor_of, maker_of, vocabulary_of
+from holdfast.validation import load_dotted
 
 Keep = Literal["head", "tail"]
 
@@ -142,11 +142,6 @@ class BaseCounter(ABC):
     def count_image(self, width: int | None = None, height: int | None = None, detail: str | None = None) -> int:
         return image_tokens(width, height, detail=detail, provider=self.provider)
 
-    def count_request(self, messages: Sequence[Message], *, system: Message | None = None, tools: Iterable[object] = ()) -> int:
-        """A whole request: the system message, the messages, the tools, and what opens the reply."""
-        head = 0 if system is None else self.count_message(system)
-        return head + self.count_messages(messages) + self.count_tools(tools) + REPLY_OVERHEAD
-
 
 def _end(text: str, length: int, keep: Keep) -> str:
     return text[:length] if keep == "head" else text[len(text) - length :]
@@ -247,7 +242,6 @@ def open_counter(
 
 
 def _exact_or_approximate(model: str | None, provider: str | None, bus: Bus) -> TokenCounter:
-
     try:
         return ExactCounter(model=model, provider=provider)
     except ImportError as error:

@@ -1,21 +1,29 @@
-"""Counts that are kept: one for each message, and running sums over a conversation.
+"""Counts that are kept: one for each message and each tool, and running sums over a conversation.
 
 Within a run messages are the same objects from call to call, so identity is asked first; after a reload they are new objects with the same
 ids, so (id, mark of the content) is asked next; only what neither knows is counted. Changing a message object in place is not noticed: who
 edits a message makes a new one.
+
+A tool is counted as the JSON that is sent: a plain dict as it is; an object with `name`, `description` and a schema (LangChain's tools, met
+by their shape), a pydantic model, or a function with annotations in the OpenAI form.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import operator
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from holdfast.tokens.counter import TokenCounter
 from holdfast.tokens.messages import MESSAGE_OVERHEAD, Message, mark_of, plain_text
 from holdfast.tokens.messages import field as part
+
+if TYPE_CHECKING:
+    from holdfast.tokens.counter import TokenCounter
 
 
 @dataclass
@@ -108,24 +116,6 @@ class MessageCounts:
         self._old, self._young = old, young
         del gone  # and with them, last of all, the messages that nobody looks up any more
 
-    def prune(self, living_ids: Collection[str]) -> None:
-        """Forget every message whose id is not among these, and every message without an id."""
-        living = frozenset(living_ids)
-        with self._lock:
-            kept = _Generation()
-            for generation in (self._old, self._young):
-                for message in generation.messages:
-                    if part(message, "id") in living and id(message) not in kept.tokens:
-                        kept.messages.append(message)
-                        kept.tokens[id(message)] = generation.tokens[id(message)]
-                kept.marks |= {key: tokens for key, tokens in generation.marks.items() if key[0] in living}
-            self._replace(_Generation(), kept)
-
-    def clear(self) -> None:
-        """Forget everything: for when the counter's vocabulary or factor changed."""
-        with self._lock:
-            self._replace(_Generation(), _Generation())
-
     def __len__(self) -> int:
         with self._lock:
             return len(self._young.tokens.keys() | self._old.tokens.keys())
@@ -194,12 +184,6 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def suffix(self, tokens: int) -> int:
-        """Where the longest tail that counts at most `tokens` begins, in the messages last totalled; their number when not one fits."""
-        with self._lock:
-            self._settle()
-            return bisect_left(self._sums, self._sums[-1] - max(0, tokens))
-
     def between(self, start: int, stop: int | None = None) -> int:
         """Tokens of the messages from `start` up to `stop`, indices as in a slice."""
         with self._lock:
@@ -213,7 +197,129 @@ class Ledger:
             self._extend(list(self._messages), self._exact, self._counts.count)
             self._exact = len(self._messages)
 
-    def clear(self) -> None:
-        """Forget the conversation, for when counts changed under it."""
+
+_INJECTED = frozenset({"self", "cls", "runtime", "config", "callbacks", "run_manager"})
+"""Parameters that are filled in by the program: the model never sees them."""
+
+
+def tool_json(tool: object) -> str:
+    """The text that a request carries for this tool. What cannot be written as JSON is written as its `str`."""
+    return json.dumps(tool_schema(tool), ensure_ascii=False, default=str)
+
+
+def tool_schema(tool: object) -> object:
+    """The definition of a tool in the OpenAI form; a dict is returned as it is."""
+    if isinstance(tool, Mapping):
+        return tool
+    name = _text(getattr(tool, "name", None)) or _text(getattr(tool, "__name__", None)) or type(tool).__name__
+    parameters = _parameters(tool)
+    description = _text(getattr(tool, "description", None)) or inspect.cleandoc(getattr(tool, "__doc__", None) or "")
+    if isinstance(parameters, Mapping):
+        inner = parameters.get("description")
+        parameters = {key: value for key, value in parameters.items() if key != "description"}
+        description = description or _text(inner)
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _parameters(tool: object) -> object:
+    for attribute in ("tool_call_schema", "args_schema"):
+        schema = getattr(tool, attribute, None)
+        if schema is not None:
+            return _without_titles(_schema_of(schema))
+    if isinstance(getattr(tool, "args", None), Mapping):
+        return _without_titles({"type": "object", "properties": tool.args})  # type: ignore[attr-defined]  # just looked at
+    if inspect.isclass(tool):
+        return _without_titles(_schema_of(tool))
+    if callable(tool):
+        return _signature_schema(tool)
+    return {"type": "object", "properties": {}}
+
+
+def _schema_of(schema: object) -> object:
+    maker = getattr(schema, "model_json_schema", None) or getattr(schema, "schema", None)
+    return maker() if callable(maker) else schema if isinstance(schema, Mapping) else {"type": "object", "properties": {}}
+
+
+def _without_titles(schema: object, *, names: bool = False) -> object:
+    """The titles that pydantic adds are not sent; a property that is called `title` stays."""
+    if isinstance(schema, Mapping):
+        return {
+            key: _without_titles(value, names=key in ("properties", "$defs") and not names)
+            for key, value in schema.items()
+            if names or key != "title" or not isinstance(value, str)
+        }
+    if isinstance(schema, list | tuple):
+        return [_without_titles(item) for item in schema]
+    return schema
+
+
+def _signature_schema(function: Callable[..., object]) -> dict[str, object]:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return {"type": "object", "properties": {}}
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):  # an annotation that only a type checker can follow
+        hints = {}
+    properties: dict[str, object] = {}
+    required = []
+    for name, parameter in signature.parameters.items():
+        if name in _INJECTED or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        prop = _type_schema(hints[name]) if name in hints else {}
+        if parameter.default is parameter.empty:
+            required.append(name)
+        else:
+            prop["default"] = parameter.default
+        properties[name] = prop
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _type_schema(hint: Any) -> dict[str, object]:
+    from pydantic import PydanticUserError, TypeAdapter  # when a bare function is a tool, which is rare
+
+    try:
+        return TypeAdapter(hint).json_schema()
+    except (PydanticUserError, NameError, TypeError):  # a type that has no JSON form
+        return {}
+
+
+class ToolCounts:
+    """Counts of tools, by identity and then by what a copy has in common. Safe for many threads; keeps at most `most` tools.
+
+    A tool that is changed in place after it was counted keeps its old count.
+    """
+
+    def __init__(self, count: Callable[[str], int], *, most: int = 1000) -> None:
+        self._count = count
+        self._most = most
+        self._by_object: dict[int, tuple[object, int]] = {}
+        self._by_kind: dict[tuple[object, ...], tuple[object, int]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, tool: object) -> int:
+        entry = self._by_object.get(id(tool))
+        if entry is not None and entry[0] is tool:  # the entry holds the tool, so its id cannot have been given to another
+            return entry[1]
+        kind = self._kind(tool)
+        known = self._by_kind.get(kind) if kind else None
+        tokens = known[1] if known else self._count(tool_json(tool))
         with self._lock:
-            self._messages, self._sums, self._unchanged, self._exact = [], [0], 0, 0
+            for table in (self._by_object, self._by_kind):
+                if len(table) >= self._most:
+                    table.clear()
+            self._by_object[id(tool)] = (tool, tokens)
+            if kind:
+                self._by_kind[kind] = (tool, tokens)
+        return tokens
+
+    @staticmethod
+    def _kind(tool: object) -> tuple[object, ...] | None:
+        """What a copy of a tool shares with it: name, description and the very same schema object."""
+        schema = None if isinstance(tool, Mapping) else getattr(tool, "args_schema", None)
+        return None if schema is None else (type(tool), getattr(tool, "name", None), getattr(tool, "description", None), id(schema))

@@ -154,8 +154,6 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
 
 MESSAGE_OVERHEAD = 4
 """Three tokens that frame a message, and its role."""
-REPLY_OVERHEAD = 3
-"""What opens the reply, once in a request."""
 CALL_OVERHEAD = 6
 """What frames one tool call beside its name and arguments."""
 FILE_PAGE_TOKENS = 2000

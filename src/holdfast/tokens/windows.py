@@ -1,24 +1,35 @@
-"""How many tokens a model can read.
+"""How many tokens a model can read, and how it counts: as its provider says, and as its server was seen to do (T1, S10).
 
 The order is: `max_input_tokens` in the configuration, `context_window` there, `max_input_tokens` of the model's profile, and 8192 with one
-warning for each model. A value that cannot be a window (text, negative, not a number) is passed over, and nothing here ever raises.
+warning for each model. A value that cannot be a window (text, negative, not a number) is passed over; `find_window` never raises.
 
-Also here: which vocabulary a model has, who provides it, and how many tokens a provider's vocabulary makes of a text that is one o200k
-token. Those factors are where counting starts; reported usage corrects them. Those marked *measured* are the mean over English, Markdown,
-Python, HTML, JSON and log lines with the vocabulary that the provider publishes, rounded to 0.05.
+Which vocabulary a model has, who provides it, and how many tokens a provider's vocabulary makes of a text that is one o200k token is where
+counting starts. Factors marked *measured* are the mean over English, Markdown, Python, HTML, JSON and log lines with the vocabulary the
+provider publishes, rounded to 0.05.
+
+`Calibration` corrects that by what a server reports, without trusting it. Some servers report only the part of a prompt that was not
+cached, some report nothing or zero, some cut a prompt that is too long and report what fitted. So a report may make the room smaller and
+never larger: a factor is at least 1, and it never falls. A single odd report raises it by a quarter at most; what two reports in a row say
+is believed. Reports of less than half or more than three times our count are not believed at all, and that is said once for each model.
+What a server adds to every request (a chat template, instructions for tools) is an amount and not a factor: the first report says how much
+it may be, and how later ones rise from there which of the two it is. A conversation whose reports stand still while our count of it grows
+is being cut: that is said, and the report is the window from then on.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
+from holdfast.tokens.accounts import Usage
 
 FACTORS: dict[str, float] = {
     "openai": 1.0,
@@ -215,3 +226,227 @@ def _window(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 1 <= value <= _LARGEST else None  # neither holds for what is not a number
+
+
+LEAST, MOST = 0.5, 3.0
+"""Between these shares of our count a report is believed."""
+_ADDED = 600
+"""The most that is taken for what a server adds to every request."""
+_FURTHER = 1.5
+"""How many times the first request another one must be to show how reports rise."""
+_ONE_REPORT = 1.25
+"""How far one report may raise the factor that no other bears out."""
+_THREADS = 256
+
+_GROWN, _GROWN_SHARE, _GROWN_EXACTLY = 64, 0.03, 32
+"""Tokens, and the share of a request, by which it must have grown before its report can be said to stand still; and the tokens where the
+report is the very same."""
+_RISES, _STILL, _FALLS, _BREAKS = 0.6, 0.02, 0.05, 0.5
+"""A report rises with the count by at least the first share of the growth. It stands still when it rises by less than the second share of
+it and has not fallen by more than the third share of itself. One that falls by the fourth was of a part of the request."""
+_RISEN = 2
+"""Rises after which a server is known to report whole requests."""
+_SMALLEST_WINDOW = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportNotBelieved(Event):
+    """A server reports an amount that cannot be the size of what it was sent."""
+
+    component: ClassVar[str] = "TokenCounter"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = (
+        "Model {model} reports {reported} input tokens for a request of about {counted}: reports of less than half or more than three "
+        "times our count are not used."
+    )
+
+    model: str
+    counted: int
+    reported: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestsTruncated(Event):
+    """A server cuts long requests without saying so."""
+
+    component: ClassVar[str] = "TokenCounter"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = (
+        "Model {model} reports {window} input tokens however long the request is (about {counted} by now): it cuts what does not fit. Its "
+        "window is taken to be {window} tokens. Give it a larger one at the server, or set `max_input_tokens` to what it has."
+    )
+
+    model: str
+    counted: int
+    window: int
+
+
+@dataclass
+class _Track:
+    """The last report of one conversation that moved, and how often later ones stood still."""
+
+    counted: int
+    reported: int
+    signs: int = 0
+
+    def follow(self, counted: int, reported: int) -> str:
+        """What the next report did while the request grew: rose with it, stood `still`, `broke` down, or nothing that says anything."""
+        grown, risen = counted - self.counted, reported - self.reported
+        if 0 <= grown < (max(_GROWN, self.counted * _GROWN_SHARE) if risen else _GROWN_EXACTLY):
+            return ""
+        if grown > 0 and -self.reported * _FALLS <= risen <= grown * _STILL:
+            self.signs += 1
+            return "still"
+        broke = grown > 0 and risen < -self.reported * _BREAKS
+        rose = grown > 0 and risen >= grown * _RISES
+        self.counted, self.reported, self.signs = counted, reported, 0
+        return "broke" if broke else "rose" if rose else ""
+
+
+@dataclass
+class _Model:
+    agreed: float = 1.0
+    """What two reports in a row say at least."""
+    highest: float = 1.0
+    last: float = 1.0
+    first: tuple[int, int] | None = None
+    """Count and report of the first request that was not reported as less than it is."""
+    reports: int = 0
+    refusals: int = 0
+    window: int | None = None
+    doubted: bool = False
+    rises: int = 0
+    partial: bool = False
+    """It was seen to report a part of a request: what stands still is no window then."""
+    tracks: OrderedDict[str, _Track] = field(default_factory=OrderedDict)
+
+    @property
+    def factor(self) -> float:
+        return max(self.agreed, min(self.highest, self.agreed * _ONE_REPORT))
+
+    @property
+    def added(self) -> int:
+        """What the first report had beyond the factor."""
+        counted, reported = self.first or (0, 0)
+        return max(0, min(_ADDED, math.ceil(reported - self.factor * counted)))
+
+    def believe(self, counted: int, reported: int) -> None:
+        if self.first is None and reported >= counted * 0.9:
+            self.first = counted, reported
+        ratio = (reported - self.added) / counted
+        if self.first is not None and counted >= self.first[0] * _FURTHER + _GROWN:
+            ratio = max(ratio, min(MOST, (reported - self.first[1]) / (counted - self.first[0])))
+        self.agreed = max(self.agreed, min(ratio, self.last))
+        self.highest = max(self.highest, ratio)
+        self.last = ratio
+        self.reports += 1
+
+    def is_cut(self, thread: str, counted: int, reported: int, *, low: bool) -> bool:
+        """Whether this conversation is being cut. One sign is enough of a server that is known to report whole requests; else it may be the
+        size of what was not cached that happens to repeat, and two are needed, neither of them too low to be believed."""
+        track = self.tracks.pop(thread, None)
+        did = track.follow(counted, reported) if track is not None else ""
+        self.tracks[thread] = track = track or _Track(counted, reported)
+        while len(self.tracks) > _THREADS:
+            self.tracks.popitem(last=False)
+        self.partial = self.partial or did == "broke"
+        self.rises += did == "rose" and not low
+        if did != "still" or self.partial or not _SMALLEST_WINDOW <= reported < (self.window or math.inf):
+            return False
+        return self.rises >= _RISEN or (track.signs >= 2 and not low)
+
+
+_UNKNOWN: Final = _Model()
+
+
+class Calibration:
+    """What is known of each model's counting, by its name. Safe for many threads.
+
+    `counted` is always our own count of the very request that was reported on, not corrected by this.
+    """
+
+    def __init__(self, bus: Bus | None = None) -> None:
+        self._bus = bus or process_bus
+        self._models: dict[str, _Model] = {}
+        self._lock = threading.Lock()
+
+    def observe(self, model: str, counted: int, reported: object, *, thread: str | None = None) -> float:
+        """Learn from one report: a number of input tokens, a usage mapping, or a message that carries one. Returns the factor now.
+
+        With `thread` the request is the next of that conversation, and cut requests are noticed.
+        """
+        tokens = input_tokens(reported, counted)
+        if tokens <= 0 or counted <= 0:
+            return self.factor(model)
+        said: Event | None = None
+        low, high = tokens < LEAST * counted, tokens > MOST * counted + _ADDED
+        with self._lock:
+            known = self._models.setdefault(model, _Model())
+            if thread is not None and not high and known.is_cut(thread, counted, tokens, low=low):
+                known.window = tokens
+                said = RequestsTruncated(model=model, counted=counted, window=tokens)
+            elif (low or high) and not known.doubted:
+                known.doubted = True
+                said = ReportNotBelieved(model=model, counted=counted, reported=tokens)
+            if not (low or high):
+                known.believe(counted, tokens)
+        if said is not None:
+            self._bus.emit(said)
+        return self.factor(model)
+
+    def refused(self, model: str, counted: int, window: int) -> None:
+        """A request of this count was refused as too long. Either the model counts more than we do, or its window is smaller than was said:
+        the second, where its reports have shown how it counts. What would be more than `MOST` is believed only when it happens again."""
+        with self._lock:
+            known = self._models.setdefault(model, _Model())
+            known.refusals += 1
+            ratio = (window + 1) / max(1, counted)
+            if known.reports < 2 and ratio <= MOST:
+                known.agreed = max(known.agreed, ratio)
+            elif ratio <= MOST or known.refusals > 1:
+                known.window = min(known.window or window, max(1, math.ceil(counted * known.factor)))
+
+    def stands_still(self, model: str, thread: str, reported: object) -> bool:
+        """Whether the report is no larger than the one before it in this conversation: then counting the request is worth while."""
+        known = self._models.get(model, _UNKNOWN).tracks.get(thread)
+        return known is not None and input_tokens(reported, known.reported) <= known.reported * (1 + _STILL)
+
+    def factor(self, model: str) -> float:
+        """What our counts are multiplied with, at least 1."""
+        return self._models.get(model, _UNKNOWN).factor
+
+    def added(self, model: str) -> int:
+        """What the server adds to every request, in its own tokens."""
+        return self._models.get(model, _UNKNOWN).added
+
+    def window(self, model: str, said: int) -> int:
+        """The window: what was said, or less where the server was seen to cut or refuse."""
+        return min(said, self._models.get(model, _UNKNOWN).window or said)
+
+    def corrected(self, model: str, counted: int) -> int:
+        """Our count as the provider would report it, rounded up."""
+        return self.added(model) + math.ceil(counted * self.factor(model) - 1e-9)
+
+    def room(self, model: str, tokens: int) -> int:
+        """The other way: how much of our counting fits into so many of the provider's tokens, rounded down."""
+        return max(0, math.floor((tokens - self.added(model)) / self.factor(model) + 1e-9))
+
+    def reports(self, model: str) -> int:
+        """How many reports were believed."""
+        return self._models.get(model, _UNKNOWN).reports
+
+
+def input_tokens(reported: object, counted: int) -> int:
+    """The input tokens of a report, those read from and written to a cache included; 0 when it says nothing.
+
+    Cached tokens that are named may be a part of the input or stand beside it; which it is shows in our own count.
+    """
+    if isinstance(reported, bool) or reported is None:
+        return 0
+    if isinstance(reported, int | float):
+        return int(reported) if math.isfinite(reported) else 0
+    usage = Usage.read(reported)
+    if usage is None:
+        return 0
+    within, beside = usage.input_tokens, usage.input_tokens + usage.cache_read + usage.cache_write
+    return within if abs(within - counted) <= abs(beside - counted) else beside

@@ -1,8 +1,10 @@
-"""`QueueWorker`: the process that works through the queue, and outlives its database (W17).
+"""`QueueWorker`: the process that works through the queue, and outlives its database; `SessionJob`: one job of it (W17).
 
 procrastinate's worker fetches jobs; beside it, and not behind the jobs, somebody cares: gives signs of life, takes over the sessions of
 workers that died, begins what the clock asks for. A failing connection ends procrastinate's worker, so it is begun anew until it stands.
 A session that runs meanwhile goes on in its thread: the job that comes for it afterwards joins it.
+
+A job advances a session until it ends or waits, in a thread of the worker, and tells the queue how that went.
 """
 
 from __future__ import annotations
@@ -14,23 +16,225 @@ import random
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast import __version__
 from holdfast.durable.postgres_connection import driver
-from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
-from holdfast.workers.queue_events import DatabaseAway, DatabaseBack, SessionTakenOver
-from holdfast.workers.schedules import Schedules
-from holdfast.workers.session_job import RETRIES, Again, Running, SessionJob
-from holdfast.workers.session_queue import QUEUE, TASK, SessionQueue, engine, engine_version
+from holdfast.errors import HoldfastError, LimitExceeded, Locked, NotThere, StorageError, StoreUnavailable
+from holdfast.workers.session_queue import QUEUE, TASK, Schedules, SessionQueue, Wish, WorkerEvent, engine, engine_version
 
 if TYPE_CHECKING:
     from holdfast.harness import Harness
+    from holdfast.session.state import Session
     from holdfast.workflow.agent import Agents
+
+RETRIES = 5
+"""Failed tries after which a session is given up, where nobody says another number."""
+DEATHS = 5
+"""Workers that may die at one session before it came further: one that kills its process must not kill them all."""
+_LONGEST = 300.0
+_YOUNG = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionTakenOver(WorkerEvent):
+    """The worker that had a session gave no sign of life; another one goes on with it."""
+
+    text: ClassVar[str] = "Session {session} is taken over: its worker gave no sign of life"
+
+    session: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvanceFailed(WorkerEvent):
+    """A session could not be advanced, and is tried again later."""
+
+    text: ClassVar[str] = "Session {session} could not be advanced ({failures} of {retries}), again in {seconds} s: {problem}"
+
+    session: str
+    failures: int
+    retries: int
+    seconds: float
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionGivenUp(WorkerEvent):
+    """A session is not tried again until somebody queues it."""
+
+    text: ClassVar[str] = "Session {session} is given up: {problem} `holdfast resume {session}` queues it again"
+    level: ClassVar[int] = logging.ERROR
+
+    session: str
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseAway(WorkerEvent):
+    """The database cannot be reached; the worker tries again until it can."""
+
+    text: ClassVar[str] = "The database is away ({problem}); trying again until it is back"
+
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseBack(WorkerEvent):
+    """It is there again."""
+
+    text: ClassVar[str] = "The database is back"
+
+
+class Again(Exception):
+    """The session is to be advanced again, after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:g} s")
+        self.seconds = seconds
+
+
+@dataclass(eq=False)
+class Running:
+    """A session in the hands of this process."""
+
+    session: str
+    stop: threading.Event = field(default_factory=threading.Event)
+    leave: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """Advances sessions for one worker. Safe for many threads."""
+
+    harness: Harness
+    queue: SessionQueue
+    owner: str
+    retries: int = RETRIES
+    agents: Agents | None = None
+    """Agents of the program's own, by type, beside those of the harness."""
+    _waited: set[str] = field(default_factory=set)
+    """Sessions that found a store unavailable, and the queue's own database there: it may just have come back."""
+
+    def advance(self, running: Running) -> float | None:
+        """Advance it. None when there is nothing more to do about it, else after how many seconds it is to be tried again.
+
+        Somebody else who has it, and a database that is away, are no failures; what is counted are errors that trying again may mend, with
+        a back-off, until `retries` are used up. A store that is unavailable again although the queue's database is there is such an error.
+        """
+        try:
+            wish = self.queue.wish(running.session)
+            if wish is None or not wish.wanted:
+                return None
+        except StoreUnavailable:
+            return _soon()
+        try:
+            seconds = self._advanced(running, wish)
+        except (Locked, StoreUnavailable) as error:
+            _log.debug("session %s waits: %s", running.session, error)
+            if isinstance(error, Locked) or not self._is_lasting(running.session):
+                return _soon()
+            return self._failed(running.session, wish, error)
+        except NotThere as error:  # announced, and not written yet
+            return _soon() if wish.age < _YOUNG else self._failed(running.session, wish, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, counted and tried again, and no other session suffers
+            if not isinstance(error, HoldfastError):
+                _log.exception("session %s stopped", running.session)
+            return self._failed(running.session, wish, error)
+        self._waited.discard(running.session)
+        return seconds
+
+    def _is_lasting(self, session: str) -> bool:
+        """Whether a store was unavailable for this session before, and the queue's database answers: then it is not that which is away."""
+        if session not in self._waited:
+            self._waited.add(session)
+            return False
+        try:
+            return self.queue.database.one("SELECT 1") is not None
+        except StoreUnavailable:
+            return False
+
+    def _advanced(self, running: Running, wish: Wish) -> float | None:
+        store, name = self.queue.store, running.session
+        if wish.deaths >= DEATHS:
+            self._give_up(name, wish, f"{wish.deaths} workers died at it one after the other, without coming further.")
+            return None
+        session = store.load(name)
+        if session.status not in ("completed", "cancelled") and store.cancel_requested(name):  # whoever ran it died before it noticed
+            session = self._cancelled(name)
+        if session.status in ("completed", "cancelled"):
+            self.queue.ended(name, wish.ticket, session.status)
+            return None
+        ended = self._resumed(running, wish)
+        if ended is not None and ended.status == "ready":
+            return 0.0
+        self.queue.ended(name, wish.ticket, ended.status if ended is not None else "halted")
+        return None
+
+    def _resumed(self, running: Running, wish: Wish) -> Session | None:
+        """The session after it was advanced; None where it reached a limit, which it says itself."""
+
+        def started(session: Session, *_: object) -> None:
+            self.queue.begun(running.session, worker=self.owner, progress=len(session.completed_stages))
+
+        with ExitStack() as opened:
+            launcher = self.harness.launcher(
+                store=self.queue.store,
+                stop=running.stop,
+                leave=running.leave,
+                owner=self.owner,
+                started=started,
+                **self._parts(wish.options, opened),
+            )
+            try:
+                return launcher.resume(running.session, as_started=True)
+            except LimitExceeded:
+                return None
+
+    def _parts(self, options: Mapping[str, Any], opened: ExitStack) -> Any:
+        """How the session was asked to be run. Long-term memory as the configuration says is opened once for all."""
+        parts: dict[str, Any] = {"model": options.get("model"), "remember": bool(options.get("remember", True))}
+        place = options.get("knowledge")
+        if isinstance(place, str):
+            parts["knowledge"] = opened.enter_context(self.harness.open_knowledge(place))
+        elif parts["remember"]:
+            parts["knowledge"] = self.harness.knowledge
+        if self.agents:
+            parts["agents"] = {**self.harness.stage_agents(parts["model"]), **self.agents}
+        return parts
+
+    def _cancelled(self, session: str) -> Session:
+        store = self.queue.store
+        with store.lease(session, owner=self.owner):
+            now = store.load(session)
+            return store.commit(replace(now, status="cancelled"), expect=now.revision)
+
+    def _failed(self, session: str, wish: Wish, error: Exception) -> float | None:
+        told = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        try:
+            failures = self.queue.failed(session, wish.ticket, told[:2000])
+            if failures > self.retries:
+                self._give_up(session, wish, told[:2000])
+                return None
+        except StoreUnavailable:
+            return _soon()
+        seconds = min(_LONGEST, 2.0 ** (failures - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 - so that not all come at once
+        again = AdvanceFailed(session=session, failures=failures, retries=self.retries, seconds=round(seconds, 1), problem=told)
+        self.harness.bus.emit(again)
+        return seconds
+
+    def _give_up(self, session: str, wish: Wish, why: str) -> None:
+        self.harness.bus.emit(SessionGivenUp(session=session, problem=why))
+        self.queue.ended(session, wish.ticket, "given up", why)
+
+
+def _soon() -> float:
+    return random.uniform(0.8, 1.2)  # noqa: S311 - so that not all come at once
+
 
 HEARTBEAT, STALE = 1.0, 3.0
 """Seconds between two signs of life of a worker, and without one until another takes over its sessions."""

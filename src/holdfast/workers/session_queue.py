@@ -1,4 +1,5 @@
-"""The queue of sessions: which ones are to be advanced, by whom they are, and how it goes on (W17).
+"""The queue of sessions: which ones are to be advanced, by whom they are, and how it goes on (W17); what workers tell about that (O2);
+and workflows that the clock puts into it (`Schedules`).
 
     queue = SessionQueue.open(harness.sessions)
     session = queue.create(harness.launcher(store=harness.sessions), "workflow.yaml", priority=5)
@@ -6,7 +7,7 @@
 
 A job is "advance this session until it ends or waits". The row in `queued_sessions` says whether there should be one, and is written
 together with it; a row without a job (somebody was killed between the two, or a job was lost) gets one from any worker within seconds
-(`tend`). That two workers are never in one session is the doing of `SessionStore.hold`; the engine's lock only saves tries.
+(`tend`). That two workers are never in one session is the doing of `SessionStore.lease`; the engine's lock only saves tries.
 
 The engine is procrastinate. Its tables are in our schema, beside those of the sessions, made and upgraded by themselves (O7): a step of an
 upgrade that older workers survive is carried out at once; one that they do not waits until the last of them is gone, so that machines are
@@ -16,24 +17,51 @@ upgraded one after the other while the others work.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.clock import stamp
 from holdfast.durable.postgres import Postgres, Transaction, lock_key, queries, scripts
-from holdfast.errors import ConfigError, ExtraMissing, InputError, StorageError
+from holdfast.errors import ConfigError, ExtraMissing, HoldfastError, InputError, NotThere, StorageError, StoreUnavailable
+from holdfast.events import Event
+from holdfast.models.call_limits import limit_of, slots
+from holdfast.session.state import check_session_id
 from holdfast.session.store import SessionStore
-from holdfast.storage.postgres import PostgresBackend
+from holdfast.storage.postgres_backend import PostgresBackend
+from holdfast.workflow.agent import agent_errors, find_agents
+from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 if TYPE_CHECKING:
+    from holdfast.config.sections import Config
+    from holdfast.harness import Harness
     from holdfast.session.state import Session
     from holdfast.workflow.launcher import Launcher, WorkflowSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerEvent(Event):
+    component: ClassVar[str] = "Worker"
+    level: ClassVar[int] = logging.WARNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleFailed(WorkerEvent):
+    """A moment of a schedule has come and its session could not be begun."""
+
+    text: ClassVar[str] = "The schedule {schedule} could not be begun: {problem}"
+    level: ClassVar[int] = logging.ERROR
+
+    schedule: str
+    problem: str
 
 
 _ALONE = 5.0
@@ -121,7 +149,7 @@ class SessionQueue:
         if loaded.status == "completed":
             raise InputError(f"the session {session} is completed: there is nothing to queue.")
         if loaded.status == "cancelled":
-            with self.store.hold(session, owner="queue"):
+            with self.store.lease(session, owner="queue"):
                 now = self.store.load(session)
                 if now.status == "cancelled":
                     self.store.commit(replace(now, status="ready"), expect=now.revision)
@@ -222,8 +250,11 @@ class SessionQueue:
             }
         return found
 
-    def overview(self) -> dict[str, Any]:
-        """The queue, the workers and how fast it goes, as plain values."""
+    def overview(self, config: Config | None = None) -> dict[str, Any]:
+        """The queue, the workers and how fast it goes, as plain values; with the configuration, its models that have limits too.
+
+        Costs a handful of queries, whatever the number of sessions.
+        """
         waiting, running, oldest, retried = self.database.one(self.sql["counts"]) or (0, 0, None, 0)
         minute, hour, given_up = self.database.one(self.sql["rates"]) or (0, 0, 0)
         return {
@@ -236,9 +267,25 @@ class SessionQueue:
             "given_up_last_hour": given_up,
             "workers": [_worker(row) for row in self.database.rows(self.sql["workers"])],
             "schedules": [_schedule(row) for row in self.database.rows(self.sql["schedules"])],
+            **({"models": self._models_in_use(config)} if config is not None else {}),
         }
 
     # Inside
+
+    def _models_in_use(self, config: Config) -> list[dict[str, Any]]:
+        """Of each model that has limits: how many calls run now, and how many of this minute's are left at once."""
+        found = []
+        for limit in filter(None, map(limit_of, config.models)):
+            running = left = None
+            if limit.concurrent is not None:
+                row = self.database.one(self.sql["slots_held"], [slots(self.database.schema, limit)])
+                running = int(row[0]) if row else 0
+            if limit.per_minute is not None:
+                row = self.database.one(self.sql["calls_left"], {"model": limit.model, "burst": limit.burst, "rate": limit.rate})
+                left = round(float(row[0]), 1) if row else limit.burst
+            calls = {"running": running, "max_concurrent": limit.concurrent, "calls_left": left}
+            found.append({"model": limit.model, **calls, "requests_per_minute": limit.per_minute})
+        return found
 
     def _changing(self, session: str) -> Any:
         return self.database.transaction(lock_key(self.database.schema, "queue", session))
@@ -287,19 +334,9 @@ def _worker(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _schedule(row: tuple[Any, ...]) -> dict[str, Any]:
-    name, cron, timezone, task, priority, next_at, last_at, last, problem, file = row
-    return {
-        "name": name,
-        "cron": cron,
-        "timezone": timezone,
-        "task": task,
-        "priority": priority,
-        "next_at": stamp(next_at),
-        "last_at": stamp(last_at) if last_at else None,
-        "last_session": last,
-        "problem": problem,
-        "file": file,
-    }
+    names = ("name", "cron", "timezone", "task", "priority", "next_at", "last_at", "last_session", "problem", "file")
+    found = dict(zip(names, row, strict=True))
+    return {**found, "next_at": stamp(found["next_at"]), "last_at": stamp(found["last_at"]) if found["last_at"] else None}
 
 
 QUEUE = "sessions"
@@ -357,3 +394,105 @@ def _numbers(text: str) -> tuple[int, ...]:
     """The first three numbers of a version, or of the name of a step."""
     found = [int(number) for number in re.findall(r"\d+", text)[:3]]
     return tuple(found + [0] * (3 - len(found)))
+
+
+def queue_overview(harness: Harness) -> dict[str, Any] | None:
+    """The overview of a harness's queue, or None where nothing was ever queued."""
+    queue = SessionQueue.find(harness.sessions)
+    return None if queue is None else queue.overview(harness.config)
+
+
+# Schedules
+
+
+class Schedules:
+    """Workflows that are begun by the clock: kept in the database, so that every machine knows them and each is begun once.
+
+    The session of a moment has a name that is made from it, so a worker that is killed while it begins one leaves nothing that begins it
+    twice. Moments that passed while no worker ran are made up for once, not one by one. Safe for many threads and processes.
+    """
+
+    def __init__(self, harness: Harness, queue: SessionQueue) -> None:
+        self._harness = harness
+        self._queue = queue
+
+    def put(
+        self,
+        name: str,
+        cron: str,
+        file: str | Path,
+        *,
+        task: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        timezone: str = "UTC",
+    ) -> datetime:
+        """Keep a schedule, in place of one of this name, and give when it is due next. The workflow is checked, and kept as it is now."""
+        check_session_id(f"{name}-20260101-000000")
+        agents = self._harness.stage_agents((options or {}).get("model"))
+        workflow = load_workflow(file, further=lambda sound: agent_errors(sound, agents))
+        find_agents(workflow, agents)
+        if not (task or workflow.task or "").strip():
+            raise InputError(f"the workflow {workflow.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
+        due = next_moment(cron, timezone, datetime.now(UTC))
+        values: list[Any] = [name, cron, timezone, json.dumps(workflow.document()), str(Path(file).absolute()), task]
+        values += [json.dumps(dict(parameters or {})), json.dumps(dict(options or {})), priority, due]
+        with self._queue.database.transaction() as step:
+            step.execute(self._queue.sql["put_schedule"], values)
+        return due
+
+    def remove(self, name: str) -> None:
+        """Forget a schedule. The sessions that it began stay. NotThere if there is none of this name."""
+        with self._queue.database.transaction() as step:
+            if step.one(self._queue.sql["drop_schedule"], [name]) is None:
+                known = ", ".join(row[0] for row in step.rows(self._queue.sql["schedules"]))
+                raise NotThere(f"there is no schedule {name!r}.", hint=f"There are: {known}." if known else "There are none.")
+
+    def begin_due(self) -> list[str]:
+        """Begin what is due, each by one worker; the sessions that were begun."""
+        begun = []
+        while (session := self._begin_one()) is not None:
+            begun.append(session)
+        return begun
+
+    def _begin_one(self) -> str | None:
+        sql = self._queue.sql
+        if self._queue.database.one("SELECT 1 FROM queue_schedules WHERE next_at <= clock_timestamp() LIMIT 1") is None:
+            return None
+        with self._queue.database.transaction() as step:
+            row = step.one(sql["due_schedule"])  # locked until it is noted: nobody else begins it
+            if row is None:
+                return None
+            name, cron, timezone, workflow, file, task, parameters, options, priority, due, now = row
+            session = f"{name}-{due.astimezone(UTC):%Y%m%d-%H%M%S}"
+            problem = None
+            try:
+                if not self._queue.store.exists(session):
+                    definition = replace(parse_workflow(workflow, file=f"schedule {name}"), home=Path(file).parent if file else None)
+                    launcher = self._harness.launcher(store=self._queue.store, model=options.get("model"))
+                    given: dict[str, Any] = {"task": task, "parameters": parameters, "session_id": session}
+                    self._queue.create(launcher, definition, priority=priority, options=options, **given)
+            except StoreUnavailable:
+                raise
+            except HoldfastError as error:  # the next moment may go well; a schedule that cannot be begun keeps no other from it
+                problem = str(error)[:2000]
+                self._harness.bus.emit(ScheduleFailed(schedule=name, problem=problem))
+            step.execute(sql["schedule_fired"], [next_moment(cron, timezone, now), now, session, problem, name])
+        return session
+
+
+def next_moment(cron: str, timezone: str, after: datetime) -> datetime:
+    """The next moment of a cron expression (minute, hour, day, month, weekday) in a time zone. InputError for what is none."""
+    try:
+        croniter = import_module("croniter").croniter
+    except ImportError as error:
+        raise ExtraMissing("croniter", "workers") from error
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputError(f"there is no time zone {timezone!r}.", hint="Write it as Europe/Berlin, or UTC.") from error
+    if len(cron.split()) != 5 or not croniter.is_valid(cron):
+        raise InputError(f"{cron!r} is no schedule.", hint='Write minute, hour, day, month and weekday: "0 7 * * 1-5" is 7:00 on workdays.')
+    found: datetime = croniter(cron, after.astimezone(zone)).get_next(datetime)
+    return found.astimezone(UTC)

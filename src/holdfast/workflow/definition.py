@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StringConstraints
 
-from holdfast.amounts import counted
-from holdfast.config.problems import Misfit
+from holdfast.config.section import Misfit
 from holdfast.errors import ConfigError
+from holdfast.session.document import clean_definition
 from holdfast.session.output import check_schema
-from holdfast.session.renderer import clean_definition
+from holdfast.validation import counted
 
 MAX_STAGES = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -76,6 +76,10 @@ OnError = Literal["halt", "skip"]
 OnLowConfidence = Literal["continue", "recheck", "halt"]
 
 
+USUAL_REPAIRS = 2
+"""How often an agent that asks a model is asked again for an output that does not fit, where the stage does not say (W4)."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage. `settings` holds every other key of the file, for the agent."""
@@ -89,7 +93,8 @@ class Stage:
     """The stages it waits for; None means all that stand before it."""
     output_schema: Annotated[dict[str, Any], BeforeValidator(_schema)] | None = None
     approve: StrictBool = False
-    max_repairs: Count = 2
+    max_repairs: Count | None = None
+    """None means what is usual for its agent: `USUAL_REPAIRS`, and none for a plain function (`retry_policy.Tries.of`)."""
     retries: Count = 2
     retry_seconds: Pause = 1.0
     """The first pause before a retry; each one after it is twice as long."""
@@ -111,12 +116,15 @@ class Stage:
 
     def document(self) -> dict[str, Any]:
         """What differs from the defaults, as plain JSON values in the form of the file."""
-        said = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in ("settings", "line", "lines")}
-        written = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value != _DEFAULTS.get(name)}
-        return {**written, **self.settings}
+        said = {name: value for name, usual in _SAID if (value := getattr(self, name)) != usual}
+        return {**{name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}, **self.settings}
 
 
-_DEFAULTS = {part.name: part.default for part in fields(Stage) if part.default is not MISSING}
+_SAID = tuple(
+    (part.name, part.default if part.default is not MISSING else None)
+    for part in fields(Stage)
+    if part.name not in ("settings", "line", "lines")
+)
 _USUAL = {"task": None, "topic_tag": None, "memory_retrieval_top_k": None, "max_added_stages": 0, "max_parallel": 4}
 
 
@@ -150,6 +158,9 @@ class Workflow:
         """
         meaning = {key: value for key, value in self.document().items() if key not in ("task", "parameters", "max_parallel")}
         meaning["stages"] = [_clean(stage) for stage in meaning["stages"]]
+        for stage in meaning["stages"]:
+            if stage.get("max_repairs") == USUAL_REPAIRS:
+                del stage["max_repairs"]
         text = json.dumps(meaning, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return "sha256-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -169,9 +180,19 @@ class Workflow:
         return {stage.name: stage for stage in self.stages}
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the stages, in their order."""
+        return tuple(stage.name for stage in self.stages)
+
+    @cached_property
     def order(self) -> Mapping[str, int]:
         """The place of each stage, from 0."""
         return {stage.name: number for number, stage in enumerate(self.stages)}
+
+    @cached_property
+    def is_sequence(self) -> bool:
+        """Whether each stage waits for all that stand before it."""
+        return all(stage.needs is None for stage in self.stages)
 
     @cached_property
     def needs(self) -> Mapping[str, tuple[str, ...]]:

@@ -13,44 +13,27 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import Clock, IdSource, RandomIds, SystemClock
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
-from holdfast.errors import (
-    Cancelled,
-    ConfigError,
-    HoldfastError,
-    InputError,
-    OutputInvalid,
-    StageFailed,
-    WorkflowChanged,
-    WorkflowError,
-)
+from holdfast.errors import Cancelled, ConfigError, HoldfastError, InputError, OutputInvalid, StageFailed, WorkflowChanged, WorkflowError
 from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
-from holdfast.ids import IdSource, RandomIds
-from holdfast.keywords import spelled_out
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
-from holdfast.tokens.accounts import Accounts
+from holdfast.tokens.accounts import Accounts, Price
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tracing import span
+from holdfast.validation import spelled_out
 from holdfast.workflow import events
 from holdfast.workflow.agent import Agents, StageAgent, agent_errors, checked_agents, find_agents
+from holdfast.workflow.control import WORKFLOW_FILE, check_stages_known, check_unchanged, reopened, stored_workflow, with_added_stages
 from holdfast.workflow.definition import Workflow
-from holdfast.workflow.journal import SessionJournal
+from holdfast.workflow.events import SessionJournal
 from holdfast.workflow.long_term_memory import SessionKnowledge, TrustedKnowledge
-from holdfast.workflow.resume_checks import WORKFLOW_FILE, check_unchanged, reopened, stored_workflow, with_added_stages
-from holdfast.workflow.run_settings import (
-    RunSettings,
-    open_knowledge_store,
-    open_session_store,
-    settings_of,
-    workflow_config,
-)
-from holdfast.workflow.runner import Runner
-from holdfast.workflow.session_recorder import SessionRecorder
+from holdfast.workflow.run_settings import RunSettings, open_knowledge_store, open_session_store, settings_of, workflow_config
+from holdfast.workflow.runner import Runner, SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage
 from holdfast.workflow.transitions import Finish, next_step, placed
@@ -58,6 +41,7 @@ from holdfast.workflow.workflow_file import Further, load_workflow, parse_workfl
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
+
 
 WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
@@ -157,7 +141,7 @@ class Launcher:
     started: Callable[[Session, Workflow, Path | None], None] | None = None
     """Is told the session and its file, once it is on disk and before a stage starts."""
     journal: bool = False
-    """Whether what happens is written beside the session, for others to follow (`journal.py`)."""
+    """Whether what happens is written beside the session, for others to follow (`events.SessionJournal`)."""
     raised: BaseException | None = field(default=None, init=False)
     """What an agent raised, if the last session halted because of that."""
 
@@ -173,7 +157,7 @@ class Launcher:
         definition, agents, configs, settings, goal, values = self._prepared(workflow, task, parameters, with_sources=True)
         with self._stores(settings, configs) as (store, knowledge):
             name = self._name(session_id, settings, store, definition)
-            with store.hold(name, owner=self.owner), self._journal(store, name):
+            with store.lease(name, owner=self.owner), self._journal(store, name):
                 session = store.create(_new_session(name, definition, goal, settings, values))
                 store.clear_cancel(name)
                 self.bus.emit(events.SessionStarted(session=name, stages=len(definition.stages)))
@@ -206,7 +190,7 @@ class Launcher:
         """Whatever is wrong with a new session is said before anything is written."""
         definition = _definition(workflow, further=lambda sound: agent_errors(sound, self.agents))
         agents = (checked_agents if with_sources else find_agents)(definition, self.agents)
-        configs = [self._config, workflow_config(definition), self._session_config]
+        configs = [self._said, workflow_config(definition), self._session_config]
         goal = (task if task is not None else definition.task) or ""
         if not goal.strip():
             raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
@@ -225,15 +209,17 @@ class Launcher:
     ) -> Session:
         """A session that is there, from where it stands."""
         given = _definition(workflow) if workflow is not None else None
-        configs = [self._config, workflow_config(given) if given is not None else None, self._session_config]
+        configs = [self._said, workflow_config(given) if given is not None else None, self._session_config]
         with self._stores(settings_of(configs), configs) as (store, knowledge):
             store.load(session_id)  # a name that nobody has is told before anything is made for it
-            with store.hold(session_id, owner=self.owner), self._journal(store, session_id):
+            with store.lease(session_id, owner=self.owner), self._journal(store, session_id):
                 session = store.load(session_id)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
                 agents = find_agents(whole, self.agents)
                 if session.status == "completed" and next_step(whole, session) == Finish():
+                    if not accept_changes:
+                        check_stages_known(session, whole)
                     return session
                 is_new, left_running = session.revision == 1 and session.lineage is None, session.status == "running"
                 session = reopened(session, whole, accept_changes=accept_changes)
@@ -290,7 +276,8 @@ class Launcher:
             found=agents,
         )
         points = settings.recovery_points
-        recorder = SessionRecorder(placed(workflow, session), workflow, store, self.bus, self.clock, usage.snapshot, points=points)
+        placed_session = placed(workflow, session)
+        recorder = SessionRecorder(placed_session, workflow, store, self.bus, self.clock, contexts, usage.snapshot, points=points)
         memory = _memory(settings, workflow, knowledge, parameters)
         if self.started is not None:
             self.started(session, workflow, store.file(name))
@@ -314,7 +301,8 @@ class Launcher:
 
     def _accounts(self, session: Session, settings: RunSettings) -> Accounts:
         """What the session used so far, and what it may use."""
-        prices = {model.name: model.pricing.model_dump(exclude_none=True) for model in self._config.models if model.pricing is not None}
+        models = self._said.models if self._said is not None else []
+        prices = {model.name: Price.of(model.pricing) for model in models if model.pricing is not None}
         accounts = Accounts(prices, run_limits=settings.run_limits, session_limits=settings.session_limits, bus=self.bus)
         if session.usage:
             accounts.restore(session.usage)
@@ -325,6 +313,11 @@ class Launcher:
         if workflow.memory_retrieval_top_k is not None:
             settings = replace(settings, top_k=workflow.memory_retrieval_top_k)
         return replace(settings, model=self.model) if self.model else settings
+
+    @property
+    def _said(self) -> Config | None:
+        """The configuration, unless it is a mapping that says nothing: then it is not made before somebody asks where the state is."""
+        return None if isinstance(self.config, Mapping) and not self.config else self._config
 
     @property
     def _config(self) -> Config:
@@ -345,7 +338,7 @@ class Launcher:
         store = self.store or open_session_store(settings, self._config, disk=self.disk, clock=self.clock)
         opened = None
         if self.knowledge is None:
-            opened = open_knowledge_store(settings, configs, usual=self.remember, clock=self.clock, bus=self.bus)
+            opened = open_knowledge_store(settings, configs, lambda: self._config, usual=self.remember, clock=self.clock, bus=self.bus)
         try:
             yield store, self.knowledge or opened
         finally:

@@ -6,7 +6,7 @@ A derived record is as trusted as its least trusted source, and nothing below th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from holdfast.clock import stamp
 from holdfast.errors import InputError
 from holdfast.knowledge.records import TRUST_LEVELS, Hit, Record, Trust, agreed, least_trusted
 from holdfast.knowledge.store import AddReport
-from holdfast.memory.instructions import find_disguise, find_instruction
+from holdfast.memory.instructions import find_planted
 from holdfast.session.output import Finding, StageOutput, legacy_output
 from holdfast.session.state import Session
 from holdfast.text.normalise import strip_invisible
@@ -26,16 +26,39 @@ if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What a session left in long-term memory."""
+
+    findings: AddReport = field(default_factory=AddReport)
+    summaries: AddReport = field(default_factory=AddReport)
+
+    @property
+    def count(self) -> int:
+        """All of it, also what was there already."""
+        return sum(one.added + one.updated + one.unchanged for one in (self.findings, self.summaries))
+
+
 class TrustedKnowledge:
-    """A knowledge store in which only that is found which is trusted far enough to stand in a prompt. All else is as in the store."""
+    """A knowledge store in which only that is found which is trusted far enough to stand in a prompt. All else is as in the store.
+
+    `held` has the ids of records that fitted a question and were not trusted.
+    """
 
     def __init__(self, store: KnowledgeStore, min_trust: Trust) -> None:
         self._store = store
         self._least = TRUST_LEVELS.index(min_trust)
+        self.held: set[str] = set()
 
     def search(self, query: str, *, top_k: int = 10, **settings: Any) -> list[Hit]:
         """As `KnowledgeStore.search`. Looks further where what was found is not trusted."""
-        return _chosen(self._store, query, lambda hit: TRUST_LEVELS.index(prompt_trust(hit)) >= self._least, top_k=top_k, **settings)
+        return _chosen(self._store, query, self._trusts, top_k=top_k, **settings)
+
+    def _trusts(self, hit: Hit) -> bool:
+        trusted = TRUST_LEVELS.index(prompt_trust(hit)) >= self._least
+        if not trusted:
+            self.held.add(hit.record.id)
+        return trusted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -50,7 +73,7 @@ def why_held(record: Record) -> str:
     """Why a record stays out of prompts until a person agrees to it (`agree`): in words, or nothing."""
     if record.trust == "high":
         return ""
-    found = find_disguise(record.text) or find_instruction(record.text)
+    found = find_planted(record.text)
     return found.why if found else "is of low trust" if record.trust == "low" else ""
 
 
@@ -119,11 +142,20 @@ class SessionKnowledge:
         )
         return tuple(_plain(hit) for hit in found)
 
-    def store_findings(self, workflow: Workflow, session: Session) -> AddReport:
-        """Keep summaries and findings, durably. Their ids come from their content, so doing it twice, as after a kill, keeps each once."""
+    def store_findings(self, workflow: Workflow, session: Session) -> Stored:
+        """Keep summaries and findings, durably. Doing it twice, as after a kill, keeps each once, and so does a further run."""
         if self.short_seconds is not None and seconds_worked(session) <= self.short_seconds:
-            return AddReport()
-        return self.store.add(records_of(workflow, session))
+            return Stored()
+        records = records_of(workflow, session)
+        found = {(one.text, one.source) for one in records if one.kind == "finding"}
+        known = {
+            (one.text, one.source)
+            for one in (self.store.records(tags=(session.topic_tag,)) if found else ())
+            if one.kind == "finding" and one.session != session.workflow_id and (one.text, one.source) in found
+        }
+        new = [one for one in records if one.kind == "finding" and (one.text, one.source) not in known]
+        summaries = [one for one in records if one.kind != "finding"]
+        return Stored(*(self.store.add(some) if some else AddReport() for some in (new, summaries)))
 
 
 def _plain(hit: Any) -> dict[str, Any]:
@@ -163,7 +195,8 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
             "extra": {"workflow": workflow.id, "stage": name, "confidence": output.confidence, "task": session.task[:500]},
         }
         summaries[name] = _summary_trust(workflow, session, output, trusted, summaries)
-        if output.summary != legacy_output(name, None).summary and not _is_baseless(output):  # else it says nothing of what was found
+        # else it says nothing of what was found
+        if output.summary != legacy_output(name, None).summary and not _is_baseless(output) and not _is_process_note(output):
             place = f"{session.workflow_id}/{name}"
             found[name, output.summary] = Record(
                 strip_invisible(output.summary), source=place, kind="summary", trust=summaries[name], position=len(found), **common
@@ -176,6 +209,11 @@ def records_of(workflow: Workflow, session: Session) -> list[Record]:
                     strip_invisible(finding.fact), source=finding.source, kind="finding", trust=trust, position=len(found), **common
                 )
     return list(found.values())
+
+
+def _is_process_note(output: StageOutput) -> bool:
+    """Whether the summary is a stage's own count of what it did by extraction ("17 sentences from 3 documents"): that is no knowledge."""
+    return isinstance(output.data, Mapping) and output.data.get("method") == "extraction"
 
 
 def _is_baseless(output: StageOutput) -> bool:
@@ -194,8 +232,8 @@ def _trust(workflow: Workflow, output: StageOutput, finding: Finding, trusted: M
 
 
 def _reads_ill(text: str) -> bool:
-    """Whether a text that was found reads as an order, or hides something: markup, role markers, characters that nobody sees (K1)."""
-    return find_disguise(text) is not None or find_instruction(text) is not None
+    """Whether a text that was found speaks to the assistant, or hides something: role markers, characters that nobody sees (K1)."""
+    return find_planted(text) is not None
 
 
 def _summary_trust(

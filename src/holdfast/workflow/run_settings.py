@@ -7,21 +7,29 @@ one goes by them unless it is given others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.clock import Clock
 from holdfast.config.loading import config_from_values, read_config
 from holdfast.config.sections import Config
-from holdfast.durable.disk import Disk
+from holdfast.durable.disk import REAL, Disk
+from holdfast.durable.postgres import Postgres, lock_key
+from holdfast.durable.postgres_connection import driver
 from holdfast.errors import ConfigError
 from holdfast.events import Bus
 from holdfast.knowledge.records import TRUST_LEVELS, Trust
 from holdfast.redaction import redact
-from holdfast.session.factory import store_of
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
+from holdfast.session.stored import Views
+from holdfast.storage.files import FileBackend
+from holdfast.storage.postgres_backend import PostgresBackend
 from holdfast.tokens.accounts import Limits
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.stage_context import EvictionPolicy
@@ -49,10 +57,12 @@ class RecoveryPoints:
     after_stages: int | None = None
     after_seconds: float | None = None
 
-    def is_due(self, session: Session, before: int) -> bool:
-        """Whether one is due, where `before` stages were completed when it was last asked."""
+    def due(self, session: Session, before: int) -> str | None:
+        """The name of the one that is due, where `before` stages were completed when it was last asked; None if none is."""
         done = len(session.completed_stages)
-        return done > before and (done // self.interval > before // self.interval or self._is_long(session, done))
+        if done <= before or not (done // self.interval > before // self.interval or self._is_long(session, done)):
+            return None
+        return f"{done:03d}-{session.completed_stages[-1]}"
 
     def _is_long(self, session: Session, done: int) -> bool:
         if self.after_stages is not None and done >= self.after_stages:
@@ -199,7 +209,7 @@ def _said(config: Config) -> dict[str, Any]:
         found["connection"] = session.dsn()
     for name, limit in (("run_limits", config.run_limit()), ("session_limits", config.session_limit())):
         if limit.tokens is not None or limit.cost is not None:
-            found[name] = Limits.read({"tokens": limit.tokens, "cost": limit.cost})
+            found[name] = Limits.of(limit)
     return found
 
 
@@ -230,26 +240,37 @@ def _seconds(value: object) -> float | None:
 
 
 def open_session_store(settings: RunSettings, config: Config, *, disk: Disk, clock: Clock) -> SessionStore:
-    """The store that keeps the session: files, or PostgreSQL with the readable file where a path is given."""
+    """The store that keeps the session: files, or PostgreSQL with the readable file where a path is given.
+
+    ConfigError if PostgreSQL is asked for and no connection is given.
+    """
     folder = config.base / (settings.folder or "sessions")
     template = str(config.base / settings.path) if settings.path is not None else None
-    return store_of(
-        settings.backend,
-        folder=folder,
-        path=template,
-        connection=settings.connection,
-        export=settings.persist,
-        disk=disk,
-        clock=clock,
-    )
+    if settings.backend == "file":
+        return file_sessions(folder, path=template, disk=disk, clock=clock)
+    if settings.connection is None:
+        raise ConfigError(
+            "PostgreSQL is to keep the sessions, and no connection is given.",
+            key="session.connection",
+            hint="Set it, or vector_store.connection, to a postgresql:// address.",
+        )
+    if template is None and settings.folder is not None:
+        template = str(folder / "{session_id}.json")  # a folder was named: the files in it are an export (W1)
+    return postgres_sessions(settings.connection, folder=folder, path=template if settings.persist else None, disk=disk, clock=clock)
 
 
 def open_knowledge_store(
-    settings: RunSettings, configs: Sequence[Config | None], *, usual: bool, clock: Clock, bus: Bus
+    settings: RunSettings,
+    configs: Sequence[Config | None],
+    main: Callable[[], Config],
+    *,
+    usual: bool,
+    clock: Clock,
+    bus: Bus,
 ) -> KnowledgeStore | None:
     """The knowledge store that the settings name: `session.vector_store`, else the section `knowledge`.
 
-    Where they name none it is None, or with `usual` the one in the base directory.
+    Where they name none it is None, or with `usual` the one of the `main` configuration. Files are in that one's base directory.
     """
     from holdfast.knowledge.adapters import of_vector_store, open_section
 
@@ -261,7 +282,87 @@ def open_knowledge_store(
         chosen = next((config for config in reversed(said) if "knowledge" in config.model_fields_set), None)
         if chosen is None and not usual:
             return None
-        section = (chosen or said[0]).knowledge
+        section = (chosen or main()).knowledge
     if settings.rerank:
         section = section.model_copy(update={"rerank": True, "rerank_model": settings.rerank_model or section.rerank_model})
-    return open_section(section, said[0].base, clock=clock, bus=bus)
+    return open_section(section, main().base, clock=clock, bus=bus)
+
+
+def file_sessions(
+    folder: str | PathLike[str], *, path: str | None = None, disk: Disk = REAL, clock: Clock | None = None, **settings: Any
+) -> SessionStore:
+    """Sessions in a folder. `path` is a template with `{session_id}` that puts the JSON files elsewhere; `settings` as in `FileBackend`."""
+    backend, name = _files(folder, path, disk=disk, clock=clock, **settings)
+    return SessionStore(backend, views=Views(backend, name), prefix=name, clock=clock)
+
+
+def postgres_sessions(
+    database: str | Postgres,
+    *,
+    folder: str | PathLike[str] = "sessions",
+    path: str | None = None,
+    disk: Disk = REAL,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> SessionStore:
+    """Sessions in a database. With `path`, a template with `{session_id}`, the readable files are there, the Markdown below `folder`.
+
+    `settings` are those of `PostgresBackend`.
+    """
+    files, name = _files(folder, path, disk=disk, clock=clock)
+    base = Path(folder).parent  # the base directory, in which `local:` keeps its server
+    backend = SessionBackend(database, prefix=name, base=base, clock=clock, **settings)
+    return SessionStore(backend, views=Views(files, name) if path is not None else None, prefix=name, clock=clock)
+
+
+def _files(folder: str | PathLike[str], path: str | None, **settings: Any) -> tuple[FileBackend, str]:
+    """Files in a folder, the JSON of sessions elsewhere if a template says so; and the name of the folder."""
+    whole = Path(os.path.abspath(os.path.expanduser(folder)))  # noqa: PTH100, PTH111 - links in it stay as they are
+    moved = {}
+    if path is not None:
+        if path.count("{session_id}") != 1:
+            raise ConfigError(
+                f"the path of session files is {path!r}, and needs {{session_id}} in it once.",
+                key="memory.session_memory.path",
+                hint="For example sessions/{session_id}.json.",
+            )
+        moved = {f"{whole.name}/{{session_id}}.json": str(whole / path)}
+    return FileBackend(whole.parent, places=moved, **settings), whole.name
+
+
+_OLD = 1
+"""The number of the tables that this version moves."""
+
+
+class SessionBackend(PostgresBackend):
+    """A backend in PostgreSQL in which the sessions of older versions are found below `prefix`."""
+
+    def __init__(self, database: str | Postgres, *, prefix: str = "sessions", **settings: Any) -> None:
+        super().__init__(database, **settings)
+        self._prefix = prefix
+        self._is_moved = False
+
+    @property
+    def database(self) -> Postgres:
+        """The database, with its tables in their newest form and the rows of older versions moved."""
+        opened = super().database
+        if not self._is_moved:
+            move_rows(opened, self._prefix)
+            self._is_moved = True
+        return opened
+
+
+def move_rows(database: Postgres, prefix: str) -> None:
+    """Move what the first version kept in tables of its own. Harmless where there is nothing of it."""
+    if _number(database) != _OLD:
+        return
+    script = (files("holdfast.session") / "sql" / "move_rows.sql").read_text(encoding="utf-8")
+    with database.transaction(lock_key(database.schema, "migrations")) as step:
+        row = step.one("SELECT number FROM schemas WHERE component = 'session' FOR UPDATE")
+        if row is not None and int(row[0]) == _OLD:  # otherwise another process was quicker
+            step.execute(script.replace("{prefix}", driver().sql.Literal(prefix).as_string(step.connection)))
+
+
+def _number(database: Postgres) -> int:
+    row = database.one("SELECT number FROM schemas WHERE component = 'session'")
+    return int(row[0]) if row is not None else 0

@@ -13,19 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from holdfast.errors import BudgetError
 from holdfast.session.output import StageOutput
 from holdfast.session.state import EARLIER, SessionError
-from holdfast.text.framing import inert, inert_line
+from holdfast.text.normalise import inert, inert_line
 from holdfast.tokens.counter import TokenCounter
 
 Kind = Literal["summary", "finding", "recommendations", "data", "memory"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """The smallest thing that can be left out of a prompt: a summary, one finding, one memory."""
 
     owner: str
@@ -78,25 +77,6 @@ def _origin(memory: Mapping[str, Any]) -> str:
     return f" [{'; '.join(parts)}]" if parts else ""
 
 
-def stage_markdown(
-    system_prompt: str,
-    context: StageContext | None,
-    output: StageOutput | None,
-    *,
-    provisional: bool,
-    error: SessionError | None = None,
-    trace: str | None = None,
-) -> tuple[str | None, str | None]:
-    """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed, with the traceback."""
-    given = _context_markdown(system_prompt, context) if context is not None else None
-    written = _output_markdown(output, provisional=provisional) if output is not None else None
-    if error is not None:
-        written = f"{written or ''}# Failed ({error.kind})\n\n{error.message}\n"
-    if trace is not None:
-        written = f"{written or ''}\n```text\n{trace.replace('```', '` ` `')}\n```\n"
-    return given, written
-
-
 def _context_markdown(system_prompt: str, context: StageContext) -> str:
     left_out = "\n".join(f"- {one['name']} ({one['tokens']} tokens)" for one in context.evicted)
     parts = ["<!-- what the stage's agent was given -->", "# System prompt", system_prompt or "(none)", context.prompt]
@@ -105,9 +85,8 @@ def _context_markdown(system_prompt: str, context: StageContext) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _output_markdown(output: StageOutput, *, provisional: bool) -> str:
-    parts = [f"# {output.stage_name}", f"Confidence: {output.confidence}{' (provisional)' if provisional else ''}", inert(output.summary)]
-    pieces = output_pieces(output)
+def _output_markdown(output: StageOutput, pieces: Sequence[Piece], *, provisional: bool) -> str:
+    parts = [f"# {output.stage_name}", f"Confidence: {output.confidence}{' (provisional)' if provisional else ''}", pieces[0].text]
     if findings := [piece.text for piece in pieces if piece.kind == "finding"]:
         parts += ["## Findings", "\n".join(findings)]
     if output.next_stage_recommendations:
@@ -163,6 +142,7 @@ class ContextBuilder:
         self.max_tokens = max_tokens
         self._open_counter = counter
         self._policy = policy
+        self._cut: dict[tuple[str, bool], tuple[StageOutput, tuple[Piece, ...]]] = {}
         self._seen: dict[tuple[str, bool, bool], tuple[StageOutput, tuple[Piece, ...], str]] = {}
         self._last: tuple[tuple[StageOutput, ...], object, list[tuple[tuple[Piece, ...], str]]] = ((), None, [])
 
@@ -193,9 +173,36 @@ class ContextBuilder:
         key = (output.stage_name, output.stage_name in material.named, output.stage_name in material.provisional)
         seen = self._seen.get(key)
         if seen is None or seen[0] is not output:
-            pieces = output_pieces(output, with_data=key[1])
+            pieces = self._pieces(output, with_data=key[1])
             seen = self._seen[key] = (output, pieces, block(output, pieces, provisional=key[2]))
         return seen[1], seen[2]
+
+    def _pieces(self, output: StageOutput, *, with_data: bool = False) -> tuple[Piece, ...]:
+        """An output in pieces: cut when it is written down, and so for whoever is given it as well."""
+        key = (output.stage_name, with_data)
+        known = self._cut.get(key)
+        if known is None or known[0] is not output:
+            known = self._cut[key] = (output, output_pieces(output, with_data=with_data))
+        return known[1]
+
+    def markdown(
+        self,
+        system_prompt: str,
+        context: StageContext | None,
+        output: StageOutput | None,
+        *,
+        provisional: bool,
+        error: SessionError | None = None,
+        trace: str | None = None,
+    ) -> tuple[str | None, str | None]:
+        """The Markdown files of a stage (W7): what its agent was given, and what it wrote or how it failed, with the traceback."""
+        given = _context_markdown(system_prompt, context) if context is not None else None
+        written = _output_markdown(output, self._pieces(output), provisional=provisional) if output is not None else None
+        if error is not None:
+            written = f"{written or ''}# Failed ({error.kind})\n\n{error.message}\n"
+        if trace is not None:
+            written = f"{written or ''}\n```text\n{trace.replace('```', '` ` `')}\n```\n"
+        return given, written
 
     def _fits(self, system_prompt: str, prompt: str) -> bool:
         limit = self.max_tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,18 +15,17 @@ from holdfast.errors import Cancelled, InputError, StorageError
 from holdfast.events import Bus
 from holdfast.redaction import redact_text
 from holdfast.session.output import output_json
-from holdfast.session.raw_data import RawData
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore
+from holdfast.session.stored import RawData
 from holdfast.storage.backend import Append
 from holdfast.tokens.accounts import Accounts
 from holdfast.workflow import events, transitions
 from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageJournal, StageRequest, StageResult, find_agent
 from holdfast.workflow.definition import Stage, Workflow
-from holdfast.workflow.retry_policy import Tries
 from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
 from holdfast.workflow.timed_executor import Attempt
-from holdfast.workflow.transitions import done_stages, given_stages
+from holdfast.workflow.transitions import Tries, given_stages, skipped_stages
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -66,19 +64,22 @@ class SessionRaw(RawAccess):
     run even where the agent swallowed it (W15).
     """
 
-    def __init__(self, store: SessionStore, session: str, given: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        session: str,
+        given: Callable[[], Iterable[str]] = tuple,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._store = store
         self._session = session
         self._references = given
         self._own: set[str] = set()
-        self._given_up = threading.Event()
+        self._given_up = given_up
         self.failure: StorageError | None = None
 
-    def give_up(self) -> None:
-        self._given_up.set()
-
     def put(self, data: bytes | str, *, source: str | None = None, media_type: str | None = None) -> str:
-        if self._given_up.is_set():
+        if self._given_up():
             raise Cancelled("this attempt at the stage was given up; nothing more is kept of it.", session=self._session)
         kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
@@ -192,9 +193,7 @@ class StageRun:
         self.texts[name] = text
 
     def give_up(self) -> None:
-        self.attempt.stop.set()
-        if self.raw is not None:
-            self.raw.give_up()
+        self.attempt.given_up = True
 
 
 @dataclass
@@ -222,20 +221,24 @@ class RequestBuilder:
             agent = self.found[stage.agent_type] = find_agent(stage, self.agents, file=workflow.file, home=workflow.home)
         last: Mapping[str, Any] = next(iter(reversed(transitions.record_of(session, name).errors)), {})
         note = f"A person did not accept your last answer: {last.get('message')}" if last.get("kind") == "rejected" else None
-        return StageRun(stage, agent, workflow.order[name] + 1, began, Tries.of(stage), note)
+        return StageRun(stage, agent, workflow.order[name] + 1, began, Tries.of(stage, agent), note)
 
     def build(self, workflow: Workflow, session: Session, run: StageRun) -> StageRequest:
         """The request for the next attempt. Raises BudgetError when what it must be given does not fit."""
         stage = run.stage
-        context = run.context = self.contexts.build(self._material(workflow, session, run))
+        material = self._material(workflow, session, run)
+        context = run.context = self.contexts.build(material)
         if context.evicted:
             names = tuple(str(one["name"]) for one in context.evicted)
             limit = self.contexts.max_tokens or 0
             self.bus.emit(events.ContextEvicted(session=session.workflow_id, stage=stage.name, evicted=names, limit=limit))
-        run.attempt = Attempt(stage.name)
-        journal = SessionJournal(self.store, session.workflow_id, stage.name, run.attempt.stop.is_set)
+        attempt = run.attempt = Attempt(stage.name)
+        journal = SessionJournal(self.store, session.workflow_id, stage.name, attempt.is_given_up)
         run.raw = SessionRaw(
-            self.store, session.workflow_id, lambda: raw_refs([stage.settings, journal.read(), *map(output_json, context.given)])
+            self.store,
+            session.workflow_id,
+            lambda: raw_refs([stage.settings, journal.read(), *map(output_json, context.given)]),
+            attempt.is_given_up,
         )
         return StageRequest(
             session_id=session.workflow_id,
@@ -244,7 +247,7 @@ class RequestBuilder:
             system_prompt=stage.system_prompt,
             prompt=context.prompt,
             given=context.given,
-            provisional=_provisional(session).intersection([output.stage_name for output in context.given]),
+            provisional=material.provisional.intersection([output.stage_name for output in context.given]),
             retrieved=context.retrieved,
             feedback=run.note,
             attempt=transitions.record_of(session, stage.name).attempts + 1,
@@ -257,7 +260,7 @@ class RequestBuilder:
             budget=self.contexts.max_tokens,
             model=stage.model or self.model,
             parameters=self.parameters,
-            cancelled=run.attempt.stop.is_set,
+            cancelled=attempt.is_given_up,
             emit=lambda line: self.bus.emit(events.StageSaid(session=session.workflow_id, stage=stage.name, line=redact_text(str(line)))),
             charge=lambda usage, model, who=None: self._charge(usage, model, stage.name, who),
             charged=lambda who: self.usage.accounts.total(session=session.workflow_id, stage=stage.name, subagent=who).tokens,
@@ -273,8 +276,7 @@ class RequestBuilder:
 
     def _material(self, workflow: Workflow, session: Session, run: StageRun) -> Material:
         names = given_stages(workflow, session, run.stage.name)
-        failed = done_stages(session).difference(session.completed_stages)
-        skipped = [name for name in failed if workflow.order.get(name, run.number) < run.number]
+        skipped = [name for name in skipped_stages(session) if workflow.order.get(name, run.number) < run.number]
         return Material(
             stage=run.stage.name,
             system_prompt=run.stage.system_prompt,

@@ -21,7 +21,7 @@ from holdfast.clock import Clock
 from holdfast.events import current_scope, within
 from holdfast.tracing import bare_context, span
 from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
-from holdfast.workflow.retry_policy import TimedOut
+from holdfast.workflow.transitions import TimedOut
 
 LONGEST_WAIT = 0.1
 """Seconds until a request to stop is noticed at the latest."""
@@ -48,10 +48,14 @@ class Attempt:
     """When the time-out is reached, by the monotonic clock."""
     paused_until: float | None = None
     """When the pause is over; None for an attempt that runs."""
-    stop: threading.Event = field(default_factory=threading.Event)
+    given_up: bool = False
+    """Whether nothing of it is wanted any more; its agent may ask."""
     job: Callable[[], AttemptOutcome] | None = None
     """What is to be done; None once it is begun."""
     worker: _Worker | None = None
+
+    def is_given_up(self) -> bool:
+        return self.given_up
 
 
 class _Worker:
@@ -96,6 +100,8 @@ class TimedExecutor:
         self._idle: list[_Worker] = []
         self._asked = clock.monotonic()
         self._turn: _Turn[object] | None = None
+        self._here: Attempt | None = None
+        """The attempt that runs in the loop's own thread."""
         self._in_loop = threading.Lock()
         """Held by whoever is in the loop or changes anything here; not while an agent runs in the loop's thread."""
 
@@ -110,10 +116,13 @@ class TimedExecutor:
         `go_on` is the loop from where `next` has given this outcome. On return, also by an error, nobody is in the loop any more.
         """
         turn = self._begin(loop)
+        seen: Attempt | None = None
         try:
-            while not turn.over.wait(LONGEST_WAIT):
-                with self._in_loop:
-                    turn = self._watched(turn, go_on)
+            while not turn.over.wait(LONGEST_WAIT / 2):
+                last, seen = seen, self._here
+                if seen is not None and seen is last:  # else the loop goes on by itself, and sees to everything
+                    with self._in_loop:
+                        turn = self._watched(turn, go_on)
         finally:
             self._turn = None
             with self._in_loop:  # it is over, or its thread is left with an agent
@@ -145,6 +154,7 @@ class TimedExecutor:
             return turn
         outcome = self._due()
         if outcome is not None or self.is_stopped():
+            self._here = None
             return self._begin(lambda: go_on(outcome))
         self._idle_again()
         return turn
@@ -209,12 +219,14 @@ class TimedExecutor:
     def _run_here(self, attempt: Attempt, job: Callable[[], AttemptOutcome]) -> AttemptOutcome:
         """Run the only attempt there is in this thread. What waits meanwhile is seen to by `drive`."""
         turn, attempt.job = self._turn, None
+        self._here = attempt
         self._in_loop.release()
         try:
             outcome = job()
         finally:
             self._in_loop.acquire()
         self._check(turn)
+        self._here = None
         del self._attempts[attempt.stage]
         return outcome
 
@@ -243,7 +255,7 @@ class TimedExecutor:
         return self._stop_requested()
 
     def _abandon(self, attempt: Attempt) -> None:
-        attempt.stop.set()
+        attempt.given_up = True
         if attempt.worker is not None:
             attempt.worker.submit(None)
 

@@ -16,13 +16,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.amounts import counted
-from holdfast.config.known_keys import near_miss, nearest
 from holdfast.config.loading import errors_of, is_explained
-from holdfast.config.problems import all_errors, described, raise_all
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
+from holdfast.config.section import all_errors, described, raise_all
 from holdfast.errors import ConfigError, OutputInvalid
-from holdfast.validation import kind_of
+from holdfast.validation import counted, kind_of, near_miss, nearest
+from holdfast.workflow.agent import OFFLINE_AGENTS
 from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
 
 SECTIONS = ("session", "memory", "knowledge", "limits")
@@ -31,6 +30,15 @@ _PROSE = ("name", "description", "version")
 """Keys that people like to write at the top and that mean nothing here."""
 _STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("settings", "line", "lines"))
 _TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "home", "sections", "added_by"))
+_OTHER_NAMES = {
+    **dict.fromkeys(("requires_approval", "require_approval", "needs_approval", "human_approval", "approval"), "approve"),
+    **dict.fromkeys(("timeout", "time_limit"), "timeout_seconds"),
+    **dict.fromkeys(("depends_on", "requires", "after"), "needs"),
+    **dict.fromkeys(("retry", "max_retries"), "retries"),
+    **dict.fromkeys(("prompt", "instructions"), "system_prompt"),
+    **dict.fromkeys(("agent", "type"), "agent_type"),
+}
+"""What other programs call our keys of a stage: left as settings they would be read by nobody."""
 _HINTS = {
     "id": "Give the workflow a short name, such as `id: weekly-report`.",
     "name": "Every stage has a name of its own.",
@@ -61,10 +69,12 @@ def load_workflow(path: str | PathLike[str], *, further: Further | None = None) 
     return _Reader(read_yaml(source, file)).workflow(home=file.parent, further=further)
 
 
-def parse_workflow(value: Mapping[str, Any], *, file: str | PathLike[str] | None = None, further: Further | None = None) -> Workflow:
-    """The workflow that plain values say, checked like a file."""
+def parse_workflow(
+    value: Mapping[str, Any], *, file: str | PathLike[str] | None = None, further: Further | None = None, kept: bool = False
+) -> Workflow:
+    """The workflow that plain values say, checked like a file. One that a session has `kept` was accepted: its stages' settings stay so."""
     reading = Reading(_plain(value, "the workflow", file), file=fspath(file) if file is not None else None)
-    return _Reader(reading).workflow(further=further)
+    return _Reader(reading, kept=kept).workflow(further=further)
 
 
 def parse_workflow_text(text: str) -> Workflow:
@@ -95,8 +105,9 @@ def _plain(value: object, what: str, file: str | PathLike[str] | None) -> Any:
 class _Reader:
     """Goes over one file and notes everything that is wrong with it in `errors`."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, *, kept: bool = False) -> None:
         self.reading = reading
+        self._kept = kept
         self.errors: list[ConfigError] = []
         self._lines: dict[KeyPath, dict[str, int]] = {}
         for path, place in reading.keys.items():
@@ -148,7 +159,7 @@ class _Reader:
         for key in value:
             if key in _STAGE_KEYS:
                 continue
-            if (near := near_miss(key, _STAGE_KEYS)) is not None:
+            if not self._kept and (near := _meant(key, value.get("agent_type"))) is not None:
                 hint = f"Did you mean `{near}`?"
                 self._error("there is no key of this name in a stage.", (*path, key), nearest=near, hint=hint, of_key=True)
             else:
@@ -211,6 +222,16 @@ class _Reader:
     def _error(self, message: str, path: KeyPath, *, nearest: str | None = None, hint: str | None = None, of_key: bool = False) -> None:
         line = self.reading.line(path, of_key=of_key)
         self.errors.append(ConfigError(message, file=self.reading.file, line=line, key=dotted(path) or None, nearest=nearest, hint=hint))
+
+
+def _meant(key: str, agent: object) -> str | None:
+    """The key of a stage that this one is a misspelling of, or another name for.
+
+    An agent of the user's own may read a setting of such a name; but nobody may believe in vain that a person will be asked.
+    """
+    own = agent is not None and agent not in OFFLINE_AGENTS
+    others = {name: meant for name, meant in _OTHER_NAMES.items() if not own or meant == "approve"}
+    return near_miss(key, _STAGE_KEYS) or others.get(near_miss(key, others) or "")
 
 
 def _with_hint(error: ConfigError) -> ConfigError:

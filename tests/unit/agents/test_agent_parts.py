@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from holdfast.agents.middleware.accounting import RunAccounts
-from holdfast.agents.middleware.lead_features import extracted_title, question_in
-from holdfast.agents.middleware.tool_calls import decision_of, failed_result, since_user
+from holdfast.agents.middleware.model_calls import RunAccounts, extracted_title
+from holdfast.agents.middleware.tool_calls import decision_of, failed_result, question_in, since_user
 from holdfast.agents.turn import LoopThread
 from holdfast.context.view import MARK
+from holdfast.errors import StorageError
 from holdfast.events import Bus
 
 
@@ -74,7 +74,7 @@ def test_what_runs_on_the_loop_sees_nothing_of_its_caller() -> None:
         assert loop.run(look()) == "nothing"
     finally:
         loop.close()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StorageError, match="is closed"):
         loop.loop  # noqa: B018 - reading it starts it
 
 

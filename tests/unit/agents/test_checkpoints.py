@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from holdfast.agents.checkpoints import FORGOTTEN, Checkpoints, _scrubbed, open_checkpoints
-from holdfast.agents.middleware.thread_data import LeadState, merge_artifacts, merge_images
+from holdfast.agents.middleware.base import LeadState, merge_artifacts, merge_images
 from holdfast.errors import Damaged
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
@@ -104,6 +105,35 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "checkpoints.db").write_text("no database " * 100)
     with pytest.raises(Damaged):
         open_checkpoints(tmp_path)
+
+
+def damaged(data: bytes, how: str, rng: random.Random) -> bytes:
+    """The file with one page of noise, or with letters changed here and there, but for its first page."""
+    changed = bytearray(data)
+    if how == "a page":
+        page = rng.randrange(1, len(data) // 4096) * 4096
+        changed[page : page + 4096] = rng.randbytes(4096)
+    else:
+        for _ in range(100):
+            changed[rng.randrange(4096, len(data))] = rng.randrange(256)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("how", ["a page", "letters"])
+def test_a_damaged_file_is_read_or_said_to_be_damaged(how: str, seed: int, tmp_path: Path) -> None:
+    """A14, P1: never an error of SQLite, of a decoder or of LangGraph."""
+    with closing(open_checkpoints(tmp_path)) as checkpoints:
+        for number in range(6):
+            agent_on(checkpoints).invoke({"messages": [HumanMessage(f"{number} " + "x" * 900)]}, CONFIG)
+    file = tmp_path / "checkpoints.db"
+    file.write_bytes(damaged(file.read_bytes(), how, random.Random(seed)))
+    try:
+        with closing(open_checkpoints(tmp_path)) as checkpoints:
+            asyncio.run(agent_on(checkpoints).ainvoke({"messages": [HumanMessage("more")]}, CONFIG))
+            list(checkpoints.list(CONFIG))
+    except Damaged as error:
+        assert str(file) in str(error)
 
 
 def test_a_write_of_several_values_is_all_or_nothing(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 from tests.unit.agents.test_drop_in import SETTINGS, model, steps_of, talk
 
-from holdfast.agents.middleware.drop_in import CounterFailed, TriggerClause
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.agents.middleware.window_models import CounterFailed
+from holdfast.config.triggers import TriggerClause
 from holdfast.context.archive import MemoryArchive
 from holdfast.context.window import SummaryFailed
 from holdfast.errors import ConfigError
@@ -236,6 +237,8 @@ def test_deprecated_arguments_are_taken_with_a_warning() -> None:
             model(), trigger=("tokens", 9), max_tokens_before_summary=5, keep=("messages", 7), messages_to_keep=5
         )
     assert (middleware.trigger, middleware.keep) == (("tokens", 9), ("messages", 7)), "what is not deprecated wins"
+    with pytest.warns(DeprecationWarning, match="summary_prefix is deprecated and has no effect"):
+        SummarizationMiddleware(model(), summary_prefix="Before:")
     with pytest.raises(TypeError, match="unexpected keyword argument 'keep_messages'"):
         SummarizationMiddleware(model(), keep_messages=5)  # type: ignore[call-arg]
 

@@ -343,6 +343,11 @@ def test_without_a_service_all_middlewares_of_a_process_share_one_and_need_no_mo
     leave()
     (item,) = one.service.queue.items()
     assert "'gone'" in str(item.error)
+    shared = one.service
+    shared.close(0.0)
+    assert one.service is other.service, "what somebody closed is opened anew by the next call"
+    assert one.service is not shared
+    assert len(one.service.queue.items()) == 1
     one.service.close(0.0)
 
 

@@ -225,7 +225,8 @@ def test_the_prefix_stays_between_two_compactions_with_recall_on_every_turn() ->
     start = len(model.requests)
     say(agent, *(f"Which number has the {topic}?" for topic in TOPICS[:4]))
     assert summaries == len(keep.archive.summaries("t")) == 1
-    assert FRAME in model.requests[-1].messages[-1].text
+    newest = model.requests[-1].messages[-1].text
+    assert FRAME in newest and "The new curtains has the number 337." in newest, "a statement in the words of the question answers it"
     for before, after in pairwise(model.requests[start:]):
         old, new = [message.content for message in before.messages], [message.content for message in after.messages]
         assert new[: len(old)] == old

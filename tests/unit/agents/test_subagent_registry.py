@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.agents.bench import look, make
 
-from holdfast.agents.subagents.task_types import NEVER, NO_RESPONSE, Registry, SubagentResult
+from holdfast.agents.agent_settings import NEVER, Registry
+from holdfast.agents.subagents import NO_RESPONSE, SubagentResult
 from holdfast.config.loading import config_from_values
 from holdfast.errors import InputError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 
-from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall, adrive, drive
+from holdfast.agents.middleware.base import AWAY, AroundModelCall, AroundToolCall, Pause, adrive, drive
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, raises
 
@@ -53,6 +54,45 @@ async def test_a_cancellation_goes_through_the_work_and_out_again() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert log == ["closed"]
+
+
+def wandering(threads: list[str]) -> Generator[Any, Any, str]:
+    threads.append(threading.current_thread().name)
+    yield Pause(0.001)
+    threads.append(threading.current_thread().name)
+    yield AWAY
+    threads.append(threading.current_thread().name)
+    try:
+        yield "asked"
+    finally:
+        threads.append(threading.current_thread().name)
+    return "done"
+
+
+async def test_work_goes_on_in_a_thread_from_where_it_says_so_and_only_for_async_callers() -> None:
+    here, threads = threading.current_thread().name, list[str]()
+    assert drive(wandering(threads), answer) == "done"
+    assert threads == [here] * 4
+    threads.clear()
+    assert await adrive(wandering(threads), later) == "done"
+    assert threads[:2] == [here, here]
+    assert here not in threads[2:]
+
+
+async def test_who_cancels_does_not_wait_for_a_thread() -> None:
+    here, threads = threading.current_thread().name, list[str]()
+    asked = asyncio.Event()
+
+    async def never(want: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(adrive(wandering(threads), never))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert threads[3:] == [here]
 
 
 class Watch(AroundModelCall, AroundToolCall):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from rich.console import Console
 
 import holdfast
-from holdfast.amounts import counted, some
-from holdfast.app.commands.memory_tables import draw_changes
-from holdfast.app.output import Column, listing, markdown, plain, prose, to_paste
+from holdfast.app.commands.memory import draw_changes
+from holdfast.app.output import Column, listing, markdown, plain, progress_of, prose, to_paste, typed_error
 from holdfast.memory.history import Change, Difference
+from holdfast.validation import counted, some
 
 COLUMNS = (Column("sure", right=True), Column("fact", text=True), Column("said", right=True), Column("id"))
 FACT = "Prefers short answers with the figures first, and no polite padding at the end"
@@ -137,3 +138,23 @@ def drawn(change: Change) -> str:
 
 def test_things_are_counted_in_words() -> None:
     assert [counted(1, "memory", "memories"), counted(1200, "file")] == ["1 memory", "1,200 files"]
+
+
+def test_an_output_that_takes_nothing_is_told_as_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1, C3: `> /dev/full` is no fault of the session's files."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", full)
+        full.write("a line")
+        with pytest.raises(OSError) as caught:
+            full.flush()
+        assert "the output could not be written: No space left on device" in str(typed_error(caught.value))
+        monkeypatch.undo()
+    assert "the output" not in str(typed_error(OSError(28, "No space left on device")))
+
+
+def test_a_few_hundred_records_are_told_on_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """O1: an import of a few megabytes is no silence of a minute."""
+    with progress_of("import", "records") as progress:
+        for done in (50, 120, 180, 260):
+            progress(done, None)
+    assert capsys.readouterr().err == "import: 120 records\nimport: 260 records\n"

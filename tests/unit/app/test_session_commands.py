@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from holdfast.app.commands.sessions import app as sessions_app
 from holdfast.app.commands.sessions import session_app
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict
-from holdfast.session.factory import file_sessions
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session, SessionError, StageRecord
 from holdfast.session.store import SessionStore
+from holdfast.workflow.run_settings import file_sessions
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
 HOSTILE = '<script>alert(1)</script> [bold]x[/bold] \x1b[31m $title "quoted" & more'
@@ -91,27 +91,27 @@ def value(app: typer.Typer, *arguments: str, stdin: str | None = None) -> Any:
 
 def test_the_list_says_how_far_each_session_came(halted: SessionStore) -> None:
     other = halted.create(Session("alone", task="t", status="running"))
-    output = run(sessions_app, "sessions")
+    output = run(sessions_app)
     line = next(line for line in output.splitlines() if line.startswith("lat-1"))
     for part in ("halted", "search", "1/3", "does not fit"):
         assert part in line
     assert "interrupted" in output, "it says that it runs, and nobody runs it"
-    with halted.hold("alone"):
-        assert "running" in run(sessions_app, "sessions")
+    with halted.lease("alone"):
+        assert "running" in run(sessions_app)
     (file_of(halted, "alone")).write_text("{broken")
-    shown = {row["workflow_id"]: row for row in value(sessions_app, "sessions")["sessions"]}
+    shown = {row["workflow_id"]: row for row in value(sessions_app)["sessions"]}
     assert shown["alone"]["status"] == "damaged"
     assert "line 1" in shown["alone"]["problem"]
-    assert [row["workflow_id"] for row in value(sessions_app, "sessions", "--status", "halted")["sessions"]] == ["lat-1"]
-    assert len(value(sessions_app, "sessions", "--last", "1")["sessions"]) == 1
+    assert [row["workflow_id"] for row in value(sessions_app, "--status", "halted")["sessions"]] == ["lat-1"]
+    assert len(value(sessions_app, "--last", "1")["sessions"]) == 1
     assert other.revision == 1
 
 
 def test_an_empty_list_says_how_to_begin(store: SessionStore) -> None:
-    assert "holdfast run" in run(sessions_app, "sessions")
-    assert value(sessions_app, "sessions") == {"sessions": []}
+    assert "holdfast run" in run(sessions_app)
+    assert value(sessions_app) == {"sessions": []}
     with pytest.raises(InputError, match="not a status"):
-        run(sessions_app, "sessions", "--status", "odd")
+        run(sessions_app, "--status", "odd")
 
 
 # The story
@@ -266,7 +266,7 @@ def test_fixing_what_is_not_there_or_is_being_run_is_refused(halted: SessionStor
     assert not (file_of(halted, "lat-2").parent / "lat-2").exists()
     with pytest.raises(InputError, match="could not read"):
         run(session_app, "fix", "lat-1", "search", "--file", str(tmp_path / "none.json"))
-    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+    with halted.lease("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
         run(session_app, "fix", "lat-1", "search", "--file", "-", stdin=json.dumps(GOOD))
 
 
@@ -345,7 +345,7 @@ def test_an_editor_that_fails_or_is_not_there(halted: SessionStore, tmp_path: Pa
     monkeypatch.setenv("EDITOR", "no-such-editor-anywhere")
     with pytest.raises(InputError, match="could not be started"):
         run(session_app, "edit", "lat-1")
-    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+    with halted.lease("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
         run(session_app, "edit", "lat-1")
     assert file_of(halted, "lat-1").read_bytes() == before
 
@@ -378,8 +378,18 @@ def test_a_fork_and_a_restore(halted: SessionStore) -> None:
     assert value(session_app, "restore", "lat-1", "before-restore-001")["status"] == "halted"
     with pytest.raises(InputError, match="no recovery point"):
         run(session_app, "restore", "lat-1", "never")
-    with halted.hold("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
+    with halted.lease("lat-1", owner="worker-1"), pytest.raises(Locked, match="worker-1"):
         run(session_app, "restore", "lat-1", "after-plan")
+
+
+@pytest.mark.parametrize("option", ["--id", "--as"])
+def test_a_fork_has_the_id_that_was_given(option: str, halted: SessionStore) -> None:
+    """W5, O1: `--id` as in `run`; `--as` is still taken."""
+    shown = value(session_app, "fork", "lat-1", option, "second-try")
+    assert shown["session"] == "second-try"
+    assert halted.load("second-try").lineage is not None
+    with pytest.raises(InputError, match="second-try"):
+        run(session_app, "fork", "lat-1", option, "second-try")
 
 
 def test_a_session_is_exported_as_json_and_as_markdown(halted: SessionStore, tmp_path: Path) -> None:
@@ -400,7 +410,7 @@ def test_every_command_has_help_with_an_example() -> None:
         assert "Example" in text
         assert "--json" in text
         assert "--config" in text
-    assert "Example" in run(sessions_app, "sessions", "--help")
+    assert "Example" in run(sessions_app, "--help")
 
 
 def test_the_program_lists_the_commands_and_ends_with_the_right_code(store: SessionStore) -> None:
@@ -423,3 +433,28 @@ def test_a_pipe_where_a_session_is_expected_keeps_nobody_waiting(store: SessionS
         ended = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=240)
         assert "Traceback" not in ended.stderr
     assert "good" in ended.stdout
+
+
+def test_restore_without_a_checkpoint_lists_those_that_exist(halted: SessionStore) -> None:
+    """W5: who is told to go back need not know the names; it works for a file that cannot be read too."""
+    (file_of(halted, "lat-1")).write_text("{broken")
+    with pytest.raises(Damaged) as told:
+        run(session_app, "show", "lat-1")
+    assert "`holdfast session edit lat-1`" in str(told.value)
+    assert "`holdfast session restore lat-1 CHECKPOINT`" in str(told.value)
+    output = run(session_app, "restore", "lat-1")
+    assert "after-plan" in output
+    assert "session restore lat-1 after-plan" in output
+    assert [one["name"] for one in value(session_app, "restore", "lat-1")["checkpoints"]] == ["after-plan"]
+    assert file_of(halted, "lat-1").read_text() == "{broken", "listing changes nothing"
+    assert "is back at after-plan" in run(session_app, "restore", "lat-1", "after-plan")
+
+
+def test_a_session_without_recovery_points_says_so(store: SessionStore) -> None:
+    store.create(Session("alone", task="t"))
+    assert "no recovery points" in run(session_app, "restore", "alone")
+
+
+def test_a_long_task_is_wrapped_also_into_a_pipe(store: SessionStore) -> None:
+    store.create(Session("long", task="Which of the stores has the lowest latency at night? " * 12))
+    assert max(len(line) for line in run(session_app, "show", "long").splitlines() if "latency" in line) <= 110

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,7 @@ def run(base: Path) -> Run:
         ("chat -t x -r -p hi", "contradict"),
         ("chat -p ''", "nothing in the prompt"),
         ("resume s --accept-changes --as-started", "contradict"),
+        ("backup typo --to other", "two places for one copy"),
     ],
 )
 def test_a_wrong_input_is_an_error_and_nothing_has_happened(words: str, says: str, run: Run, base: Path) -> None:
@@ -62,6 +64,15 @@ def test_a_wrong_input_is_an_error_and_nothing_has_happened(words: str, says: st
     assert raised.value.exit_code == 2
     assert not (base / "typo").exists()
     assert not (base / "home" / "memory.json").exists()
+
+
+def test_a_backup_takes_its_folder_with_and_without_the_option(run: Run, base: Path) -> None:
+    """O1: the folder alone is as good as `--to FOLDER`."""
+    run("memory", "add", "The staging server is heron")
+    for words in (["b"], ["--to", "b"], []):
+        made = Path(json.loads(run("backup", *words, "--json").stdout)["path"])
+        assert made.parent.resolve() == (base / "b" if words else base)
+        shutil.rmtree(made)
 
 
 def test_a_model_that_nobody_has_is_named(run: Run) -> None:

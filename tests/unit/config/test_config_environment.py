@@ -9,8 +9,8 @@ import traceback
 import pytest
 
 from holdfast.config.checks import effective_settings
-from holdfast.config.environment import EnvironmentReference
 from holdfast.config.loading import load_config, read_config
+from holdfast.config.reading import EnvironmentReference
 from holdfast.config.sections import Config
 from holdfast.errors import ConfigError, MissingVariable, ModelNotConfigured
 from holdfast.redaction import is_secret_key, redact, redact_text

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config.known_keys import MODEL_ARGUMENTS, near_miss
 from holdfast.config.loading import read_config
 from holdfast.config.memory_sections import Knowledge, Session
-from holdfast.config.problems import all_errors
-from holdfast.config.section import Section
+from holdfast.config.migration import MODEL_ARGUMENTS
+from holdfast.config.section import Section, all_errors
 from holdfast.config.sections import ModelConfig, Server
 from holdfast.errors import ConfigError, ModelNotConfigured
+from holdfast.validation import near_miss
 
 
 def fault(text: str) -> ConfigError:

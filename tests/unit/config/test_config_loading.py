@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.environment import base_directory
 from holdfast.config.loading import config_from_values, find_config, load_config, read_config
-from holdfast.config.memory_sections import Condition
+from holdfast.config.reading import base_directory
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
+from holdfast.config.triggers import Messages, Tokens
 from holdfast.errors import ConfigError, InputError, ModelNotConfigured
 
 ROOT = Path(__file__).parents[3]
@@ -57,8 +57,8 @@ def test_a_whole_file_of_the_reference_means_what_it_says() -> None:
         "top_p": 0.9,
     }
     assert config.model("nearby").window == 8000
-    assert config.summarization.trigger == (Condition("tokens", 15564),)
-    assert config.summarization.keep == Condition("messages", 10)
+    assert config.summarization.trigger == (Tokens(15564),)
+    assert config.summarization.keep == Messages(10)
     assert [group.name for group in config.tool_groups] == ["web", "bash"]
     assert config.raw["channels"]["slack"]["enabled"] is False, "an unknown section is kept"
     ignored = {notice.key: notice.line for notice in config.warnings if notice.kind == "ignored"}

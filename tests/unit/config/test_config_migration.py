@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.tools.toolset import BUILT_IN, COMES_WITH_A_MIDDLEWARE
-from holdfast.config import known_keys
+from holdfast.config import migration
 from holdfast.config.loading import read_config
 from holdfast.config.migration import CURRENT, STEPS, upgrade_text
 from holdfast.config.reading import read_yaml
 from holdfast.errors import ConfigError
-from holdfast.imports import load_dotted
 from holdfast.models.providers import package_of
+from holdfast.validation import load_dotted
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "tests" / "fixtures" / "config").glob("*.yaml"), *(ROOT.parent / "shared" / "reference").glob("*.yaml")])
@@ -24,7 +24,7 @@ FILES = sorted([*(ROOT / "tests" / "fixtures" / "config").glob("*.yaml"), *(ROOT
 def changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
     """The lines that went and the lines that came, but for class paths, which are rewritten in their place."""
     for path in set(re.findall(r"\b(?:src|deerflow)\.[\w.]+[:.]\w+", old)):
-        old = old.replace(path, known_keys.mapped(path) or path)
+        old = old.replace(path, migration.mapped(path) or path)
     diff = list(difflib.ndiff(old.splitlines(), new.splitlines()))
     return [line[2:] for line in diff if line.startswith("- ")], [line[2:] for line in diff if line.startswith("+ ")]
 
@@ -139,16 +139,16 @@ def test_there_is_a_step_for_every_schema() -> None:
 
 def test_a_class_path_of_the_reference_is_mapped_to_what_exists_here() -> None:
     targets = {"config.loading:load": "holdfast.config.loading:load_config"}
-    assert known_keys.mapped("src.config.loading:load", targets) == "holdfast.config.loading:load_config"
-    assert known_keys.mapped("deerflow.config.loading.load", targets) == "holdfast.config.loading:load_config", "with a dot as well"
-    assert known_keys.mapped("src.gone:Thing", targets) is None
-    assert known_keys.mapped("other.config.loading:load", targets) is None
-    assert known_keys.mapped("src.config.loading:load\n", targets) is None
+    assert migration.mapped("src.config.loading:load", targets) == "holdfast.config.loading:load_config"
+    assert migration.mapped("deerflow.config.loading.load", targets) == "holdfast.config.loading:load_config", "with a dot as well"
+    assert migration.mapped("src.gone:Thing", targets) is None
+    assert migration.mapped("other.config.loading:load", targets) is None
+    assert migration.mapped("src.config.loading:load\n", targets) is None
 
 
 def test_every_class_path_of_the_table_exists_here() -> None:
     """C4"""
-    for ours in known_keys.TARGETS.values():
+    for ours in migration.TARGETS.values():
         module, _, name = ours.partition(":")
         if module == "holdfast.agents.tools":
             assert name in BUILT_IN or name in COMES_WITH_A_MIDDLEWARE, ours
@@ -163,7 +163,7 @@ def test_mapping_is_done_at_every_load_and_what_is_not_here_is_noted() -> None:
     (notice,) = config.warnings
     assert (notice.kind, notice.line, notice.key) == ("class-path", 3, "sandbox.use")
     assert config.sandbox.use == "src.nowhere.at_all:Thing"
-    for path, ours in known_keys.TARGETS.items():
+    for path, ours in migration.TARGETS.items():
         text = f"memory:\n  storage_class: deerflow.{path.replace(':', '.')}\n"
         assert read_config(text, environ={}).memory.storage_class == ours
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.config.checks import effective_settings
 from holdfast.config.loading import example_text, read_config
-from holdfast.config.memory_sections import AllOf, Condition
 from holdfast.config.reading import read_yaml
 from holdfast.config.section import Section, nested
 from holdfast.config.sections import Config
+from holdfast.config.triggers import AllOf, Fraction, Messages, Size, Tokens
 from holdfast.errors import ConfigError
 
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -30,7 +30,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         False,
         None,
         None,
-        Condition("messages", 20),
+        Messages(20),
     )
     assert (summarization.trim_tokens_to_summarize, summarization.summary_prompt, summarization.summary_role) == (4000, None, "human")
     assert (memory.enabled, memory.injection_enabled, memory.storage_path, memory.debounce_seconds) == (True, True, "memory.json", 30)
@@ -50,15 +50,15 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 @pytest.mark.parametrize(
     ("written", "trigger"),
     [
-        ("{type: fraction, value: 0.8}", (Condition("fraction", 0.8),)),
-        ("[{type: tokens, value: 10}, {type: messages, value: 5}]", (Condition("tokens", 10), Condition("messages", 5))),
-        ("[tokens, 10]", (Condition("tokens", 10),)),
-        ("[[tokens, 10], [messages, 5]]", (Condition("tokens", 10), Condition("messages", 5))),
+        ("{type: fraction, value: 0.8}", (Fraction(0.8),)),
+        ("[{type: tokens, value: 10}, {type: messages, value: 5}]", (Tokens(10), Messages(5))),
+        ("[tokens, 10]", (Tokens(10),)),
+        ("[[tokens, 10], [messages, 5]]", (Tokens(10), Messages(5))),
         (
             "[{all: [{type: tokens, value: 10}, [messages, 5]]}, [fraction, 1]]",
-            (AllOf((Condition("tokens", 10), Condition("messages", 5))), Condition("fraction", 1.0)),
+            (AllOf((Tokens(10), Messages(5))), Fraction(1.0)),
         ),
-        ("{all: [messages, 5]}", (AllOf((Condition("messages", 5),)),)),
+        ("{all: [messages, 5]}", (AllOf((Messages(5),)),)),
     ],
 )
 def test_a_trigger_is_one_condition_or_a_list_or_all_of_a_list(written: str, trigger: object) -> None:
@@ -223,7 +223,5 @@ def test_the_page_tells_the_defaults_that_hold(key: str) -> None:
         assert default == "required"
         return
     value = field.get_default(call_default_factory=True)
-    plain = (
-        {"type": value.type, "value": value.value} if isinstance(value, Condition) else list(value) if isinstance(value, tuple) else value
-    )
+    plain = {"type": value.type, "value": value.value} if isinstance(value, Size) else list(value) if isinstance(value, tuple) else value
     assert read_yaml(default).values == plain

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,8 @@ def test_an_index_that_is_gone_or_damaged_is_made_again(archive: FileArchive, tm
     archive.search("t", "topic3")
     archive.close()
     if harm == "stale":
-        archive.add("t", records_of([PlainMessage("human", "a late topic99", "late")]))
+        with closing(FileArchive(tmp_path)) as later:
+            later.add("t", records_of([PlainMessage("human", "a late topic99", "late")]))
     for companion in log_of(tmp_path).parent.glob("archive.sqlite-*"):
         companion.unlink()
     if harm == "missing":

@@ -121,6 +121,20 @@ def test_a_message_is_found_by_its_meaning_where_the_words_are_others() -> None:
     assert made.search("t", "When did we lose our pet, the cat?", top_k=1)[0].record.id == "m0"
 
 
+def test_beside_a_message_that_fits_an_answer_without_its_words_takes_no_place() -> None:
+    """S9: in a conversation with an assistant nobody borrows a neighbour's words, as in knowledge; what people say to each other does."""
+    other = [("human", "Please sort the invoices of this week."), ("ai", "Done, they are in the folder.")]
+    said = [("human", "The choir next door rehearses with the windows open."), ("ai", "Both are quick to mend."), *other * 4]
+    said += [("human", "Our choir sings a requiem in the Advent concert."), ("ai", "I will note the date."), *other * 4]
+    made = MemoryArchive()
+    made.add("t", records_of([PlainMessage(role, text, f"m{number}") for number, (role, text) in enumerate(said)]))
+    for meaning in (True, False):
+        assert {hit.record.id for hit in made.search("t", "Which piece is the choir rehearsing?", 2, meaning=meaning)} == {"m0", "m10"}
+    talk = ["Did you ever get to see Lisbon?", "Yes, in May with my sister!", *(text for _, text in other * 4)]
+    made.add("talk", records_of([PlainMessage("human", text, f"m{number}") for number, text in enumerate(talk)]))
+    assert {hit.record.id for hit in made.search("talk", "When did they visit Lisbon?", 2)} == {"m0", "m1"}
+
+
 def test_who_looks_through_many_threads_is_answered_by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """S9: comparing by meaning takes a third of a second a thread; without it nothing is embedded."""
     made = MemoryArchive()

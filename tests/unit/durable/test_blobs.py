@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.durable.blobs import Blobs, blob_id
+from holdfast.durable.replace import Blobs, blob_id
 from holdfast.errors import Damaged, DiskFull, InputError, SyncFailed
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable.database import Database, backup, open_database, transaction
+from holdfast.durable.database import Database, backup, database_faults, open_database, transaction
 from holdfast.durable.replace import set_aside
 from holdfast.errors import Damaged, DiskFull, Locked, NotWritable, StorageError
 
@@ -153,6 +153,15 @@ def test_what_is_no_database_is_damaged_and_can_be_set_aside(path: Path, content
     aside = Path(set_aside(path))
     opened(path).close()
     assert aside.read_bytes() == content
+
+
+def test_a_text_that_is_none_is_damage(tmp_path: Path) -> None:
+    """D1: a letter that was changed on the disk."""
+    connection = open_database(tmp_path / "a.db", migrations=["CREATE TABLE t (x TEXT)"])
+    connection.execute("INSERT INTO t VALUES (CAST(x'61ff62' AS TEXT))")
+    with pytest.raises(Damaged, match=r"a\.db"), database_faults(str(tmp_path / "a.db"), "read"):
+        connection.execute("SELECT x FROM t").fetchall()
+    connection.close()
 
 
 def test_the_write_ahead_log_goes_aside_with_its_database(path: Path) -> None:

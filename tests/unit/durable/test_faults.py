@@ -17,10 +17,9 @@ from tests.conftest import Effort
 
 import holdfast
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.database import open_database
 from holdfast.durable.folder import Folder
-from holdfast.durable.replace import read_json, replace_json
+from holdfast.durable.replace import Blobs, read_json, replace_json
 
 CALLS = (
     "openat,openat2,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,"
@@ -38,7 +37,7 @@ SCRIPT = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
+from holdfast.durable.replace import Blobs
 from holdfast.durable.database import open_database, transaction
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock

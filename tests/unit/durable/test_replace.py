@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,9 @@ from hypothesis import strategies as st
 
 from holdfast.durable import strict_json
 from holdfast.durable.append import AppendLog
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.database import open_database
 from holdfast.durable.disk import REAL, make_folders, read_whole
-from holdfast.durable.replace import read_json, replace, replace_json, replace_text, set_aside, sweep
+from holdfast.durable.replace import Blobs, read_json, replace, replace_json, replace_text, set_aside, sweep
 from holdfast.errors import Damaged, DiskFull, HoldfastError, InputError, NotWritable, StorageError, SyncFailed, WriteFailed
 from holdfast.testing.disk import SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault, ShortWrite
@@ -336,3 +336,24 @@ def test_a_folder_that_a_link_leads_to_is_followed_anew_when_the_link_is_changed
     found.append(REAL.resolve(str(link / "file")))
     real = tmp_path.resolve()
     assert found == [str(real / one) for one in ("a/file", "a/new/file", "b/file", "c/file", "a/target")]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_json_has_no_form_for_is_refused_in_both_forms(readable: bool) -> None:
+    """A key that is no text, a number that is none, and nesting one level too deep are refused before anything is written (W15)."""
+    deepest: object = 1
+    for _ in range(strict_json.MAX_DEPTH):
+        deepest = [deepest] if isinstance(deepest, dict) else {"in": deepest}
+    assert strict_json.decode(strict_json.encode(deepest, readable=readable)) == deepest
+    for value, why in (({"a": {1: "x"}}, "the key 1 is not text"), ([math.nan], "JSON"), ([deepest], "deeper"), ({"a": {1, 2}}, "JSON")):
+        with pytest.raises(InputError, match=why):
+            strict_json.encode(value, readable=readable)
+
+
+@pytest.mark.parametrize("readable", [False, True])
+def test_what_holds_itself_more_than_once_is_refused_and_not_unfolded(readable: bool) -> None:
+    """W3: a tree whose members know their parent would double at each level."""
+    root: dict[str, object] = {"name": "root"}
+    root["children"] = [{"parent": root, "name": str(n)} for n in range(8)]
+    with pytest.raises(InputError, match="no form in JSON"):
+        strict_json.encode({"data": root}, readable=readable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.extract.passages import SourceText, ground
+from holdfast.extract.selection import SourceText, ground
 
 CHAT = SourceText(
     "chat",

@@ -14,6 +14,7 @@ from holdfast.errors import InputError
 from holdfast.knowledge.import_export import Fault, export_lines, export_markdown, import_path, paragraphs, read_path, sections
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record, reading_order
+from holdfast.offline.sources import read_folder
 
 
 @pytest.fixture
@@ -284,6 +285,72 @@ def test_what_sources_reads_is_imported_too(tmp_path: Path, store: MarkdownStore
     assert (without.skipped, without.faults, without.added.added) == (("scan.pdf",), (), 0), "no converter, and nothing twice"
     (one,) = import_path(store, folder, convert=lambda data, ending: (None, "it is damaged")).faults
     assert str(one) == "scan.pdf: it is damaged"
+
+
+MAIL = "From: Ada Lund <ada@example.org>\nTo: Bo\nSubject: The heron\nDate: Tue, 10 Feb 2026 09:00:00 +0000\n\nIt nests at the weir.\n"
+
+
+@pytest.mark.parametrize(
+    ("mail", "day"),
+    [
+        (MAIL, "2026-02-10"),
+        ("Von: Ada Lund\nGesendet: Dienstag, 10. Februar 2026 09:00\nAn: Bo\nBetreff: The heron\n\nIt nests at the weir.\n", "2026-02-10"),
+        ("From: Ada Lund\nSubject: The heron\n\nIt nests at the weir.\n", "None"),
+    ],
+)
+def test_a_mail_that_was_saved_as_text_is_a_mail_for_import_and_for_a_run(tmp_path: Path, mail: str, day: str) -> None:
+    """K1, W18: its headers are data about it, and no text that can be found."""
+    (one,) = read(written(tmp_path / "in" / "note.txt", mail))
+    assert (one.text, one.speaker, str(one.time)[:10], one.extra["title"]) == ("It nests at the weir.", "Ada Lund", day, "The heron")
+    (document,) = read_folder(tmp_path / "in")
+    assert (document.text.strip(), document.title, document.author) == (one.text, "The heron", "Ada Lund")
+    assert document.dated == (day if day != "None" else "")
+
+
+@pytest.mark.parametrize("line", ["From: me <", 'From: "', "From: (" + "(" * 2000])
+@pytest.mark.parametrize("name", ["note.txt", "note.eml"])
+def test_a_header_that_cannot_be_read_does_not_keep_a_mail_from_being_read(tmp_path: Path, line: str, name: str) -> None:
+    """K1, W18: the standard library raises IndexErrors and the like for some; neither an import nor a run ends by that."""
+    (one,) = read(written(tmp_path / "in" / name, f"{line}\nSubject: The heron\n\nIt nests at the weir.\n"))
+    assert (one.text, one.extra["title"]) == ("It nests at the weir.", "The heron")
+    (document,) = read_folder(tmp_path / "in")
+    assert (document.text.strip(), document.title) == (one.text, "The heron")
+
+
+def test_text_with_lines_like_headers_is_no_mail(tmp_path: Path) -> None:
+    found = read(written(tmp_path / "talk.txt", "From: the desk of Ann\nWe met at noon and\nagreed.\n"))
+    assert "the desk of Ann" in found[0].text
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.json"])
+def test_utf_16_is_read_as_a_run_reads_it(tmp_path: Path, name: str) -> None:
+    """K1: what Windows programs call Unicode."""
+    text = '{"text": "Der Kessel heißt Bruno."}' if name.endswith("json") else "Der Kessel heißt Bruno.\n"
+    (one,) = read(written(tmp_path / name, text.encode("utf-16")))
+    assert one.text == "Der Kessel heißt Bruno."
+
+
+def test_import_and_a_run_date_a_document_alike(tmp_path: Path) -> None:
+    """K1, W18: by its title, a line at its head or its name; not by what it tells. The id is that of the text all the same."""
+    for name, text in (
+        ("a.md", "# Minutes of 3 May 2026\n\nAll were there.\n"),
+        ("2026-05-04 b.md", "# Minutes\n\nAll were there.\n"),
+        ("c.txt", "Ridgeway, 5 May 2026\n\nAll of us were there.\n"),
+        ("d.md", "# Pumps\n\nThe pump was bought in March 2015.\n"),
+    ):
+        written(tmp_path / "in" / name, text)
+    dated = {str(one.source).split("#")[0]: str(one.time)[:10] for one in read(tmp_path / "in")}
+    assert dated == {"a.md": "2026-05-03", "2026-05-04 b.md": "2026-05-04", "c.txt": "2026-05-05", "d.md": "None"}
+    assert dated == {one.id: one.dated or "None" for one in read_folder(tmp_path / "in")}
+    assert read(tmp_path / "in" / "a.md")[0].id == Record("All were there.", source="a.md#Minutes of 3 May 2026", kind="document").id
+
+
+def test_several_paths_are_one_import(tmp_path: Path, store: MarkdownStore) -> None:
+    first, second = written(tmp_path / "a.md", "# A\nOne.\n"), written(tmp_path / "in" / "b.md", "# B\nTwo.\n")
+    report = import_path(store, first, tmp_path / "in", tags=["x"])
+    assert (report.added.added, report.files) == (2, 2) and {one.tags for one in store.records()} == {("x",)}
+    with pytest.raises(InputError, match=r"there is no .*nothing"):
+        import_path(store, second, tmp_path / "nothing.md")
 
 
 def test_a_long_table_or_text_without_blank_lines_is_cut(tmp_path: Path) -> None:

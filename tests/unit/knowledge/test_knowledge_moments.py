@@ -6,9 +6,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from holdfast.knowledge.indexing import rank_records
-from holdfast.knowledge.periods import asked_periods, read_moment
-from holdfast.knowledge.records import Record
+from holdfast.knowledge.base import asked_periods, rank_records
+from holdfast.knowledge.records import Record, read_moment
 from holdfast.search.plain_ranking import nearness
 
 

@@ -9,12 +9,13 @@ import pytest
 import holdfast
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.memory_sections import Knowledge
-from holdfast.errors import ConfigError, InputError
-from holdfast.imports import load_dotted
+from holdfast.errors import ConfigError, InputError, NotWritable
 from holdfast.knowledge.adapters import ADAPTERS, of_vector_store, open_knowledge, open_section, path_of
 from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.mcp import McpStore
+from holdfast.knowledge.records import Record
+from holdfast.validation import load_dotted
 
 
 def config(folder: Path, text: str) -> holdfast.Config:
@@ -119,3 +120,11 @@ def test_the_configuration_knows_the_adapters_that_there_are() -> None:
     assert [name for name in ADAPTERS if name not in str(refused.value)] == []
     for path in ADAPTERS.values():
         assert issubclass(load_dotted(path, "the adapter"), BaseStore)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that takes nothing new although it may be written")
+@pytest.mark.parametrize("place", ["/proc/nothing", "/proc/nothing.db"])
+def test_a_place_where_nothing_can_be_made_is_a_typed_error(place: str) -> None:
+    """C6"""
+    with pytest.raises(NotWritable, match="nothing can be made in /proc"), open_knowledge(place) as store:
+        store.add([Record("Tides come twice a day.")])

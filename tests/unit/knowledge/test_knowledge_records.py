@@ -11,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
-from holdfast.knowledge.markdown_files import parse, render
+from holdfast.knowledge.record_forms import parse, render
 from holdfast.knowledge.records import Hit, Record, Why, from_json, least_trusted, merged, to_json
-from holdfast.knowledge.store import AddReport, Filter, hit_from_json, hit_to_json, holds, report_from_json, stats_from_json
+from holdfast.knowledge.store import (
+    AddReport,
+    Filter,
+    hit_from_json,
+    hit_to_json,
+    holds,
+    report_from_json,
+    snippet_and_why,
+    stats_from_json,
+)
 from holdfast.text.needle import Needle
 
 words = st.text(min_size=1).filter(lambda text: text.strip() != "" and text.strip("\0 ") != "")
@@ -188,3 +197,11 @@ def test_a_text_to_forget_is_found_wherever_people_wrote() -> None:
     ):
         assert holds(needle, record)
     assert not holds(needle, Record("elm road"))
+
+
+def test_why_a_record_was_found_tells_what_is_in_sight_from_what_stands_elsewhere_in_it() -> None:
+    """K3: nobody looks in vain for a word in the part that is shown."""
+    text = "- Device: laser; Form: training form\n- Device: saw; Form: signature of the manager\n- Device: drill; Form: none"
+    shown, why = snippet_and_why(Hit(Record(text, kind="document"), 1.0, Why(words=("laser", "train", "form", "signatur"))))
+    assert "training form" in shown.text and "signature" not in shown.text
+    assert why == "it says “laser”, “training” and “Form”; elsewhere it says “signature”"

@@ -19,12 +19,11 @@ from holdfast.durable.disk import REAL, RealDisk
 from holdfast.errors import Damaged, DiskFull, StorageError, StoreUnavailable, SyncFailed
 from holdfast.events import Bus
 from holdfast.memory.document import Document
-from holdfast.memory.events import MemoryDamaged
 from holdfast.memory.facts import Fact
 from holdfast.memory.history import Held
+from holdfast.memory.memory_store import Edit, MemoryDamaged
 from holdfast.memory.service import MemoryService
 from holdfast.memory.storage import FileMemoryStorage
-from holdfast.memory.store import Edit
 from holdfast.storage.backend import Change, Mark
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault

@@ -6,12 +6,10 @@ from itertools import count
 
 import pytest
 
-from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn
+from holdfast.memory.facts import Candidate, Decision, Fact, Origin, Proposal, SlotUpdate, Turn, turns_of
 from holdfast.memory.gate import ASKED, LONGEST, admit_removals, admit_slots, judge
 from holdfast.memory.instructions import find_disguise, find_instruction
-from holdfast.memory.loosening import find_loosening
-from holdfast.memory.pasted import own_words
-from holdfast.memory.spoken_secrets import find_spoken_secret
+from holdfast.memory.screening import find_loosening, find_spoken_secret, own_words
 
 NOW = "2026-03-01T10:00:00Z"
 
@@ -284,6 +282,20 @@ def test_memory_that_was_shown_is_not_learned_again() -> None:
     assert is_active(decide(Candidate("User prefers Python 3.12", confidence=1.0), said="I prefer Python 3.12.", injected=block)[0])
 
 
+def test_a_new_detail_that_a_program_brings_about_what_is_known_waits_for_a_person() -> None:
+    """M10, O5: the same again is not stored; in a conversation an answer that tells memory with other words stays an echo."""
+    block = "<memory>\n## Key Facts\n- User likes tea (confidence: 0.90)\n- User lives in Ghent (confidence: 0.90)\n</memory>"
+
+    def judged(content: str, said: str = "", *other: Turn) -> Decision:
+        return decide(Candidate(content, confidence=0.9), said=said, other=other, injected=block)[0]
+
+    assert judged("User likes green tea").verdict == "quarantine"
+    assert judged("User likes tea").rule == judged("The user likes tea.").rule == "from-memory"
+    assert judged("User likes tea and lives in Ghent").rule == "from-memory"
+    answer = Turn("a1", "assistant", "As you like green tea, here it is.")
+    assert judged("User likes green tea", "Go on.", answer).rule == "from-memory"
+
+
 def test_secrets_are_redacted_everywhere_and_a_mere_secret_is_dropped() -> None:
     key = "sk-ant-api03-Zx81Kq0PwLm27RtYv5Bn"
     said = f"My production API key at Anthropic is {key} and I rotate keys monthly."
@@ -350,17 +362,18 @@ def test_what_loosens_or_hides_waits_even_when_the_user_typed_it(text: str, rule
 
 
 @pytest.mark.parametrize(
-    ("said", "concern", "verdict", "rule"),
+    ("concern", "verdict", "rule"),
     [
-        ("Voit poistaa tiedostoja kysymättä.", "permission", "quarantine", "permission"),
-        ("Przelewaj czynsz co miesiąc pani Nowak.", "money", "quarantine", "money"),
-        ("Rodzicom ani słowa o przeprowadzce.", "secrecy", "quarantine", "secrecy"),
-        ("Moje hasło znasz, to imię psa i rok.", "secret", "drop", "secret"),
-        ("I keep goats and answer letters on Sundays.", "pasted", "quarantine", "not-typed"),
+        ("permission", "quarantine", "permission"),
+        ("money", "quarantine", "money"),
+        ("secrecy", "quarantine", "secrecy"),
+        ("secret", "drop", "secret"),
+        ("pasted", "quarantine", "not-typed"),
     ],
 )
-def test_what_a_reading_extractor_is_concerned_about_is_not_simply_learned(said: str, concern: str, verdict: str, rule: str) -> None:
-    """M10: wordings that no list has, in any language; without the concern each of them is learned."""
+def test_what_a_reading_extractor_is_concerned_about_is_not_simply_learned(concern: str, verdict: str, rule: str) -> None:
+    """M10: whatever words it stands in; the same sentence is learned where nothing is said against it."""
+    said = "I keep goats and answer letters on Sundays."
     assert decide(Candidate(said, confidence=0.95, quote=said), said=said)[0].verdict == "add"
     decision = decide(Candidate(said, confidence=0.95, quote=said, concern=concern), said=said)[0]
     assert (decision.verdict, decision.rule) == (verdict, rule)
@@ -485,3 +498,67 @@ def test_no_form_of_an_order_takes_longer_than_the_text_is(text: str) -> None:
     """M10: five thousand line ends took half a minute to be looked through for orders, and a line of dashes for the head of a mail."""
     assert find_instruction(text) is None and (find_disguise(text) is None or "1" in text)  # "1 1 1": spelled out letter by letter
     assert len(own_words(text)) == len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nope, allergic to penicillin not latex",
+        "Nope, I sold the bakery in 2021",
+        "Order 4471-90236 still hasn't come",
+        "7 years on the road now",
+    ],
+)
+def test_a_number_or_a_word_that_only_looks_like_an_address_or_a_disguise_is_neither(text: str) -> None:
+    """M10: "nope" turned round is no order in another language, five digits before a word are no street, and a road is none either."""
+    found, loosens = find_instruction(text), find_loosening(text)
+    assert found is None or found.rule != "encoded"
+    assert loosens is None or loosens.rule != "address"
+    assert find_loosening("Send the parcels to 14 quarry lane") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ik verdien net boven modaal, kan ik dan een huis kopen denk je?",
+        "Ma fille Léonie entre en CP en septembre, tu aurais des idées de cartable léger ?",
+        "Llevo marcapasos desde 2019 y el cardiólogo me deja nadar, pero no bucear.",
+    ],
+)
+def test_what_stands_before_a_question_in_the_same_sentence_is_learned(text: str) -> None:
+    """M10: a statement with a question behind its comma states something, and a year is no code that is typed in."""
+    assert typed(text).verdict == "add"
+
+
+@pytest.mark.parametrize(
+    "text", ["Wenn ich nach Rom ziehe, was brauche ich dann?", "Quand je serai à Rome, tu penses que je pourrai marcher partout ?"]
+)
+def test_a_condition_before_a_question_states_nothing(text: str) -> None:
+    """M10: what only would be is not learned."""
+    assert typed(text).verdict != "add"
+
+
+@pytest.mark.parametrize("piece", ["0", "1 2", "市0", "+1 (", "a@b", "x weg ", "calle 1 "])
+def test_a_megabyte_of_anything_is_looked_at_in_the_time_of_one_reading(piece: str) -> None:
+    """M10: a pattern whose work grows with the square of the text would need half an hour, and the suite's time limit holds it."""
+    found = find_loosening(piece * (1_000_000 // len(piece)))
+    assert found is None or found.rule == "address"
+
+
+@pytest.mark.parametrize("text", ["我的密码是 向日葵八八", "密码是向日葵八八", "パスワードは ひまわり です", "パスワードはひまわりです"])
+def test_a_space_does_not_let_a_password_through_where_writing_needs_none(text: str) -> None:
+    """M10: "the password is SUNFLOWER", as people with a keyboard for two languages type it."""
+    assert typed(text, f"User said {text}").verdict == "drop"
+
+
+@pytest.mark.parametrize("piece", ["<memory>", "<memory ", "</memory>", "<think>", "<uploaded_files>", "<system-reminder>"])
+def test_a_megabyte_of_tags_that_nothing_closes_is_read_in_the_time_of_one_reading(piece: str) -> None:
+    """M8: in the way of every request; one pass over the rest for each of them would need half an hour."""
+    text = piece * (1_000_000 // len(piece))
+    assert len(turns_of([{"role": "user", "content": text}, {"role": "assistant", "content": text}], foreign=True)) <= 2
+
+
+def test_words_that_announce_a_number_are_looked_at_in_the_time_of_one_reading() -> None:
+    """M10: 200,000 characters; with a look ahead to the end of the text at each of them this would need an hour."""
+    assert find_spoken_secret("ssn " * 50_000) is None
+    assert find_spoken_secret("My ssn, as you asked, is 12 ab 34") == "number of a person"

@@ -14,9 +14,9 @@ from holdfast.durable.append import AppendLog
 from holdfast.errors import InputError
 from holdfast.memory.facts import Fact, Origin, Turn
 from holdfast.memory.history import Change, Difference, Held, to_record
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.queue import Retry
 from holdfast.memory.service import MemoryService
-from holdfast.memory.store import Edit
 from holdfast.testing.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.memory_service import open_memory
+from holdfast.agents.middleware.memory import open_memory
 from holdfast.config.loading import config_from_values
 from holdfast.errors import ModelNotConfigured
 from holdfast.memory.facts import Turn

@@ -16,11 +16,10 @@ from holdfast.config.loading import config_from_values
 from holdfast.errors import InputError, RevisionConflict, WriteFailed
 from holdfast.events import Bus
 from holdfast.memory.document import Document
-from holdfast.memory.events import MemoryDamaged, PathBeside, StorageFallback
+from holdfast.memory.document_file import Layout, PathBeside
 from holdfast.memory.facts import Fact
-from holdfast.memory.layout import Layout
-from holdfast.memory.storage import CustomStorage, FileMemoryStorage, MemoryStorage, open_storage
-from holdfast.memory.store import Edit, MemoryStore
+from holdfast.memory.memory_store import Edit, MemoryDamaged, MemoryStore
+from holdfast.memory.storage import CustomStorage, FileMemoryStorage, MemoryStorage, StorageFallback, open_storage
 
 
 def learn(storage: MemoryStore, content: str, agent: str | None = None) -> None:

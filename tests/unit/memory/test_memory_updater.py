@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from holdfast.durable.disk import REAL, Disk, RealDisk
 from holdfast.durable.lock import Lock
 from holdfast.events import Bus, Event, line_of
 from holdfast.memory.document import Document
 from holdfast.memory.facts import Candidate, Fact, Proposal, SlotUpdate, Turn, turns_of
+from holdfast.memory.memory_store import Edit
 from holdfast.memory.queue import Item, MemoryQueue, Retry
 from holdfast.memory.rules import RulesExtractor
 from holdfast.memory.storage import FileMemoryStorage
-from holdfast.memory.store import Edit
 from holdfast.memory.updater import Extractor, Learned, Updater
 from holdfast.testing.clock import CountingIds, FakeClock
+from holdfast.testing.failing_disk import FailingDisk, Fault
 
 
 class Scripted:
@@ -45,12 +48,12 @@ def candidate(text: str, content: str | None = None, confidence: float = 0.9) ->
 
 
 class Bench:
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, disk: Disk = REAL) -> None:
         self.base = base
         self.clock, self.bus = FakeClock(), Bus()
         self.events: list[Event] = []
         self.bus.subscribe(self.events.append)
-        self.store = FileMemoryStorage(base, clock=self.clock, ids=CountingIds(), bus=self.bus, timeout=5.0)
+        self.store = FileMemoryStorage(base, disk=disk, clock=self.clock, ids=CountingIds(), bus=self.bus, timeout=240.0)
         self.queue = MemoryQueue(
             base / "memory.d" / "queue.db", debounce=0, clock=self.clock, ids=CountingIds(), bus=self.bus, retry=Retry(2, 1.0)
         )
@@ -160,6 +163,20 @@ def test_a_summary_that_others_rewrote_meanwhile_is_asked_for_again(bench: Bench
     assert bench.store.document().slot("workContext").text == text
     before = bench.store.changes()[-1].differences[0].before
     assert before["summary"] == "Keeps bees."
+
+
+def test_an_answer_that_could_not_be_written_down_is_not_asked_for_again(tmp_path: Path) -> None:
+    """M8, M9: a disk that is full after the model has answered costs no second call."""
+    bench = Bench(tmp_path, disk=FailingDisk(RealDisk(), [Fault("create", nth=1, error=errno.ENOSPC)]))
+    extractor = Scripted(Proposal((candidate("I use pytest"),)))
+    updater = bench.updater(extractor)
+    bench.put("I use pytest")
+    failed = run_one(updater)
+    assert failed is not None and failed.state == "failed" and bench.facts() == []
+    bench.clock.advance(60)
+    learned = run_one(updater)
+    assert learned is not None and learned.state == "done" and bench.facts() == ["I use pytest"]
+    assert len(extractor.asked) == 1
 
 
 def test_a_failure_is_tried_again_and_said_when_given_up(bench: Bench) -> None:
@@ -273,7 +290,7 @@ def test_two_updaters_at_once_lose_and_double_nothing(bench: Bench) -> None:
     store = FileMemoryStorage(bench.base, bus=Bus())
 
     def work() -> None:
-        queue = MemoryQueue(bench.queue.path, debounce=0, clock=bench.clock, bus=Bus())
+        queue = MemoryQueue(bench.queue.place, debounce=0, clock=bench.clock, bus=Bus())
         updater = Updater(FileMemoryStorage(bench.base, bus=Bus()), queue, RulesOrQuote())
         while run_one(updater) is not None:
             pass

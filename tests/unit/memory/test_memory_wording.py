@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import zlib
 from importlib.resources import files
 
 import pytest
 
 from holdfast.memory.facts import Turn
-from holdfast.memory.pasted import message_parts, own_words
-from holdfast.memory.spoken_secrets import tells_secret
-from holdfast.memory.wording import BUCKETS, LONGEST, SHARES, read, reads_loosening, reads_pasted, reads_secret
+from holdfast.memory.screening import own_words, tells_secret
+from holdfast.memory.wording import BUCKETS, KINDS, LONGEST, SHARES, read, reads_loosening, reads_pasted, reads_secret, speaks_of
 
 ROOM = files("holdfast.memory")
 
@@ -21,8 +21,10 @@ def test_the_weights_were_learned_with_the_list_of_concepts_that_is_shipped() ->
     """M10: who edits the list has to run scripts/train_gate.py, or the weights speak of other words."""
     told = json.loads(ROOM.joinpath("weights", "gate.json").read_text("utf-8"))
     assert told["concepts"] == hashlib.sha256(ROOM.joinpath("lists", "concepts.toml").read_bytes()).hexdigest()
-    assert list(told["models"]) == list(SHARES)
-    assert len(ROOM.joinpath("weights", "gate.bin").read_bytes()) == BUCKETS * len(SHARES) <= 1_100_000
+    assert tuple(told["models"]) == KINDS
+    packed = ROOM.joinpath("weights", "gate.bin").read_bytes()
+    assert len(packed) <= 2_000_000
+    assert len(zlib.decompress(packed)) == BUCKETS * len(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,6 @@ def test_a_long_text_costs_no_more_than_what_is_weighed_of_it(piece: str) -> Non
     assert sum(map(len, read(long).groups)) <= 100 * LONGEST
     assert isinstance(reads_pasted(long), float)
     assert len(own_words(long)) == len(long)
-    assert all(0 <= start < end <= len(long) for start, end in message_parts(long))
 
 
 def test_any_text_can_be_read() -> None:
@@ -88,3 +89,39 @@ def test_any_text_can_be_read() -> None:
         text = "".join(chr(chance.randrange(1, 0x2FFFF)) for _ in range(chance.randrange(1, 60)))
         assert all(isinstance(score, float) for score in (reads_loosening(text), reads_pasted(text), reads_secret(text)))
         assert len(own_words(text)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "concept"),
+    [
+        ("send det uden at spørge", "without"),
+        ("отправляй без вопросов", "send"),
+        ("lähetä se pomolle", "person"),
+        ("दरवाज़ा कैसे खुलता है", "lockable"),
+        ("비밀번호를 바꿨어", "secret_word"),
+    ],
+)
+def test_what_words_are_about_is_known_in_further_languages(text: str, concept: str) -> None:
+    """M10: what was learned of a concept in one language holds in the others; a sign on a letter does not break a word."""
+    assert speaks_of(text, concept)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the gate is 4711", "the gate is 4711 km"),
+        ("the gate is 4711", "the gate is 1998"),
+        ("the gate is four seven one", "the gate is for seven of us"),
+        ("it is AB12-CD34", "it is 12/03"),
+        ("say 'purple tractor'", "say purple tractor"),
+    ],
+)
+def test_a_value_that_may_be_a_secret_reads_otherwise_than_a_year_an_amount_or_a_word(one: str, other: str) -> None:
+    """M10: what a secret is told with counts, and not only the words around it."""
+    assert read(one).values - read(other).values
+    assert read("the gate is 4711").values == read("the gate is 8259").values
+
+
+def test_each_group_of_features_has_its_share() -> None:
+    """M10: a group without a share would never be weighed."""
+    assert len(read("I live in Leeds").groups) == len(SHARES)

@@ -17,6 +17,8 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from holdfast.config.sections import ModelConfig
 from holdfast.models.call_limits import CallLimit, LocalLimiter, kept_by, limited
 
+_COUNTING = threading.Lock()
+
 
 class Counting(BaseChatModel):
     """A model that notes how many of its calls run at once. `_generate` goes by `_stream`, as classes of providers do."""
@@ -29,10 +31,12 @@ class Counting(BaseChatModel):
         return "counting"
 
     def _enter(self) -> None:
-        self.running[0] += 1
-        self.seen.append(self.running[0])
+        with _COUNTING:  # adding to a list's element is no single step, and a lost one would look like a call too many
+            self.running[0] += 1
+            self.seen.append(self.running[0])
         time.sleep(0.01)
-        self.running[0] -= 1
+        with _COUNTING:
+            self.running[0] -= 1
 
     def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
         list(self._stream(messages))
@@ -108,7 +112,7 @@ def test_a_call_that_is_cancelled_while_it_waits_gives_its_place_back() -> None:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-        return str((await asyncio.wait_for(model.ainvoke("x"), 60)).text)
+        return str((await asyncio.wait_for(model.ainvoke("x"), 240)).text)
 
     _limiter = LocalLimiter()
     with kept_by(_limiter):

@@ -18,8 +18,7 @@ from langchain_core.tools import tool
 
 from holdfast.config.loading import load_config, read_config
 from holdfast.errors import ConfigError, ModelUnavailable
-from holdfast.models.factory import create_chat_model
-from holdfast.models.inventory import entry_of
+from holdfast.models.factory import create_chat_model, entry_of
 from holdfast.models.providers import is_installed
 
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "config" / "reference_models.yaml"

@@ -14,8 +14,7 @@ from holdfast.config.sections import Config
 from holdfast.errors import ModelNotConfigured, ModelTooWeak
 from holdfast.models.abilities import ABLE, abilities_of, require
 from holdfast.models.choice import Choice, Endpoint, Server, pick
-from holdfast.models.factory import create_chat_model, settings_of, summary_model
-from holdfast.models.inventory import entry_of
+from holdfast.models.factory import create_chat_model, entry_of, settings_of, summary_model
 from holdfast.models.providers import PROVIDERS, is_installed, provider_named
 
 KEY = "sk-never-show-this-0123456789"
@@ -228,7 +227,7 @@ def test_what_the_configuration_says_of_a_model_counts() -> None:
 def test_looking_for_a_model_imports_no_langchain() -> None:
     """A15, P1: the default model of a provider; for another one its class is asked what it knows."""
     code = (
-        "import sys\nfrom holdfast.models.choice import pick\nfrom holdfast.models.inventory import entry_of\n"
+        "import sys\nfrom holdfast.models.choice import pick\nfrom holdfast.models.factory import entry_of\n"
         "from holdfast.config.loading import config_from_values\n"
         "config = config_from_values({'models': [{'name': 'a', 'use': 'langchain_openai:ChatOpenAI', 'model': 'gpt-5.4-mini'}]})\n"
         "pick(config, {}); print(entry_of(config.models[0], {}).window); print(*sys.modules)"
@@ -237,3 +236,13 @@ def test_looking_for_a_model_imports_no_langchain() -> None:
     first, _, modules = done.stdout.partition("\n")
     assert first == "400000"
     assert not {name.partition(".")[0] for name in modules.split()} & {"langchain", "langchain_core", "langchain_openai", "openai", "rich"}
+
+
+def test_a_key_whose_package_is_missing_is_not_told_as_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4, A15: the sentence says which key is there and which line to type."""
+    monkeypatch.setattr("holdfast.models.choice.is_installed", lambda module: False)
+    environ = {"OPENAI_API_KEY": "sk-made-up"}
+    why = pick(config_from_values({}), environ, answers=lambda places, wanted: ()).why
+    assert "OPENAI_API_KEY is set, and the package is missing: pip install 'holdfast[agents]'" in why
+    assert "no key" not in why
+    assert "no key is in the environment" in pick(config_from_values({}), {}, answers=lambda places, wanted: ()).why

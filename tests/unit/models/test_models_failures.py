@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
+from langchain.agents.middleware import ModelRequest
+from langchain_core.messages import AIMessage, HumanMessage
 
+from holdfast.agents.middleware.base import Pause
+from holdfast.agents.middleware.model_calls import Retry, middlewares
 from holdfast.errors import (
     CallFailed,
     CallUnavailable,
@@ -21,8 +24,7 @@ from holdfast.errors import (
     ModelUnavailable,
     StorageError,
 )
-from holdfast.models.failures import cause_of, is_retryable, kind_of, retry_after, typed
-from holdfast.models.retries import middlewares
+from holdfast.models.failures import cause_of, flaw_of, is_cut, is_retryable, kind_of, retry_after, typed
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import ERRORS, raises
 
@@ -149,6 +151,21 @@ def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(headers: dict[
     assert is_retryable(error) is again
 
 
+def test_pauses_grow_and_are_no_shorter_than_the_server_asked_for() -> None:
+    request, slow = cast("ModelRequest[Any]", object()), StatusError("slow down", 429, {"retry-after": "2"})
+    work = Retry(times=2, first_delay=1.0).around_model(request)
+    pauses = []
+    for _ in range(2):
+        assert next(work) is request
+        pauses.append(work.throw(slow))
+    assert all(isinstance(pause, Pause) for pause in pauses)
+    assert 2.75 <= pauses[0].seconds <= 3.25
+    assert 3.5 <= pauses[1].seconds <= 4.5
+    assert next(work) is request
+    with pytest.raises(StatusError):  # asked as often as it may be
+        work.throw(slow)
+
+
 @given(st.text(max_size=80), st.sampled_from([400, 401, 403, 404, 422, 429, 500, 503]), st.text(max_size=80))
 def test_no_text_of_a_provider_carries_a_key_through(before: str, status: int, after: str) -> None:
     """C3"""
@@ -210,3 +227,22 @@ def test_a_limit_that_is_used_up_ends_the_run_at_once() -> None:
     spent = raises(LimitExceeded("spent.", account="run", kind="tokens", used=2, allowed=1))
     assert ask(spent, fallbacks=(other,))[0].startswith("LimitExceeded")
     assert other.requests == ()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"finish_reason": "length"},
+        {"finish_reason": "MAX_TOKENS"},
+        {"finish_reason": "model_length"},
+        {"stop_reason": "max_tokens"},
+        {"done_reason": "length"},
+        {"incomplete_details": {"reason": "max_output_tokens"}},
+    ],
+)
+def test_an_answer_that_was_cut_is_known_however_its_provider_says_so(ending: dict[str, Any]) -> None:
+    """S15, A15: the summarizer and the stages are told by the same words."""
+    cut = AIMessage("The tower is", response_metadata=ending)
+    assert is_cut(cut) and flaw_of(cut) == "was cut at the limit of its tokens"
+    whole = AIMessage("The tower is tall.", response_metadata={"finish_reason": "stop", "incomplete_details": None})
+    assert not is_cut(whole) and flaw_of(whole) is None

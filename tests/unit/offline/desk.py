@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.knowledge.store import KnowledgeStore
-from holdfast.session.factory import file_sessions
 from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
 from holdfast.workflow.agent import StageAgent, StageRequest
 from holdfast.workflow.definition import Stage
+from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.stage_request import SessionRaw
 
 PUMPS = Path(__file__).parent / "heat_pumps"

@@ -40,6 +40,8 @@ def disagreements(*texts: str) -> list[Disagreement]:
         ("# Lease of 4 Mill Row\n\nThe tenant may end the lease with three months of notice.",
          "# Letter\n\nThe notice period for the tenant is six months, says the owner.", {"three", "six"}),
         ("# Report\n\nBookings failed for 94 minutes that evening.", "# Mail\n\nBy our logs bookings failed for 71 minutes.", {"94", "71"}),
+        ("17 customers were charged double, all with the provider Monvera.", "In total 23 customers were charged twice.", {"17", "23"}),
+        ("The mats lost half of their mass within 19 months.", "Half of the mass of the mats was gone after 27 months.", {"19", "27"}),
         ("Das Dach der Halle wurde bereits 2019 gedämmt.", "Das Dach der Halle wurde schon 2016 gedämmt.", {"2019", "2016"}),
     ],
 )  # fmt: skip
@@ -55,6 +57,9 @@ def test_other_figures_and_dates_are_found_with_both_sentences(first: str, secon
         ("Osprey sustains 185,000 messages per second.", "Harrow sustains 64,000 messages per second."),
         ("The latency of Osprey is 4 ms at 50,000 messages per second.", "The latency of Osprey is 2 ms at 10,000 messages per second."),
         ("# Osprey\n\n9 July 2026.\n\nOsprey uses 6 GB of memory.", "# Osprey\n\n3 May 2022.\n\nOsprey uses 11 GB of memory."),
+        ("Osprey 3.2 uses 6 GB of memory.", "Osprey 2.8 uses 9 GB of memory."),
+        ("A message of the queue may have up to 8 MB.", "A message of the queue larger than 16 MB is refused."),
+        ("The shop was opened on 4 March 2024.", "The shop was opened in 2023."),
         ("Osprey uses 1.5 GB of memory at most.", "Osprey uses 1500 MB of memory at most."),
         ("The insulation of the front is 16 cm thick.", "The insulation of the front is 160 mm thick."),
         ("In January Osprey used 2,100 kWh of power.", "In February Osprey used 1,700 kWh of power."),
@@ -100,3 +105,11 @@ def test_planted_contradictions_of_a_corpus_are_found_without_false_alarms() -> 
     hits = [pair for pair in PLANTED if any(all(any(part in fact for fact in facts) for part in pair) for facts in told)]
     assert len(hits) >= len(PLANTED) / 2, told
     assert len(found) == len(hits), told
+
+
+def test_a_sentence_that_is_a_list_of_figures_is_passed_over() -> None:
+    """W18: each of its values was compared with each; with quadratic steps this takes many minutes and runs into the time limit."""
+    boats = ", ".join(f"{n} boats of {n + 3} metres" for n in range(100, 6100))
+    first, second = "The outage of Osprey lasted 47 minutes.", "The outage of Osprey lasted 3 hours for us."
+    (found,) = disagreements(f"The harbour counts {boats}. {first}", f"The harbour counts 12 boats. {second}")
+    assert {found.first.fact, found.second.fact} == {first, second}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.offline.desk import Desk
 
 from holdfast.errors import ConfigError, InputError
@@ -149,3 +152,48 @@ def test_what_introduces_a_list_of_questions_is_none_and_a_bare_why_stays_with_i
 def test_questions_joined_by_commas_are_parted_and_lists_of_things_are_not(task: str, count: int) -> None:
     """W18"""
     assert len(split_task(task)) == count
+
+
+ASKED = (
+    "Wo hängt der Feuerlöscher, und welche Luftfeuchtigkeit ist erlaubt?",
+    "Wer leitet die Rösterei und wann öffnet der Laden?",
+    "Où est l'extincteur, et quelle est l'humidité permise ?",
+    "¿Dónde está el extintor y qué humedad se permite?",
+    "Quanto costa la consegna?",
+    "The fire extinguisher, and which humidity is allowed?",
+    "Given the rain, is the road open?",
+    "The drum capacity?",
+    "What does delivery cost, and why?",
+    "店は何時に開きますか？",
+)
+
+
+@given(
+    st.lists(st.sampled_from(ASKED), min_size=1, max_size=5, unique=True),
+    st.sampled_from(["", "{n}. ", "{n}) ", "- "]),
+    st.sampled_from([" ", "\n"]),
+    st.sampled_from(["", "Please answer these: ", "The shop is new. "]),
+)
+def test_no_question_of_a_task_is_lost(asked: list[str], numbered: str, between: str, before: str) -> None:
+    """W18: every word of every sentence that asks is in a question, in any language, in a list or not."""
+    task = before + between.join(numbered.format(n=n) + one for n, one in enumerate(asked, 1))
+    kept = " ".join(texts(task)).casefold()
+    for one in asked:
+        assert all(word in kept for word in re.findall(r"\w{4,}", one.casefold())), texts(task)
+    assert len(texts(task)) >= len(asked)
+
+
+def test_halves_that_cannot_stand_alone_stay_together() -> None:
+    """W18"""
+    assert texts("The fire extinguisher, and which humidity is allowed?") == ["The fire extinguisher, and which humidity is allowed?"]
+    assert texts("1. What is the drum capacity? 2. How often is the chimney swept?") == [
+        "What is the drum capacity?",
+        "How often is the chimney swept?",
+    ]
+
+
+def test_what_else_is_asked_after_a_comparison_is_no_part_of_it() -> None:
+    """W18"""
+    found = texts("Compare the Vulkan and the Mistral on price, and tell me who is responsible for safety and when the meter was bought.")
+    assert found[-2:] == ["Who is responsible for safety?", "When the meter was bought?"]
+    assert not any("tell me" in one for one in found)

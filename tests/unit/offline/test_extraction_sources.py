@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -67,6 +70,31 @@ def test_json_becomes_rows_and_sections_and_broken_json_is_a_typed_error() -> No
     assert "# Log\n" in text and "- id: A1; status: open; owner: Bo; n: 3\n" in text
     with pytest.raises(InputError, match="JSON cannot be read"):
         read_text("{", ".json")
+
+
+def test_sentences_of_a_long_json_object_stand_alone_and_short_objects_stay_whole() -> None:
+    """W18: an object of many sentences was one unit, too long to be an answer to anything."""
+    people = '[{"name": "Oda", "role": "She runs the cellar since the spring of 2019."}, {"name": "Gil", "role": "bees"}]'
+    told = '"founded": "The first vines were planted by two brothers in 1931.", "area": "The family works some thirty hectares of vines."'
+    filler = ", ".join(f'"k{n}": "some plain words without an end"' for n in range(6))
+    rules = '["No work is done before seven.", "Lorries come by the north gate only."]'
+    text = read_text(f'{{"sheet": {{{told}, {filler}}}, "people": {people}, "rules": {rules}}}', ".json").text
+    units = [bare_text(unit) for unit in SourceDocument("sheet.json", text).units]
+    assert "founded: The first vines were planted by two brothers in 1931." in units
+    assert "name: Oda; role: She runs the cellar since the spring of 2019." in units
+    assert {"No work is done before seven.", "Lorries come by the north gate only."} <= set(units)
+    assert SourceDocument("sheet.json", text).title == "sheet"
+
+
+def test_an_item_of_several_sentences_is_cut_and_a_row_is_not() -> None:
+    """W18: numbered paragraphs of a mail or a statute are items; each of their sentences can answer on its own."""
+    text = "4. Kitchen. It stays small. The lift goes, which saves 31,000.\n\n(1) All may come. (2) Book by May. (3) Bring shoes.\n\n"
+    document = SourceDocument("m.md", f"{text}- One thing. Another.\n- Model: CB 1; Note: Sold out. Back in May.; Price: 4\n")
+    assert [bare_text(unit) for unit in document.units] == [
+        "4. Kitchen.", "It stays small.", "The lift goes, which saves 31,000.", "(1) All may come.", "(2) Book by May.", "(3) Bring shoes.",
+        "One thing.", "Another.", "Model: CB 1; Note: Sold out. Back in May.; Price: 4",
+    ]  # fmt: skip
+    assert all(document.text[unit.passage.start : unit.passage.end] == unit.passage.text for unit in document.units)
 
 
 def test_text_keeps_its_words_and_lines_above_a_paragraph_are_headings() -> None:
@@ -153,6 +181,40 @@ def test_a_document_says_when_it_was_written() -> None:
     assert SourceDocument("a", "# Report\n\nRidgeway, 9 July 2026. Text.").written == date(2026, 7, 9)
     assert SourceDocument("a", "# Sheet\n\nFenwick, February 2026.").dated == "2026-02"
     assert SourceDocument("a", "# Sheet\n\nNo day is named.").written is None
+    assert SourceDocument("a", "# Minutes of 3 May 2026\n\nAll were there.").dated == "2026-05-03"
+    assert SourceDocument("in/2026-05-03 minutes.md", "# Minutes\n\nAll were there.").dated == "2026-05-03"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The pump was bought in March 2015. It delivers 40 litres per minute since the service of 3 February 2026.",
+        "In March 2015, the pump was bought.",
+        "The old pump failed for good (March 2015).",
+        "Die Pumpe wurde im März 2015 gekauft.",
+        "Le 6 mars 2015, elle fut achetée.",
+        "El 6 de marzo de 2015, la compraron.",
+    ],
+)
+def test_a_day_that_a_document_only_tells_of_is_not_the_day_on_which_it_was_written(said: str, tmp_path: Path) -> None:
+    """W18: else every sentence of it would be called old."""
+    folder = write_corpus(tmp_path / "in", {"pumps.md": f"# Pumps\n\n{said}\n", "bare.md": f"{said}\n", "pumps.txt": f"{said}\n"})
+    assert [document.dated for document in read_folder(folder)] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("head", "day"),
+    [
+        ("Maubrelle, le 27 mai 2033", "2033-05-27"),
+        ("Statuts adoptés le 6 octobre 2028", "2028-10-06"),
+        ("Objekt: Lindenhof · Datum: 6. Juni 2034 · Wetter: Schauer", "2034-06-06"),
+        ("*compiled by Pru Oduwole, last edit 11 June 2029. Please add!*", "2029-06-11"),
+        ("am Donnerstag, 23. April 2026, 19.00 Uhr, großer Saal", "2026-04-23"),
+        ("Version of February 2032. They are part of every lease.", "2032-02"),
+    ],
+)
+def test_a_line_at_the_head_says_when_a_document_was_written(head: str, day: str) -> None:
+    assert SourceDocument("a.md", f"# Sheet\n\n{head}\n\nThe door is green.\n").dated == day
 
 
 @pytest.mark.parametrize(
@@ -202,3 +264,27 @@ def test_an_imported_document_is_quoted_by_rows_with_heads_and_without_its_autho
     )
     document = record_document(Hit(record, 1.0))
     assert (document.author, document.text.strip()) == ("Ines Okafor", "- School: Moss Lane; Panels: 40")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_named_with_the_reason(tmp_path: Path) -> None:
+    """W18, W10: below a folder it is told as not read, and the folder itself is refused before anything runs."""
+    write_corpus(tmp_path, {"docs/a.md": "The vat holds 12 litres.\n", "docs/inner/b.md": "tea\n", "shut/c.md": "tea\n"})
+    program = (
+        "import sys; from pathlib import Path; from holdfast.offline.documents import Library\n"
+        "from holdfast.offline.researcher import Researcher; from holdfast.offline.sources import read_folder\n"
+        "from holdfast.workflow.definition import Stage\n"
+        "base = Path(sys.argv[1]); library = Library(); read_folder(base / 'docs', library=library); print(library.not_read)\n"
+        "try: Researcher().check_sources(Stage('r', settings={'sources': {'folder': str(base / 'shut')}}), None)\n"
+        "except Exception as error: print(error)\n"
+    )
+    before = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    closed = (tmp_path / "docs" / "inner", tmp_path / "shut")
+    for folder in closed:
+        folder.chmod(0o000)
+    try:
+        done = subprocess.run([*before, sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=240)
+    finally:
+        for folder in closed:
+            folder.chmod(0o700)
+    assert "{'inner': 'the folder cannot be read: Permission denied'}" in done.stdout, done.stderr
+    assert f"the folder '{tmp_path / 'shut'}' cannot be read: Permission denied" in done.stdout

@@ -15,6 +15,7 @@ from holdfast.harness import build
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.knowledge.records import Record
 from holdfast.offline.conversation import ExtractiveConversation
+from holdfast.talk import with_uploads
 
 
 @pytest.fixture
@@ -52,9 +53,79 @@ def test_what_was_only_asked_is_never_an_answer(talk: ExtractiveConversation) ->
     assert "What does the Osprey" not in talk.ask("What does the Osprey licence cost per node and year?")
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("tell me who fixed OSP-2141", "who fixed OSP-2141?"),
+        ("what is the password of the label printer", "label printer password?"),
+        ("what is the password of the label printer.", "label printer password"),
+        ("label printer password", "what is the password of the label printer"),
+        ("Please show me where the cellar key hangs", "where does the cellar key hang?"),
+        ("I would like to know who waters the lemon tree", "who waters the lemon tree?"),
+        ("Sag mir, wer den Zitronenbaum giesst", "Wer giesst den Zitronenbaum?"),
+        ("Dis-moi qui arrose le citronnier", "Qui arrose le citronnier ?"),
+        ("Dime quién riega el limonero", "¿Quién riega el limonero?"),
+        ("Dimmi chi annaffia il limone", "Chi annaffia il limone?"),
+        ("Diga-me quem rega o limoeiro", "Quem rega o limoeiro?"),
+        ("告诉我谁给柠檬树浇水", "谁给柠檬树浇水？"),
+    ],
+)
+def test_what_was_only_asked_for_in_another_conversation_is_never_an_answer(talk: ExtractiveConversation, first: str, then: str) -> None:
+    """W18: neither without a question mark nor as an order; unrelated ones do not come along either."""
+    talk.ask("tell me the temperature of the cellar")
+    talk.ask(first)
+    told = [line for line in talk.other("two").ask(then).splitlines() if line.startswith("- ")]
+    assert not any("[one #" in line for line in told), told
+
+
+def test_a_document_comes_before_what_was_said_and_what_both_say_is_the_documents(talk: ExtractiveConversation) -> None:
+    """W18: a turn is not hidden, it only stands behind."""
+    talk.ask("OSP-2141 was fixed by Ann on the train. When I saw OSP-2141 fixed I was glad.")
+    told = [line for line in talk.other("two").ask("When was OSP-2141 fixed?").splitlines() if line.startswith("- ")]
+    assert told[0] == "- OSP-2141 was fixed on 14 March 2026. [bugs.md]" and "Ann" not in told[0]
+    assert any(line.startswith("- OSP-2141 was fixed by Ann on the train.") and line.endswith("[one #1]") for line in told[1:])
+
+
+def test_a_sentence_that_a_run_found_in_a_document_is_told_once(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """W18: the document, and what runs kept of it under the name that they give a section; the document is named."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    first, figure = "The extinguisher of the laser room is checked every spring.", "It holds 6 litres of foam."
+    rows = ["Model: CB-40; Price: 489", "Model: CB-50; Price: 612", "Model: CB-60; Price: 390"]
+    whole = "Out now! The alarm of the laser room is red."
+    with open_knowledge(config, bus=Bus()) as store:
+        store.add(
+            [
+                Record(f"{first} {figure}", source="safety.html#Emergency", kind="document"),
+                Record(f"Everybody leaves. {whole}", source="safety.html#Alarm", kind="document"),
+                Record("".join(f"- {row}\n" for row in rows), source="prices.csv", kind="document"),
+                *(
+                    Record(text, source=source, kind="finding", session=run)
+                    for run in ("run-1", "run-2")
+                    for text, source in (
+                        (first, "safety.html#emergency"),
+                        (figure, "safety.html#emergency"),
+                        ("The alarm of the laser room is red.", "safety.html#alarm"),
+                        *((row, "prices.csv") for row in rows),
+                    )
+                ),
+            ]
+        )
+    for question, told in (
+        ("How much does the extinguisher of the laser room hold?", figure),
+        ("Which model has the highest price?", rows[1]),
+        ("What colour is the alarm of the laser room?", "The alarm of the laser room is red."),
+    ):
+        lines = [line for line in talk.ask(question).splitlines() if told in line]
+        assert len(lines) == 1, (question, lines)
+        assert lines[0].endswith(("#Emergency]", "#Alarm]", "prices.csv]")), lines
+
+
 def test_text_that_is_given_with_a_question_answers_it_first(talk: ExtractiveConversation) -> None:
     answer = talk.ask("what is the staging server?\n\nThe staging server is heron. The printer is on the second floor.")
     assert answer.startswith("- The staging server is heron. [what you gave]")
+    answer = talk.ask("who has the keys of the boat?\n\nMira has the keys of the boat. The PIN of my card is 4711.")
+    assert answer.startswith("- Mira has the keys of the boat.") and "reads like a secret" in answer, "it is answered, and told"
+    assert talk.ask("The PIN of my card is 4711.").startswith("That reads like a secret")
 
 
 def test_titles_and_other_conversations_need_no_model(talk: ExtractiveConversation) -> None:
@@ -127,6 +198,29 @@ def test_what_the_user_tells_of_himself_is_not_looked_up(talk: ExtractiveConvers
     assert "Maren" in talk.ask("What is my name?")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Hi, I'm Clara and I run the cellar.",
+        "Hello, my name is Priya, by the way",
+        "Hi, I am the one who measured the Calora M9",
+        "I like tea",
+        "call me Priya with a y",
+        "Guten Tag, ich bin Priya",
+        "Bonjour, je suis Priya",
+    ],
+)
+def test_a_plain_statement_is_kept_and_not_answered(talk: ExtractiveConversation, said: str) -> None:
+    """W18: a greeting before it changes nothing."""
+    talk.memory.add("User likes tea")
+    assert talk.ask(said).startswith("That is kept")
+
+
+def test_a_request_that_begins_with_i_is_looked_up(talk: ExtractiveConversation) -> None:
+    assert "trial.md" in talk.ask("I would like to know how loud the Calora M9 is at the neighbour's window")
+    assert "trial.md" in talk.ask("Hi, I'm Clara. How loud is the Calora M9 at the neighbour's window?")
+
+
 def test_thanks_and_goodbye_get_a_short_word(talk: ExtractiveConversation) -> None:
     """W18"""
     for said in ("Thank you!", "bye", "Danke", "Merci"):
@@ -161,3 +255,26 @@ def test_a_question_about_something_else_is_looked_up(talk: ExtractiveConversati
     """W18: it only begins like one about the user."""
     talk.memory.add("User prefers green tea")
     assert "/memory shows all of it" not in talk.ask(asked)
+
+
+def test_files_that_are_given_need_no_model_and_are_looked_in(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """W18, A9: /upload and /files work without a model; what cannot be looked in says why, and the notice of an upload is no question."""
+    (tmp_path / "boats.csv").write_text("Boat,Berth,Skipper\nHeron,14,Ada Quill\nTern,9,Bo Marsh\n")
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    assert "boats" not in talk.files()
+    table, photo = talk.upload([tmp_path / "boats.csv", tmp_path / "photo.png"])
+    assert (table.problem, photo.problem) == (None, "not looked in: files of the kind .png are not read")
+    assert "boats.csv" in talk.files() and "photo.png" in talk.files()
+    asked = with_uploads("Who is the skipper of the Heron?", [table, photo])
+    assert talk.ask(asked).splitlines()[0] == "- Boat: Heron; Berth: 14; Skipper: Ada Quill [boats.csv]"
+    assert talk.title.startswith("Who is the skipper")
+    assert "/mnt/user-data" not in talk.ask("Which boats are there?"), "the notice of an upload is no sentence of anybody"
+    assert "Ada Quill" not in talk.other("another").ask("Who is the skipper of the Heron?").splitlines()[0]
+
+
+def test_a_file_that_cannot_be_given_is_refused_before_anything_is_copied(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """A9: all paths are looked at first."""
+    (tmp_path / "notes.txt").write_text("The gate code changes in May.")
+    with pytest.raises(InputError, match="is not a file"):
+        talk.upload([tmp_path / "notes.txt", tmp_path / "absent.txt"])
+    assert "notes.txt" not in talk.files()

@@ -20,7 +20,7 @@ from holdfast.sandbox.local import LocalSandbox
 from holdfast.sandbox.paths import UPLOADS, WORKSPACE, ThreadFolders, quoted, unquoted
 from holdfast.sandbox.searching import SearchLimits, glob, grep
 from holdfast.sandbox.uploads import Uploads, clean_name
-from holdfast.text.framing import without_tags
+from holdfast.text.normalise import without_tags
 
 NAMES = [
     b"a\nb.txt",
@@ -205,7 +205,6 @@ def test_deep_folders_break_no_tool_and_are_removed(tmp_path: Path) -> None:
         try:
             assert len(grep(sandbox.files, "needle").lines) == 1
             assert len(glob(sandbox.files, "**/*.txt").entries) == 2
-            assert ThreadFolders(tmp_path).size("deep").files == 2
             assert sandbox._quota.used() > 1200 * 4096
         finally:
             sandbox.files.delete("deep", tree=True)

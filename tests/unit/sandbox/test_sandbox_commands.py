@@ -18,7 +18,7 @@ from holdfast.context.compaction import FileOutputs
 from holdfast.errors import ConfigError, InputError, SandboxUnavailable
 from holdfast.sandbox.bubblewrap import base_environment, filter_program, unavailable_because
 from holdfast.sandbox.commands import Cancel, Capture, CommandLimits, CommandResult, Sandbox, shortened
-from holdfast.sandbox.local import LocalSandbox, commands_available, open_mount, open_sandbox, skills_folder
+from holdfast.sandbox.local import LocalSandbox, commands_available, open_mount, open_sandbox
 from holdfast.sandbox.paths import OUTPUTS, WORKSPACE
 from holdfast.skills import open_skills
 
@@ -249,7 +249,7 @@ def test_the_configuration_says_what_a_sandbox_is(bwrap: str, tmp_path: Path) ->
     assert (sandbox.limits.seconds, sandbox.limits.memory_bytes, sandbox.limits.shown_chars) == (7, 64 * 1024 * 1024, 500)
     assert sandbox.run("echo $COLOUR; ls -d /mnt/shared; tail -1 /mnt/skills/custom/tidy/SKILL.md").output == "blue\n/mnt/shared\nbody"
     assert sandbox.files.read("/mnt/skills/custom/tidy/SKILL.md").text.endswith("body")
-    assert skills_folder(config) == open_skills(config).folder == tmp_path / "skills"
+    assert config.skills_in_use() == open_skills(config).folder == tmp_path / "skills"
     sandbox.close()
 
 

@@ -241,24 +241,6 @@ def test_an_artifact_comes_from_the_outputs_only(files: ThreadFiles) -> None:
         files.artifact("report.html")
 
 
-def test_threads_are_listed_measured_and_removed(tmp_path: Path) -> None:
-    folders = ThreadFolders(tmp_path)
-    assert folders.list() == ()
-    for name in ("b", "a"):
-        with folders.open(name) as thread:
-            ThreadFiles(VirtualPaths(thread.roots)).write("x", "123")
-    (tmp_path / "threads" / "a" / "archive.jsonl").write_text("kept")
-    assert folders.list() == ("a", "b")
-    assert (folders.size("a").files, folders.size("a").bytes) == (1, 3)
-    assert folders.remove("a")
-    assert folders.remove("b")
-    assert not folders.remove("a")
-    assert folders.list() == ()
-    assert (tmp_path / "threads" / "a" / "archive.jsonl").read_text() == "kept"
-    assert not (tmp_path / "threads" / "b").exists()
-    assert folders.size("a").files == 0
-
-
 MOUNTS = [
     "relative",
     "/",

@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError, ModelUnavailable
 from holdfast.search import minilm
 from holdfast.search.embedding import Embedder, ForeignEmbeddings, load_embedder
 from holdfast.search.minilm import MiniLM, with_integer_products
-from holdfast.search.vectors import WORD_SCALE, Compact, read_vectors
+from holdfast.search.segments import WORD_SCALE, Compact, read_vectors
 
 TEXTS = [
     "The parrot had its vaccination at the clinic on Tuesday.",
@@ -100,6 +100,21 @@ def test_the_kept_form_is_small_and_near(model: MiniLM) -> None:
     assert len(kept.vectors) + len(kept.tokens) < 4000
     with pytest.raises(ValueError, match="not the vectors"):
         read_vectors(kept.vectors + b"x", compact.dimension)
+
+
+def test_texts_that_are_made_small_together_are_as_if_each_came_alone(model: MiniLM) -> None:
+    """K5: what is kept of a text does not depend on its neighbours, so it can be kept for good under the text's hash."""
+    compact = Compact(model)
+    texts = {name.encode(): [TEXTS[n % len(TEXTS)] for n in range(count)] for name, count in (("a", 2), ("none", 0), ("b", 1), ("c", 3))}
+    together = compact.embed(texts)
+    assert list(together) == list(texts)
+    for key, pieces in texts.items():
+        alone = compact.kept(model.embed(pieces))
+        assert (len(together[key].vectors), len(together[key].tokens)) == (len(alone.vectors), len(alone.tokens))
+        mine, other = (read_vectors(one.vectors, compact.dimension) for one in (together[key], alone))
+        assert (mine[1] == other[1]).all() and np.abs(mine[2].astype(int) - other[2].astype(int)).max(initial=0) <= 1
+        bytes_of = [np.frombuffer(one.tokens, np.int8).astype(int) for one in (together[key], alone)]
+        assert np.abs(bytes_of[0] - bytes_of[1]).max(initial=0) <= 1
 
 
 class Lengths:

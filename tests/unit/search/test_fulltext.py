@@ -68,6 +68,14 @@ def test_neighbours_lend_their_words_at_a_lower_weight_and_not_across_scopes() -
     assert "a5" not in found(index, "telescope")
 
 
+def test_words_are_not_lent_over_something_of_another_scope() -> None:
+    """S9: what stands behind an answer is no neighbour."""
+    said = [Document("asked", {"text": "heron"}), Document("answered", {"text": "fine"}, scope="2"), Document("next", {"text": "thanks"})]
+    with FullTextIndex(":memory:", Shape({"text": 1.0}, window=(0.5, 0.25))) as index:
+        index.add(said)
+        assert [hit.id for hit in index.search("heron")] == ["asked"]
+
+
 def test_a_fact_in_a_long_text_is_found_by_its_piece() -> None:
     filler = "The weather was mild and nothing of note took place in the harbour. "
     long = filler * 200 + "The vault opens with 9917. " + filler * 200

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from holdfast.search import ranking
 from holdfast.search.corpus import Corpus
 from holdfast.search.minilm import MiniLM
-from holdfast.search.pieces import cut_for_meaning
+from holdfast.search.pieces import ASKS, cut_for_meaning, ends_with_a_question
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Weights
 from holdfast.search.ranking import rank
-from holdfast.search.segments import Segment, build, joined
-from holdfast.search.vectors import Compact, read_vectors
+from holdfast.search.segments import Compact, Segment, build, joined, read_vectors
 from holdfast.text.words import terms
 
 Line = tuple[str, str | None, str]
@@ -49,7 +48,7 @@ class Small:
         embedded = MODEL.embed([f"{name}: {piece}" if name else piece for piece in cut_for_meaning(text)]) if role != 2 else []
         kept = self.model.kept(embedded)
         self.blobs[number] = kept.tokens
-        counts = Counter(terms(f"{name or ''} {text}", "en"))
+        counts = Counter([*terms(f"{name or ''} {text}", "en"), *([ASKS] if ends_with_a_question(text) else [])])
         moment = None if day is None else day * 86_400_000
         vectors = read_vectors(kept.vectors, self.model.dimension)
         return Entry(number, session or None, place if session else None, role, moment, name, counts, "en", number, *vectors)
@@ -85,6 +84,16 @@ TALK: list[Line] = [
 def test_a_turn_is_found_by_the_words_of_the_turn_before_it() -> None:
     small = Small(TALK)
     assert small.texts(small.ask("on which day was the parrot vaccinated", limit=2))[1] == TALK[1][2]
+
+
+@pytest.mark.parametrize("mark", ["?", "."])
+def test_the_answer_to_a_question_is_met_by_all_of_its_words(mark: str) -> None:
+    """K2: what was said before a question borrows a part of them, as the neighbours of a statement do on both sides."""
+    small = Small(
+        [("one", "Ann", "All is well here."), ("one", "Bob", f"The parrot got its vaccination{mark}"), ("one", "Ann", "All is well here.")]
+    )
+    token = {one.unit: one.token or 0.0 for one in small.ask("was the parrot vaccinated", limit=3)}
+    assert (token[2] > token[0]) == (mark == "?")
 
 
 def test_neighbours_end_with_the_session() -> None:

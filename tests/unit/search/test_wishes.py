@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.knowledge.indexing import analyse
+from holdfast.knowledge.base import analyse
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.sqlite import SqliteStore
-from holdfast.search.wishes import WISH, states_a_wish
+from holdfast.search.pieces import WISH, states_a_wish
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.harness import build
-from holdfast.session.factory import file_sessions
 from holdfast.session.log import TextPacker, compacted, texts_of
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, stage_files
@@ -42,6 +41,7 @@ from holdfast.storage.in_memory import MemoryBackend
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.disk import PowerCut, SimulatedDisk
 from holdfast.testing.failing_disk import FailingDisk, Fault
+from holdfast.workflow.run_settings import file_sessions
 
 
 def session(id: str = "w-1", **more: Any) -> Session:
@@ -255,7 +255,7 @@ def test_a_folder_that_may_not_be_written_any_more(tmp_path: Path) -> None:
 def test_who_holds_a_session_gives_signs_of_life(tmp_path: Path) -> None:
     store, other = file_sessions(tmp_path, beat=0.01), file_sessions(tmp_path)
     store.create(session())
-    with store.hold("w-1", owner="me"):
+    with store.lease("w-1", owner="me"):
         note = tmp_path / "w-1/owner.json"
         os.utime(note, (1, 1))
         deadline = time.monotonic() + 240
@@ -273,7 +273,7 @@ def test_an_owner_that_left_its_note_behind_is_nobody(tmp_path: Path) -> None:
     note = {"name": "dead", "host": "h", "pid": 1, "since": "2026-01-01T00:00:00.000Z"}
     (tmp_path / "w-1/owner.json").write_text(json.dumps(note))
     assert store.owner("w-1") is None
-    with store.hold("w-1") as held:
+    with store.lease("w-1") as held:
         assert held.taken_over is not None
         assert held.taken_over.name == "dead"
 
@@ -487,7 +487,7 @@ def test_a_text_that_stands_across_two_records_is_forgotten(tmp_path: Path) -> N
 def test_a_run_leaves_a_log_without_room_behind_its_end(tmp_path: Path) -> None:
     """W2: a log at rest is JSON Lines and nothing else."""
     store = file_sessions(tmp_path)
-    with store.hold("w-1"):
+    with store.lease("w-1"):
         made = store.create(session())
         for number in range(1, 4):
             made = store.commit(replace(grown(made, number), status="running"), expect=number, views_later=True)

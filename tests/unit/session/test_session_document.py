@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Damaged, StorageError
+from holdfast.session.document import STEPS, SessionRenderer, decode_session, parse_session, render_session, session_json
 from holdfast.session.output import Finding, StageOutput
-from holdfast.session.parser import STEPS, decode_session, parse_session
-from holdfast.session.renderer import SessionRenderer, render_session, session_json
 from holdfast.session.state import SCHEMA_VERSION, Session, SessionError, StageRecord
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"

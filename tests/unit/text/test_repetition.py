@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.text.repetition import repetition
+from holdfast.text.likeness import repetition
 
 ROOT = Path(__file__).parents[3]
 

@@ -90,6 +90,33 @@ def test_broken_markup_without_end_is_read_to_the_end(piece: str) -> None:
     assert isinstance(read_html(piece * 50_000, marks=True, main_only=True).text, str)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<style" * 500_000,
+        '<p style="opacity:' + "0" * 2_900_000 + 'x">x',
+        '<p style="font-size:' + "0" * 2_900_000 + '!">x',
+        "<article>" * 110 + "<article>x</article>" * 140_000,
+        "<header>" * 110 + "<i>x</i>" * 180_000 + "<h1>t</h1>",
+    ],
+    ids=["style tags", "zeros of opacity", "zeros of a size", "articles", "headers"],
+)
+def test_no_page_of_the_size_that_is_fetched_is_read_over_and_over(page: str) -> None:
+    """A10: each took minutes, or a hundred passes over the page, before. (The test then runs into its limit, or nearly.)"""
+    assert isinstance(read_html(page, marks=True, main_only=True).text, str)
+
+
+@pytest.mark.parametrize("page", ["<blockquote>" * 110 + "<pre>" + "x\n" * 50_000, "<ul>" * 99 + "<li>x" * 50_000], ids=["quotes", "lists"])
+def test_marks_of_deep_nesting_do_not_multiply_a_page(page: str) -> None:
+    """A10: a mark for every level in every line made 300 MB of 3."""
+    assert len(read_html(page, marks=True).text) < 10 * len(page)
+
+
+def test_quotes_and_lists_of_a_usual_depth_are_marked() -> None:
+    assert read_html("<blockquote>a<blockquote>b</blockquote></blockquote>", marks=True).text == "> a\n\n> > b\n"
+    assert read_html("<ul><li>a<ul><li>b<ul><li>c</ul></ul></ul>", marks=True).text == "- a\n  - b\n    - c\n"
+
+
 def test_a_number_that_is_no_character_stays_as_it_is() -> None:
     assert read_html("<p>&#" + "1" * 6000 + ";").text.startswith("&#1111")
 

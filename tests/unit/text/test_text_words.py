@@ -165,7 +165,7 @@ def test_stems_may_be_asked_for_from_many_threads() -> None:
 
 def test_the_room_does_without_heavy_imports() -> None:
     code = (
-        "import sys, holdfast.text.words, holdfast.text.dates, holdfast.text.likeness, holdfast.secret_forms, holdfast.extract.selection;"
+        "import sys, holdfast.text.words, holdfast.text.dates, holdfast.text.likeness, holdfast.redaction, holdfast.extract.selection;"
         "print([m for m in ('numpy', 'langchain', 'langchain_core', 'pydantic') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from holdfast.events import Bus, line_of
-from holdfast.tokens.calibration import Calibration, ReportNotBelieved, RequestsTruncated
-from holdfast.tokens.windows import start_of
+from holdfast.tokens.windows import Calibration, ReportNotBelieved, RequestsTruncated, start_of
 
 
 def usage(tokens: int) -> dict[str, int]:

@@ -14,11 +14,11 @@ from langchain_core.messages import HumanMessage
 from holdfast.config.loading import config_from_values
 from holdfast.errors import ConfigError
 from holdfast.events import Bus, Event
-from holdfast.imports import load_dotted
 from holdfast.tokens import counter as counter_module
 from holdfast.tokens.approximate import ApproximateCounter, estimate
 from holdfast.tokens.counter import BaseCounter, ExactCounter, TokenCounter, VocabularyMissing, open_counter
 from holdfast.tokens.windows import Notices, factor_of, provider_of, vocabulary_of
+from holdfast.validation import load_dotted
 
 TEXTS = Path(__file__).parents[2] / "fixtures" / "texts"
 CLASSES = ("english", "markdown", "python", "json", "logs", "html", "chinese", "japanese", "russian")

@@ -21,7 +21,6 @@ from holdfast.tokens.messages import (
     FILE_PAGE_TOKENS,
     MEDIA_TOKENS,
     MESSAGE_OVERHEAD,
-    REPLY_OVERHEAD,
     Message,
     image_size,
     image_tokens,
@@ -61,12 +60,6 @@ def encoded(data: bytes) -> str:
 def test_langchains_messages_are_messages_unchanged() -> None:
     messages: list[Message] = [HumanMessage("hi"), AIMessage("ho"), SystemMessage("s"), ToolMessage("r", tool_call_id="c")]
     assert Letters().count_messages(messages) == 4 * MESSAGE_OVERHEAD + 6
-
-
-def test_a_request_is_its_messages_its_tools_and_the_opening_of_the_reply() -> None:
-    counter = Letters()
-    count = counter.count_request([HumanMessage("four")], system=SystemMessage("six..."), tools=[{"a": 1}])
-    assert count == 2 * MESSAGE_OVERHEAD + 4 + 6 + len('{"a": 1}') + REPLY_OVERHEAD
 
 
 def test_text_blocks_and_plain_strings_in_a_list_are_counted() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
 from holdfast.testing.clock import FakeClock
-from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.launcher import resume, run_workflow
+from holdfast.workflow.run_settings import file_sessions
 
 Answer = Mapping[str, Any] | str | BaseException | Callable[[StageRequest], object]
 
@@ -36,7 +36,11 @@ class Agent:
         self.requests: list[StageRequest] = []
         self._lock = threading.Lock()
 
-    def __call__(self, request: StageRequest) -> object:
+    def run(self, request: StageRequest) -> StageResult:
+        answer = self._answer(request)
+        return answer if isinstance(answer, StageResult) else StageResult(output=answer)
+
+    def _answer(self, request: StageRequest) -> object:
         with self._lock:
             self.requests.append(request)
             waiting = self.script.get(request.stage.name)

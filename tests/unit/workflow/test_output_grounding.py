@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.session.output import Finding, StageOutput
-from holdfast.workflow.output_grounding import Verdict, ground_finding, ground_output
+from holdfast.workflow.agent import Verdict, ground_finding, ground_output
 
 TEXT = (
     "Osprey 3.2 sustains 185,000 messages per second on three nodes.\nThe licence  costs 1,200 euros per node —\nand “support” is extra. "

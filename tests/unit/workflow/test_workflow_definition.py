@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.loading import load_config, read_config
-from holdfast.config.problems import all_errors
+from holdfast.config.section import all_errors
 from holdfast.errors import ConfigError
 from holdfast.workflow.definition import Workflow
 from holdfast.workflow.run_settings import settings_of, workflow_config
@@ -200,6 +200,30 @@ def test_the_kept_definition_has_the_same_hash() -> None:
     )
     assert parse_workflow(workflow.document()).hash == workflow.hash
     assert workflow.stages[0].settings == {"api_key": "sk-abcdefghijklmnop", "queries": 3}
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("requires_approval", "approve"), ("timout", "timeout_seconds"), ("depends_on", "needs"), ("max_retries", "retries")],
+)
+def test_a_key_by_the_name_that_others_give_to_it_is_told_and_not_left_unread(key: str, meant: str, tmp_path: Path) -> None:
+    """W1, C3: left as a setting of the agent, nobody would read it, and a person would be asked for no approval."""
+    (error,) = wrong(tmp_path, f"id: w\nstages:\n  - name: a\n    {key}: 1\n")
+    assert (error.line, error.nearest) == (4, meant)
+
+
+def test_an_own_agent_may_have_settings_of_such_names_but_none_that_reads_as_an_approval() -> None:
+    """W1"""
+    own = {"name": "a", "agent_type": "mine:fetch", "timeout": 5, "prompts": ["x"]}
+    assert stages(own).stages[0].settings == {"timeout": 5, "prompts": ["x"]}
+    with pytest.raises(ConfigError, match="approve"):
+        stages({**own, "requires_approval": True})
+
+
+def test_a_definition_that_a_session_kept_is_read_as_it_was_accepted() -> None:
+    """W6: what was begun can be resumed, whatever is refused in a new file."""
+    kept = {"id": "w", "stages": [{"name": "a", "requires_approval": True}]}
+    assert parse_workflow(kept, kept=True).stages[0].settings == {"requires_approval": True}
 
 
 def test_a_function_in_place_of_a_name_is_told_where_it_goes() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.workflow.support import Place, linear, output
 
+from holdfast.app.session_views import Progress
 from holdfast.errors import InputError, StoreUnavailable
+from holdfast.events import bus
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record, agreed
 from holdfast.knowledge.store import AddReport
@@ -228,6 +230,17 @@ def test_a_memory_that_cannot_be_reached_stops_the_run_and_can_be_resumed(place:
         place.run(linear("a"), knowledge=Unreachable())
     assert place.agent.ran == []
     assert place.resume(knowledge=knowledge).status == "completed"
+
+
+def test_what_was_stored_is_told_by_its_kind(place: Place, knowledge: MarkdownStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """W9, O1: summaries are not called findings, and a finding that was there already is not told as new."""
+    found = [{"fact": "12 ms", "source": "d"}]
+    with Progress(bus):
+        for number, findings in enumerate(([], found, found)):
+            place.agent.script["a"] = [output("a", summary="It is quick", key_findings=findings)]
+            place.run(linear("a"), knowledge=knowledge, session_id=f"s{number}")
+    told = [line for line in capsys.readouterr().out.splitlines() if " stored " in line]
+    assert told == [f"{new} stored (tag general)" for new in ("1 summary", "1 finding and 1 summary", "1 summary")]
 
 
 def test_short_sessions_may_do_without(place: Place, knowledge: MarkdownStore) -> None:

@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.session.output import parse_output
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.control import approve, reject
+from holdfast.workflow.control import approve, fix, outdated_stages, reject
 
 # Output that does not fit (W4)
 
@@ -37,6 +37,50 @@ def test_a_malformed_output_is_asked_for_again_with_what_was_wrong(place: Place)
     assert again.feedback.splitlines()[-1] in again.prompt
     assert saved(place)["stages"]["a"]["repairs"] == 1
     assert saved(place)["stages"]["a"]["errors"][0]["kind"] == "malformed_output"
+
+
+def test_an_unknown_stage_in_the_file_of_a_completed_session_is_told(place: Place) -> None:
+    """W4: a misspelt name is told, whether anything is left to be run or not."""
+    place.run(linear("plan", "research"))
+    document = saved(place)
+    document["completed_stages"].append("reserch")
+    document["stage_outputs"]["reserch"] = output("reserch")
+    place.file.write_text(json.dumps(document), "utf-8")
+    with pytest.raises(WorkflowChanged, match="a stage that the workflow does not have: reserch") as told:
+        place.resume()
+    assert "Did you mean `research`?" in str(told.value)
+    assert place.resume(accept_changes=True).status == "completed"
+
+
+def test_all_mistakes_in_the_list_of_completed_stages_are_told_at_once(place: Place) -> None:
+    """W4, W6."""
+    place.agent.script = {"b": ["not json"] * 3}
+    place.run(linear("a", "b", "c"))
+    document = saved(place)
+    document["completed_stages"] += ["b", "reserch"]
+    place.file.write_text(json.dumps(document), "utf-8")
+    with pytest.raises(OutputInvalid, match="'b', 'reserch', but stage_outputs has no output of it"):
+        place.resume()
+    with pytest.raises(OutputInvalid, match="'reserch': no stage of the workflow"):
+        place.resume()
+
+
+def test_a_plain_function_is_not_asked_again_for_an_output_that_does_not_fit_unless_its_stage_says_so(place: Place) -> None:
+    """W4, W12: it would do the same work again and answer the same."""
+    asked: list[str | None] = []
+
+    def works(request: StageRequest) -> dict[str, Any]:
+        asked.append(request.feedback)
+        return output(request.stage.name, key_findings=["water is wet"])
+
+    session = place.run(linear("a"), agents={"x": works})
+    assert (session.status, asked) == ("halted", [None])
+    error = saved(place)["error"]
+    assert error["problems"] == ["key_findings[0]: must be an object with fact and source, not text"]
+    asked.clear()
+    again = place.run(linear("a", max_repairs=2), agents={"x": works}, session_id="s2")
+    assert (again.status, len(asked)) == ("halted", 3)
+    assert asked[1] is not None and "must be an object with fact and source" in asked[1]
 
 
 def test_a_stage_that_stays_malformed_halts_with_stage_error_and_raw_output(place: Place) -> None:
@@ -74,6 +118,40 @@ def test_a_halted_stage_that_is_fixed_in_the_store_is_not_run_again(place: Place
     place.agent.requests.clear()
     assert place.resume().status == "completed"
     assert place.agent.ran == ["c"]
+
+
+def test_what_read_a_corrected_stage_runs_again_and_nothing_else(place: Place) -> None:
+    """W4, W6: a person's correction of a completed stage reaches all that read it, also through others; the rest stays as it is."""
+    workflow = linear("a", "b", "c", "d")
+    for stage, read in zip(workflow["stages"][1:], (["a"], [], ["b"]), strict=True):
+        stage["inputs"] = read
+    place.run(workflow)
+    place.agent.requests.clear()
+    same = fix(place.store, "s1", "a", json.dumps(saved(place)["stage_outputs"]["a"]))
+    assert (same.status, outdated_stages(same)) == ("completed", ()), "nothing was corrected"
+    done = fix(place.store, "s1", "a", json.dumps(output("a", summary="It was corrected.")))
+    assert (done.status, outdated_stages(done), done.completed_stages) == ("ready", ("b", "d"), ("a", "c"))
+    assert place.resume().status == "completed"
+    assert place.agent.ran == ["b", "d"]
+    assert "corrected" in str(place.agent.requests[0].given)
+    assert [shot["stage"] for shot in saved(place)["memory_snapshots"]].count("b") == 1
+
+
+def test_what_waits_for_a_person_and_read_a_corrected_stage_runs_again_before_anybody_agrees_to_it(place: Place) -> None:
+    """W4, W14: before, an output made from the old words could be approved, and a recovery point had it without what it is made of."""
+    workflow = linear("a", "b", "c", "d")
+    workflow["stages"][2]["approve"] = True
+    place.run(workflow)
+    done = fix(place.store, "s1", "a", json.dumps(output("a", summary="It was corrected.")))
+    assert (done.status, outdated_stages(done), done.completed_stages) == ("ready", ("b", "c"), ("a",))
+    with pytest.raises(InputError, match="no stage"):
+        approve(place.store, "s1")
+    place.agent.requests.clear()
+    assert place.resume().status == "paused"
+    assert place.agent.ran == ["b", "c"]
+    approve(place.store, "s1")
+    assert place.resume().status == "completed"
+    assert place.agent.ran == ["b", "c", "d"]
 
 
 def test_a_halted_stage_that_nobody_fixed_runs_again(place: Place) -> None:
@@ -361,3 +439,15 @@ def test_approving_what_does_not_wait_is_told(place: Place) -> None:
     place.run(linear("a"))
     with pytest.raises(InputError, match="no stage"):
         approve(place.store, "s1")
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("inputs", "given"), ("params", "parameters"), ("feedbak", "feedback")])
+def test_an_agent_that_asks_for_what_a_request_does_not_have_is_told_what_it_has(place: Place, asked: str, meant: str) -> None:
+    """W12, O3."""
+
+    def asks(request: StageRequest) -> dict[str, Any]:
+        getattr(request, asked)
+        return output("a")
+
+    session = place.run(linear("a", max_retries=0), agents={"x": asks})
+    assert session.error is not None and f"a StageRequest has no {asked!r}. Did you mean {meant!r}?" in session.error.message

@@ -21,12 +21,12 @@ from holdfast.errors import (
     OutputInvalid,
 )
 from holdfast.events import Bus, LogSink
-from holdfast.session.factory import file_sessions
 from holdfast.session.state import Session
-from holdfast.tokens.usage import Usage
+from holdfast.tokens.accounts import Usage
 from holdfast.workflow import events
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.control import result_of
+from holdfast.workflow.control import approve, result_of
+from holdfast.workflow.run_settings import file_sessions
 
 # One after the other (W5, W6, W7)
 
@@ -482,3 +482,14 @@ def wait_for_threads(name: str) -> None:
         if thread.name == name:
             thread.join(240)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("interval", "names"), [(None, ["001-a", "002-b", "003-c"]), (2, ["002-b"])])
+def test_a_stage_that_a_person_approved_has_its_recovery_point_like_any_other(place: Place, interval: int | None, names: list[str]) -> None:
+    """W5, W14: it is completed when somebody agrees, and can be restored or forked from then on."""
+    config: dict[str, Any] = {"session": {"checkpoint_interval": interval}} if interval else {}
+    place.run(linear("a", "b", "c", approve=True), session_config=config)
+    for _ in range(3):
+        approve(place.store, "s1")
+        place.resume()
+    assert [brief.name for brief in place.store.checkpoints("s1")] == names

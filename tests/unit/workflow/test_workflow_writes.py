@@ -15,11 +15,11 @@ from tests.unit.workflow.support import Agent, Place, linear, output
 
 from holdfast.durable.disk import REAL
 from holdfast.errors import DiskFull, RevisionConflict, StorageError
-from holdfast.session.factory import file_sessions
 from holdfast.session.store import SessionStore
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.failing_disk import FailingDisk, Fault
 from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.run_settings import file_sessions
 
 
 def stages(place: Place) -> list[str]:

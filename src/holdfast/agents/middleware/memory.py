@@ -4,45 +4,54 @@ The system part with `<memory>`, `<blocks>` and the date is rendered at the firs
 was learned since, what the question is about, and a new date ride on the newest user message as a reminder and stay there. A block that
 was written since rides on the newest message of either kind, the user's or a tool's, so that an agent sees its own edit from its next
 step on. Only a message that no model has seen yet gets a reminder: between two compactions the prefix does not change by a byte.
+
+`open_memory` is the service as the configuration describes it, with the model that it names behind the extraction (M9, M13, S14);
+`memory_tools` are those by which an agent keeps its own memory of the user, in the mode `tool`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
-from langchain.agents.middleware.types import (
-    AgentMiddleware,
-    AgentState,
-    ExtendedModelResponse,
-    ModelRequest,
-    ModelResponse,
-    PrivateStateAttr,
-)
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain.agents.middleware.types import AgentState, ExtendedModelResponse, ModelRequest, ModelResponse, PrivateStateAttr
+from langchain.tools import ToolRuntime
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import LLMResult
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.memory_service import memory_tools, process_memory
-from holdfast.agents.message_factory import with_reminder
-from holdfast.agents.middleware.thread_data import RequestSettings
-from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.agents.middleware.base import AWAY, AroundModelCall, RequestSettings, system_with, thread_of, with_reminder
+from holdfast.agents.middleware.model_calls import asked as traced_call
+from holdfast.agents.middleware.model_calls import quiet
+from holdfast.clock import Clock, IdSource, RandomIds, SystemClock, stamp
+from holdfast.config.loading import load_config
 from holdfast.context.view import as_reminder, marks_of
-from holdfast.ids import IdSource, RandomIds
-from holdfast.memory.facts import turns_of
+from holdfast.errors import ModelNotConfigured
+from holdfast.memory import rendering
+from holdfast.memory.facts import SLOTS, SlotUpdate, turns_of
+from holdfast.memory.model_extractor import ModelExtractor
 from holdfast.memory.rendering import BlockView, render_blocks
+from holdfast.memory.rules import RulesExtractor
+from holdfast.memory.service import MemoryService
 from holdfast.models.abilities import model_name_of
+from holdfast.models.factory import memory_model
+from holdfast.tokens.accounts import Accounts, Usage
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
-    from langchain_core.tools import BaseTool
+    from langchain_core.language_models import BaseChatModel
 
-    from holdfast.memory.service import MemoryService
+    from holdfast.config.sections import Config
+    from holdfast.memory.document import Document
+    from holdfast.memory.updater import Extractor
 
 _REMINDER_TOKENS = 300
 
@@ -76,7 +85,7 @@ class _Shown(NamedTuple):
         return {**self._asdict(), "facts": list(self.facts), "blocks": list(self.blocks)}
 
 
-class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
+class MemoryMiddleware(AroundModelCall):
     """Puts what is known about the user into the prompt, and queues what is said to be learned from.
 
     Put it before `SummarizationMiddleware` in the list. Without a service, memory is kept below the base directory that the command line
@@ -101,6 +110,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> None:
         super().__init__()
         self._given, self._learns = service, learn
+        self._shared: MemoryService | None = None
         self.agent, self._date = agent, date
         self._clock = clock or SystemClock()
         self._unnamed = (ids or RandomIds()).new("thread")
@@ -111,10 +121,14 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         elif self._tool_mode:
             self.tools = memory_tools(lambda: service, agent, write=learn, blocks=bool(service.settings.blocks))
 
-    @cached_property
+    @property
     def service(self) -> MemoryService:
-        """The memory. One that was not given is opened when it is first used: making a middleware touches no file."""
-        return self._given or process_memory()
+        """The memory. One that was not given is opened when it is used, also anew: making a middleware touches no file."""
+        if self._given is not None:
+            return self._given
+        if self._shared is None or self._shared.closed:
+            self._shared = process_memory()
+        return self._shared
 
     @property
     def _tool_mode(self) -> bool:
@@ -124,24 +138,12 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     def _learn(self) -> bool:
         return self._learns and self.service.settings.enabled and self.service.settings.mode != "tool"
 
-    @property
-    def _writes(self) -> bool:
-        return self._learns and self._tool_mode
-
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
         """Inject, call the model, and after the final answer queue the turn."""
+        yield AWAY  # files are read and written
         sending, update = self._injected(request)
-        response = handler(sending)
+        response = yield sending
         self._queue(request, response)
-        return _with(response, update)
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> Any:
-        """`wrap_model_call` for an asynchronous agent; files are read and written in a thread."""
-        sending, update = await asyncio.to_thread(self._injected, request)
-        response = await handler(sending)
-        await asyncio.to_thread(self._queue, request, response)
         return _with(response, update)
 
     def leaving(self, thread: str, messages: Sequence[Any]) -> None:
@@ -166,11 +168,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
             update["messages"] = [reminded]
         if shown_now != known:
             update["holdfast_memory"] = shown_now.written()
-        changed = messages is not request.messages
-        system = _joined(request.system_message, shown.text)
-        if system is request.system_message and not changed:
-            return request, update
-        return request.override(system_message=system, messages=messages), update
+        return request.override(system_message=system_with(request.system_message, shown.text), messages=messages), update
 
     def _with_tools(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Without those tools of memory that the settings do not have."""
@@ -197,7 +195,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
     def _views(self, agent: str | None) -> list[BlockView]:
         """The blocks, read-only for an agent that has no tool to write them."""
         views = self.service.shown_blocks(agent)
-        return views if self._writes else [replace(view, read_only=True) for view in views]
+        return views if self._learns and self._tool_mode else [replace(view, read_only=True) for view in views]
 
     def _blocks(self, views: Sequence[BlockView], model: Any) -> str:
         if not views:
@@ -245,7 +243,7 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         for index, message in enumerate(request.messages):
             if isinstance(message, AIMessage) and not message.tool_calls:
                 start = index + 1
-        self._enqueue(self._thread(request), [*request.messages[start:], final], self._agent(request.runtime))
+        self._enqueue(thread_of(request.runtime) or self._unnamed, [*request.messages[start:], final], self._agent(request.runtime))
 
     def _enqueue(self, thread: str, messages: Sequence[Any], agent: str | None) -> None:
         if not self._learn:
@@ -253,21 +251,6 @@ class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
         turns = turns_of(messages, time=stamp(self._clock.now()), foreign=True)
         if any(turn.kind == "user" for turn in turns):
             self.service.enqueue(thread, turns, agent)
-
-    def _thread(self, request: ModelRequest[Any]) -> str:
-        info = getattr(request.runtime, "execution_info", None)
-        return str(getattr(info, "thread_id", None) or self._unnamed)
-
-
-def _joined(system: SystemMessage | None, block: str) -> SystemMessage | None:
-    """The system message with a block after it."""
-    if not block:
-        return system
-    if system is None:
-        return SystemMessage(block)
-    content = system.content
-    joined: Any = f"{content}\n\n{block}" if isinstance(content, str) else [*content, {"type": "text", "text": block}]
-    return system.model_copy(update={"content": joined})
 
 
 def _digest(view: BlockView) -> str:
@@ -286,3 +269,148 @@ def _with(response: ModelResponse[Any], update: dict[str, Any]) -> Any:
     if reminded and not isinstance(result, Rewritten):
         response = replace(response, result=[*reminded, *result])
     return ExtendedModelResponse(response, Command(update=update)) if update else response
+
+
+def open_memory(config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None, **parts: Any) -> MemoryService:
+    """The service with its extractor: the rules when `extractor: rules` says so, or when no model is there that is good enough.
+
+    `model` may be given; otherwise it is the one that `memory.model_name` names, else the lightweight one. It is made when something is
+    first learned, so that memory can be read without it. Raises ModelNotConfigured when `extractor: model` is set and there is none.
+    """
+
+    @cache
+    def chosen() -> Callable[[Document], Extractor] | None:
+        return model_extractor(config, model=model, accounts=accounts)
+
+    def extractor(document: Document) -> Extractor:
+        make = chosen()
+        return make(document) if make is not None else RulesExtractor()
+
+    if config.memory.extractor == "model":
+        chosen()
+    return MemoryService.open(config, extractor=extractor, **parts)
+
+
+_opened: dict[Path, tuple[Config, MemoryService]] = {}
+
+
+def process_memory() -> MemoryService:
+    """The memory below the base directory that the command line would use here: one for all of this process who give none."""
+    config = load_config()
+    held = _opened.get(config.base)
+    if held is None or held[0] != config or held[1].closed:
+        held = _opened[config.base] = (config, open_memory(config))
+    return held[1]
+
+
+def model_extractor(
+    config: Config, *, model: BaseChatModel | None = None, accounts: Accounts | None = None
+) -> Callable[[Document], ModelExtractor] | None:
+    """Makes the extractor that asks a model, for the document as it is then; None where the rules are used. Raises as `open_memory`."""
+    wanted = config.memory.extractor
+    if wanted == "rules":
+        return None
+    chosen = model if model is not None else memory_model(config)
+    if chosen is None and wanted == "model":
+        raise ModelNotConfigured(
+            "`memory.extractor: model` is set, and there is no model that can extract facts.",
+            hint="Configure one, or set `extractor: auto`: the rules are used then.",
+        )
+    return _extractors(chosen, accounts) if chosen is not None else None
+
+
+def _extractors(model: BaseChatModel, accounts: Accounts | None) -> Callable[[Document], ModelExtractor]:
+    window = find_window(model).tokens
+    name = model_name_of(model)
+
+    def ask(prompt: str, schema: dict[str, Any]) -> dict[str, Any] | str:
+        """Ask in the schema where the model can, and quietly: nobody's stream and nobody's callbacks (S15)."""
+        heard = _Heard()
+        try:
+            named = {"title": "memory_update", "description": "What is worth remembering about the user.", **schema}
+            asked: Any = model.with_structured_output(named)
+        except NotImplementedError:
+            asked = model
+        try:
+            with traced_call(model, [HumanMessage(prompt)], purpose="memory") as told:
+                parsed = asked.invoke([HumanMessage(prompt)], quiet("memory", heard))
+                told.append(heard.answer)
+        except Exception:  # of the parser, if there is an answer: any class may stand there, and the answer is read as text then
+            if heard.answer is None:
+                raise
+            parsed = None
+        if accounts is not None and (usage := Usage.read(heard.answer)) is not None:
+            accounts.charge(usage, model=name, purpose="memory")
+        return parsed if isinstance(parsed, dict) else heard.answer.text if heard.answer is not None else ""
+
+    def slots(document: Document) -> list[SlotUpdate]:
+        """The summaries as they are now, for the model to rewrite."""
+        return [SlotUpdate(name, text) for name in SLOTS if (text := document.slot(name).text)]
+
+    return lambda document: ModelExtractor(ask, limit=max(1000, min(6000, window // 2)), slots=lambda: slots(document))
+
+
+class _Heard(BaseCallbackHandler):
+    """Hears the model's answer as it was given, with its usage.
+
+    LangChain's own way to both (`include_raw`) runs the call in a pool of threads. At the end of a process there are none any more, and
+    a call in one that hangs would keep the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self.answer: BaseMessage | None = None
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        found = response.generations[-1][-1] if response.generations and response.generations[-1] else None
+        self.answer = getattr(found, "message", None)
+
+
+def memory_tools(
+    service: Callable[[], MemoryService], agent: str | None = None, *, write: bool = True, blocks: bool = False
+) -> list[BaseTool]:
+    """Search, add, update and remove, and reading and writing of blocks where there are any; without `write` what only reads.
+
+    `service` says the memory when a tool is called; one that is not in the mode `tool` answers just that. What the user typed in the thread
+    is the source. Whose memory it is, the request says, or it is `agent` (M3).
+    """
+
+    def memory() -> MemoryService:
+        found = service()
+        if not found.settings.enabled or found.settings.mode != "tool":
+            raise ToolException("Memory has no tools here: it is learned from the conversation.")
+        return found
+
+    def whose(runtime: ToolRuntime[Any, Any]) -> str | None:
+        return RequestSettings.read(runtime.config, runtime.context).agent_name or agent
+
+    def said(runtime: ToolRuntime[Any, Any]) -> dict[str, Any]:
+        return {"turns": turns_of(runtime.state.get("messages", ()), foreign=True), "thread": thread_of(runtime), "agent": whose(runtime)}
+
+    def memory_search(query: str, runtime: ToolRuntime[Any, Any], top_k: int = 8) -> str:
+        """Search what is known about the user."""
+        return rendering.memory_search(memory(), query, agent=whose(runtime), top_k=top_k)
+
+    def memory_add(content: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Remember a fact about the user that the user stated. Write it as a description, for example: User prefers short answers."""
+        return rendering.memory_add(memory(), content, **said(runtime))
+
+    def memory_update(id: str, content: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Put a corrected fact in place of the one with this id."""
+        return rendering.memory_update(memory(), id, content, **said(runtime))
+
+    def memory_remove(id: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Remove a fact that is no longer true, by its id."""
+        return rendering.memory_remove(memory(), id, **said(runtime))
+
+    def memory_read_block(name: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Read one of your memory blocks as it is now, in full."""
+        return rendering.memory_read_block(memory(), name, agent=whose(runtime))
+
+    def memory_write_block(name: str, text: str, runtime: ToolRuntime[Any, Any]) -> str:
+        """Replace the text of one of your memory blocks."""
+        return rendering.memory_write_block(memory(), name, text, **said(runtime))
+
+    functions: list[Any] = [memory_search, *([memory_read_block] if blocks else [])]
+    if write:
+        functions += [memory_add, memory_update, memory_remove, *([memory_write_block] if blocks else [])]
+    return [StructuredTool.from_function(function, handle_tool_error=True) for function in functions]

@@ -12,9 +12,9 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Unpack
 
 from langchain.agents.middleware.types import (
     AgentMiddleware,
@@ -24,47 +24,36 @@ from langchain.agents.middleware.types import (
     ModelResponse,
     PrivateStateAttr,
 )
+from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable
-from langgraph.graph.message import add_messages
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.message_factory import LangChainMessages, with_reminder
-from holdfast.agents.middleware.drop_in import (
-    KEEP,
-    Deprecated,
-    KeepSpec,
-    LangChainHooks,
-    ListCounter,
-    TriggerSpec,
-    reported_tokens,
-    sizes,
-)
-from holdfast.agents.middleware.thread_data import adrive, drive, thread_of
-from holdfast.agents.summarizer import Summarizer
+from holdfast.agents.middleware.base import AWAY, LangChainMessages, adrive, drive, thread_of, with_reminder
+from holdfast.agents.middleware.window_models import ListCounter, ModelFacts, ModelLimits, Summarizer
 from holdfast.agents.threads import recall_tools
+from holdfast.clock import IdSource, RandomIds
+from holdfast.config.loading import default_base
+from holdfast.config.triggers import KEEP, Deprecated, KeepSpec, TriggerSpec, parse_keep, sizes
+from holdfast.context.archive import FileArchive
 from holdfast.context.call_log import Manifest, manifest_of
-from holdfast.context.compaction import Ask, Leave, Move, Outcome, Recall, Record, Settings, Store
+from holdfast.context.compaction import Ask, FileOutputs, Leave, Move, Outcome, Recall, Record, Settings, Store
 from holdfast.context.planner import Policy
 from holdfast.context.recall import LongTerm, LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
-from holdfast.context.triggers import parse_keep
 from holdfast.context.view import marks_of, text_of
 from holdfast.context.window import ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
-from holdfast.ids import IdSource, RandomIds
-from holdfast.models.abilities import abilities_of, model_name_of
+from holdfast.models.abilities import model_name_of
+from holdfast.models.factory import summary_model
 from holdfast.models.failures import kind_of
-from holdfast.tokens.accounts import Accounts
-from holdfast.tokens.budget import Budget
-from holdfast.tokens.calibration import Calibration
+from holdfast.tokens.accounts import Accounts, Usage
 from holdfast.tokens.counter import MessagesCounter, TokenCounter, open_counter
-from holdfast.tokens.usage import Usage
-from holdfast.tokens.windows import DEFAULT_WINDOW, find_window, start_of
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -74,9 +63,6 @@ if TYPE_CHECKING:
     from holdfast.context.call_log import CallLog
     from holdfast.context.compaction import Outputs
 
-_ENOUGH_REPORTS = 8
-"""Reports of usage after which a model's factor has settled."""
-
 
 class WindowState(AgentState[Any]):
     """What the thread's checkpoint remembers of its window: how often it was compacted, and by which summary."""
@@ -84,28 +70,7 @@ class WindowState(AgentState[Any]):
     holdfast_window: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
 
-@dataclass(frozen=True)
-class _Call:
-    """Ask the run model."""
-
-    request: ModelRequest[Any]
-
-
-class _Facts(NamedTuple):
-    """What is known about a run model. `answer` is how much of the window is left for what it says; `factor` and `margin` are where our
-    counts start for it (`tokens/windows.py: start_of`)."""
-
-    model: BaseChatModel
-    name: str
-    window: int
-    answer: int
-    marks_cache: bool
-    takes_tools: bool
-    factor: float
-    margin: float
-
-
-class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
+class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
     """Keeps a conversation inside the window.
 
     `model` writes the summaries (a chat model, a `provider:name` text, or None: then they are extracts), or `summarizer` does: a chat
@@ -147,20 +112,21 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     ) -> None:
         super().__init__()
         self.bus = bus or process_bus
-        self._archive, self._long_term, self._window = archive, long_term, window
+        self._archive, self._long_term = archive, long_term
         self.outputs, self.accounts, self.calls = outputs, accounts, calls
-        self.calibration = Calibration(self.bus)
+        self.limits = ModelLimits(self.bus, window)
+        self.calibration = self.limits.calibration
         self.recall = read_policy(recall)
         self._ids = ids or RandomIds()
         self._unnamed = self._ids.new("thread")
-        self.model = _chat_model(model)
+        self.model = init_chat_model(model) if isinstance(model, str) else model
         self._summarizer = Summarizer.of(self.model if summarizer is None else summarizer, timeout=timeout, heard=self._heard)
         self.summarizer = self._summarizer.function if self._summarizer is not None else None
         self.summary_prompt, self.trim_tokens_to_summarize = summary_prompt, trim_tokens_to_summarize
         made, kept, self.trigger, self.keep = sizes(trigger, keep, deprecated)
         settings = Settings(
             count=lambda text: self.context_window.counter.count_text(text),
-            forge=LangChainMessages(),
+            factory=LangChainMessages(),
             new_id=self._ids.new,
             enabled=enabled,
             ask=self._summarizer is not None,
@@ -181,9 +147,6 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
     @classmethod
     def from_config(cls, config: Config, **parts: Any) -> SummarizationMiddleware:
         """From the `summarization` section. The summarizer is the one that S14 names; a model that is too weak for it is not asked."""
-        from holdfast.context.compaction import FileOutputs
-        from holdfast.models.factory import summary_model
-
         wanted = config.summarization
         return cls(
             summary_model(config) if wanted.enabled else None,
@@ -195,7 +158,7 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             enabled=wanted.enabled,
             summary_role=wanted.summary_role,
             recall=RecallPolicy(wanted.recall.enabled, wanted.recall.share, wanted.recall.floor, wanted.recall.knowledge),
-            **{"archive": _archive_in(config), "outputs": FileOutputs(config.base), **parts},
+            **{"archive": FileArchive(config.base), "outputs": FileOutputs(config.base), **parts},
         )
 
     @property
@@ -204,92 +167,80 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         counter = self.context_window.counter
         if isinstance(counter, ListCounter):
             return counter.function
-        factor = self._facts(self.model).factor if self.model is not None else 1.0
+        factor = self.limits.facts(self.model).factor if self.model is not None else 1.0
         return lambda messages: math.ceil(counter.count_messages(messages) * factor)
 
     @token_counter.setter
     def token_counter(self, wanted: str | TokenCounter | Callable[..., int]) -> None:
-        self._counts_as_o200k = wanted in ("exact", "approximate")
-        self._models: dict[tuple[object, ...], _Facts] = {}
+        o200k = wanted in ("exact", "approximate")
+        self.limits.counts_by(o200k=o200k)
         if isinstance(wanted, str | TokenCounter):
-            name = None if self._counts_as_o200k or self.model is None else model_name_of(self.model)  # else the factor is its window's
+            name = None if o200k or self.model is None else model_name_of(self.model)  # else the factor is its window's
             counter = open_counter(wanted, model=name)
-            if isinstance(counter, MessagesCounter):
-                counter = ListCounter(counter.function, open_counter("exact"), self.bus)
-            self.context_window: ContextWindow = self._policy(counter=counter)
-        else:
-            self.context_window = self._policy(counter=ListCounter(wanted, open_counter("exact"), self.bus))
+            wanted = counter.function if isinstance(counter, MessagesCounter) else counter
+        own = wanted if isinstance(wanted, TokenCounter) else ListCounter(wanted, open_counter("exact"), self.bus)
+        self.context_window: ContextWindow = self._policy(counter=own)
 
     @property
     def archive(self) -> Archive:
-        """Where the words are kept. One that was not given is looked for when it is first used: making a middleware touches no file."""
+        """Where the words are kept. One that was not given is looked for when it is first used: making a middleware touches no file.
+
+        It is below the base directory that the command line would use here.
+        """
         if self._archive is None:
-            self._archive = _default_archive()
+            self._archive = FileArchive(default_base())
         return self._archive
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
-        with within(thread=self._thread(request)):
-            return self._call(request, handler)
-
-    def _call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
-        thread, facts, whole, request, room = self._opening(request)
-        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
-            try:
-                response = handler(self._sending(thread, request, request.messages, room, facts))
-            except Exception as error:
-                if kind_of(error) != "overflow":  # else the window is smaller than anybody said
-                    raise
-                room = self._narrower(room, self._counted(thread, request.messages, room), facts)
-            else:
-                self._learn(thread, facts, request.messages, room, response)
-                self._note_call(thread, facts, response)
-                return response
-
-        def do(want: Any) -> Any:
-            if isinstance(want, _Call):
-                return handler(want.request)
-            return self._do(thread, want)
-
-        return drive(self._steps(thread, whole, request, room, facts), do)
+        thread = thread_of(request.runtime) or self._unnamed
+        with within(thread=thread):
+            return drive(self._call(thread, request), lambda want: handler(want) if _is_request(want) else self._do(thread, want))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
         """As `wrap_model_call`, awaited; files are read and written in a thread, so the loop goes on."""
-        with within(thread=self._thread(request)):
-            return await self._acall(request, handler)
+        thread = thread_of(request.runtime) or self._unnamed
+        with within(thread=thread):
+            return await adrive(self._call(thread, request), lambda want: handler(want) if _is_request(want) else self._ado(thread, want))
 
-    async def _acall(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]) -> Any:
-        known = self._knows(request.model)  # else files may be read: the vocabulary, the weights of a local model
-        thread, facts, whole, request, room = self._opening(request) if known else await asyncio.to_thread(self._opening, request)
-        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
-            try:
-                response = await handler(self._sending(thread, request, request.messages, room, facts))
-            except Exception as error:
-                if kind_of(error) != "overflow":  # else the window is smaller than anybody said
-                    raise
-                room = self._narrower(room, self._counted(thread, request.messages, room), facts)
-            else:
-                self._learn(thread, facts, request.messages, room, response)
-                if self.calls is not None:
-                    await asyncio.to_thread(self._note_call, thread, facts, response)
-                return response
+    # LangChain's own hooks, for a graph of one's own or a subclass. In `create_agent` the work is done around the model call, so the class
+    # has no `before_model`, only its instances: a node of its own would cost every call a step.
 
-        async def do(want: Any) -> Any:
-            return await (handler(want.request) if isinstance(want, _Call) else self._ado(thread, want))
+    def _before_model(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any] | None:
+        """The update that compacts the state, or None."""
+        thread = thread_of(runtime) or self._unnamed
+        return drive(self._update(thread, state["messages"]), partial(self._do, thread))
 
-        return await adrive(self._steps(thread, whole, request, room, facts), do, away=True)
+    async def _abefore_model(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any] | None:
+        """As `before_model`, awaited."""
+        thread = thread_of(runtime) or self._unnamed
+        return await adrive(self._update(thread, state["messages"]), partial(self._ado, thread))
+
+    def _update(self, thread: str, messages: Sequence[Any]) -> Generator[Any, Any, dict[str, Any] | None]:
+        yield AWAY
+        room = self.limits.of_history(messages, self.model)
+        if self.context_window.is_quiet(thread, messages, room):
+            return None
+        prepared = yield from self.context_window.prepare(thread, messages, room)
+        if not prepared.changed:
+            return None
+        self.context_window.stored(thread)
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *prepared.messages]}
+
+    def _should_summarize(self, messages: Sequence[Any], total_tokens: int) -> bool:
+        """Whether a trigger is met by so many tokens, or by what the provider reported."""
+        room = self.limits.of_history(messages, self.model)
+        return self.context_window.policy.trigger.met(room.seen(room.measure(total_tokens, len(messages)))) is not None
 
     def compact(
         self, messages: Sequence[BaseMessage], *, thread: str, model: BaseChatModel, force: bool = True, keep: Any = None
     ) -> Prepared:
         """Compact a history now (S17). Returns the new one; storing it is the caller's part, see `compact_thread`."""
-        facts = self._facts(model)
-        work = self.context_window.compact(
-            thread, messages, self._limits(facts, 0), force=force, keep=None if keep is None else parse_keep(keep)
-        )
-        return drive(work, lambda want: self._do(thread, want))
+        room = self.limits.limits(self.limits.facts(model))
+        work = self.context_window.compact(thread, messages, room, force=force, keep=None if keep is None else parse_keep(keep))
+        return drive(work, partial(self._do, thread))
 
     def compact_thread(self, agent: Any, thread: str, *, model: BaseChatModel, force: bool = True, keep: Any = None) -> Prepared:
         """Compact the thread of an agent that has a checkpointer, and store the result."""
@@ -303,62 +254,65 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
 
     def manifest(self, thread: str) -> Manifest | None:
         """What the last model call of a thread was sent: every part, where it came from, and its tokens (O4)."""
-        last = self._sent.get(thread)
-        if last is None:
+        if (last := self._sent.get(thread)) is None:
             return None
         request, messages, room, outcome = last
-        return manifest_of(
-            messages,
-            system=request.system_message,
-            tools=request.tools,
-            room=room,
-            counter=self.context_window.counter,
-            outcome=outcome,
-            count=self.context_window.counts.count,
-        )
+        about: dict[str, Any] = {"system": request.system_message, "tools": request.tools, "room": room, "outcome": outcome}
+        return manifest_of(messages, **about, counter=self.context_window.counter, count=self.context_window.counts.count)
 
     def system_text(self, thread: str) -> str | None:
         """The system message of the last model call of a thread; None before the first."""
         last = self._sent.get(thread)
         return last[0].system_message.text if last is not None and last[0].system_message is not None else None
 
-    def _note_call(self, thread: str, facts: _Facts, response: ModelResponse[Any]) -> None:
-        """The call is in the log of its thread, for somebody who wants to see what any request held (O4)."""
-        if self.calls is None or (sent := self.manifest(thread)) is None:
-            return
-        answer = next((message for message in reversed(response.result) if isinstance(message, AIMessage)), None)
-        system = self._sent[thread][0].system_message
-        usage = Usage.read(answer) if answer is not None else None
-        answered = str(answer.id) if answer is not None and answer.id else None
-        self.calls.note(thread, sent, model=facts.name, usage=usage, system=system.text if system is not None else "", answer=answered)
-
     def _in_view(self, thread: str) -> Sequence[Any] | None:
         last = self._sent.get(thread)
         return last[1] if last is not None else None
 
-    # the work, without I/O
+    # the work, without I/O: what is to be done is yielded, a request for the model among it
 
-    def _steps(
-        self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: _Facts
+    def _call(self, thread: str, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """One model call: as it is where the window is far from every trigger, else compacted."""
+        if not self.limits.knows(request.model):
+            yield AWAY
+        facts, whole, request, room = self._opening(thread, request)
+        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
+            try:
+                response = yield self._sending(thread, request, request.messages, room, facts)
+            except Exception as error:
+                if kind_of(error) != "overflow":  # else the window is smaller than anybody said
+                    raise
+                room = self.limits.refused(room, self._counted(thread, request.messages, room), facts)
+            else:
+                if self.calls is not None:
+                    yield AWAY
+                self._learn(thread, facts, request.messages, room, response)
+                return response
+        yield AWAY
+        return (yield from self._compacted(thread, whole, request, room, facts))
+
+    def _compacted(
+        self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: ModelFacts
     ) -> Generator[Any, Any, Any]:
-        larger = self._room(whole, facts) if whole is not request else room  # once something leaves, its tools are sent as well
+        larger = (
+            self.limits.of_request(whole, facts, self.context_window) if whole is not request else room
+        )  # once something leaves, its tools are sent as well
         bare = yield from self._prepared(thread, request.messages, room, larger._replace(cap=min(larger.cap, room.cap)))
         if bare.outcome is not None:
             request, room, self._looked[thread] = whole, larger, -1
         prepared, recalled = yield from self._recalled(thread, request, bare, room)
         try:
-            response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
+            response = yield self._sending(thread, request, prepared.messages, room, facts, prepared.outcome)
         except Exception as error:
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
             recalled = None  # what was recalled goes first
-            room = self._narrower(room, self._counted(thread, prepared.messages, room), facts)
+            room = self.limits.refused(room, self._counted(thread, prepared.messages, room), facts)
             prepared = yield from self.context_window.prepare(thread, bare.messages, room)
             if prepared.outcome is not None:
                 request, self._looked[thread] = whole, -1
-            response = yield _Call(self._sending(thread, request, prepared.messages, room, facts, prepared.outcome))
+            response = yield self._sending(thread, request, prepared.messages, room, facts, prepared.outcome)
         self._learn(thread, facts, prepared.messages, room, response, always=True)
-        self._note_call(thread, facts, response)
         if recalled is not None:
             response = replace(response, result=[recalled, *response.result])
         if not prepared.changed:
@@ -408,17 +362,12 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         kept = sent if marks_of(newest).get("reminded") else with_reminder(stored, found.text, marks)
         return replace(prepared, messages=[*prepared.messages[:-1], sent], tokens=prepared.tokens + room.tokens(more)), kept
 
-    def _narrower(self, room: WindowLimits, counted: int, facts: _Facts) -> WindowLimits:
-        """The limits with a cap 30 % below what was just refused; the refusal is remembered."""
-        self.calibration.refused(facts.name, int(counted * facts.factor), facts.window)
-        return room._replace(cap=min(room.cap, int(room.tokens(counted) * 0.7)))
-
     def _counted(self, thread: str, messages: Sequence[Any], room: WindowLimits) -> int:
         """Our own count of a whole request."""
         return self.context_window.count(thread, messages) + room.fixed - room.added
 
     def _sending(
-        self, thread: str, request: ModelRequest[Any], messages: Any, room: WindowLimits, facts: _Facts, outcome: Outcome | None = None
+        self, thread: str, request: ModelRequest[Any], messages: Any, room: WindowLimits, facts: ModelFacts, outcome: Outcome | None = None
     ) -> ModelRequest[Any]:
         """The request as it goes out, noted for the manifest. Anthropic caches a prefix only where it is marked (S19)."""
         self._sent[thread] = (request, messages, room, outcome)
@@ -436,19 +385,18 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         before = state.get("holdfast_window") or {}
         return {"holdfast_window": {"epoch": int(before.get("epoch", 0)) + 1, "summary": outcome.summary.id}}
 
-    def _opening(self, request: ModelRequest[Any]) -> tuple[str, _Facts, ModelRequest[Any], ModelRequest[Any], WindowLimits]:
-        """The thread, what is known of the model, the request with the tools of the archive and as it is sent now, and its limits.
+    def _opening(self, thread: str, request: ModelRequest[Any]) -> tuple[ModelFacts, ModelRequest[Any], ModelRequest[Any], WindowLimits]:
+        """What is known of the model, the request with the tools of the archive and as it is sent now, and its limits.
 
         The tools are in it once something has left the window, for a model that takes tools (S9).
         """
-        facts = self._facts(request.model)
+        facts = self.limits.facts(request.model)
         ours = {tool.name for tool in self.tools}
         others = [tool for tool in request.tools if getattr(tool, "name", None) not in ours]
         without = request if len(others) == len(request.tools) else request.override(tools=others)
         whole = request if facts.takes_tools else without
-        thread = self._thread(request)
         sent = whole if whole is without or self._has_left(thread, request.messages) else without
-        return thread, facts, whole, sent, self._room(sent, facts)
+        return facts, whole, sent, self.limits.of_request(sent, facts, self.context_window)
 
     def _has_left(self, thread: str, messages: Sequence[Any]) -> bool:
         """Whether something of this conversation is in the archive alone: a summary or a reference stands for it. Looks at what is new."""
@@ -462,71 +410,24 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
             self._looked.popitem(last=False)
         return self._looked[thread] < 0
 
-    def _knows(self, model: BaseChatModel) -> bool:
-        return (id(model),) in self._models
-
-    def _room(self, request: ModelRequest[Any], facts: _Facts) -> WindowLimits:
-        counter = self.context_window.counter
-        fixed = 3
-        if request.tools:
-            fixed += counter.count_tools(request.tools)
-        if request.system_message is not None:
-            fixed += self.context_window.counts.count(request.system_message)
-        if request.response_format is not None:
-            schema = getattr(request.response_format, "schema", None)
-            fixed += counter.count_tools([schema]) if schema is not None else 0
-        reported = reported_tokens(request.messages, request.model)
-        return self._limits(facts, fixed)._replace(reported=reported if reported <= facts.window else 0)  # else the sum of several calls
-
-    def _limits(self, facts: _Facts, fixed: int) -> WindowLimits:
-        known = {"window": facts.window, "answer": facts.answer, "fixed": fixed}
-        return WindowLimits.of(self.calibration, facts.name, **known, factor=facts.factor, margin=facts.margin)
-
-    def _own_limits(self, messages: Sequence[Any]) -> WindowLimits:
-        """The limits of a history alone, for `before_model`."""
-        if self.model is None:
-            return WindowLimits(self._window or DEFAULT_WINDOW, self._window or DEFAULT_WINDOW, 0)
-        return self._limits(self._facts(self.model), 0)._replace(reported=reported_tokens(messages, self.model))
-
-    def _facts(self, model: BaseChatModel, **given: int | None) -> _Facts:
-        """What is known about a model, worked out once: asking a model object for what it does not have is slow."""
-        key = (id(model), *given)  # a window that was given is the run model's, not the summarizer's
-        facts = self._models.get(key)
-        if facts is None or facts.model is not model:
-            name, kind = model_name_of(model), str(getattr(model, "_llm_type", ""))
-            window = given.get("window", self._window) or find_window(model, name=name, bus=self.bus).tokens
-            wanted = getattr(model, "max_tokens", None)
-            answer = min(wanted, window // 4) if isinstance(wanted, int) and wanted > 0 else Budget.split(window).response
-            provider = kind.partition("-")[0].replace("openai", "")  # OpenAI's client is used for every model there is
-            factor, margin = start_of(name, provider) if self._counts_as_o200k else (1.0, 1.0)
-            tools = abilities_of(model).tools and type(model).bind_tools is not BaseChatModel.bind_tools
-            facts = self._models[key] = _Facts(model, name, window, answer, kind.startswith("anthropic"), tools, factor, margin)
-            while len(self._models) > 64:
-                self._models.pop(next(iter(self._models)))
-        return facts
-
     def _limit(self, trim: int | None) -> int:
         """The most tokens of one summarizer call: what was configured, and never more than its window, in our own counting."""
         model = self._summarizer.model if self._summarizer is not None else None
         if model is None:
             return trim or (4000 if self._summarizer is None else 1_000_000)
-        limits = self._limits(self._facts(model, window=None), 0)
+        limits = self.limits.limits(self.limits.facts(model, window=None))
         return limits.counted(min(trim or limits.cap, limits.cap))
 
     def _learn(
-        self, thread: str, facts: _Facts, messages: Any, room: WindowLimits, response: ModelResponse[Any], *, always: bool = False
+        self, thread: str, facts: ModelFacts, messages: Any, room: WindowLimits, response: ModelResponse[Any], *, always: bool = False
     ) -> None:
-        """Learn from reported usage: of the first calls of a model, of those near a trigger, and where reports do not grow any more."""
-        for message in response.result:
-            if not isinstance(message, AIMessage) or Usage.read(message) is None:
-                continue
-            settled = self.calibration.reports(facts.name) >= _ENOUGH_REPORTS
-            if always or not settled or self.calibration.stands_still(facts.name, thread, message):
-                counted = self._counted(thread, messages, room)
-                self.calibration.observe(facts.name, int(counted * facts.factor), message, thread=thread)
-
-    def _thread(self, request: ModelRequest[Any]) -> str:
-        return thread_of(request.runtime) or self._unnamed
+        """Learn from what the call used, and note it for somebody who wants to see what any request held (O4)."""
+        self.limits.learn(thread, facts, response, lambda: self._counted(thread, messages, room), always=always)
+        if self.calls is None or (sent := self.manifest(thread)) is None:
+            return
+        answer = next((message for message in reversed(response.result) if isinstance(message, AIMessage)), None)
+        usage, answered = (Usage.read(answer), str(answer.id) if answer.id else None) if answer is not None else (None, None)
+        self.calls.note(thread, sent, model=facts.name, usage=usage, system=self.system_text(thread) or "", answer=answered)
 
     # what the work wants done
 
@@ -566,33 +467,14 @@ class SummarizationMiddleware(LangChainHooks, AgentMiddleware[Any, Any, Any]):
         """Learn from what a summary took, and charge it."""
         usage, model = Usage.read(message), self._asked.model
         if usage is not None and model is not None:
-            name, factor = model_name_of(model), self._facts(model, window=None).factor
+            name, factor = model_name_of(model), self.limits.facts(model, window=None).factor
             self.calibration.observe(name, int(self.context_window.counter.count_text(want.prompt) * factor), usage)
             if self.accounts is not None:
                 self.accounts.charge(usage, model=name, purpose="summary")
 
 
-def _chat_model(model: str | BaseChatModel | None) -> BaseChatModel | None:
-    if not isinstance(model, str):
-        return model
-    from langchain.chat_models import init_chat_model
-
-    made: BaseChatModel = init_chat_model(model)
-    return made
-
-
-def _default_archive() -> Archive:
-    """Below the base directory that the command line would use here."""
-    from holdfast.config.loading import default_base
-    from holdfast.context.archive import FileArchive
-
-    return FileArchive(default_base())
-
-
-def _archive_in(config: Config) -> Archive:
-    from holdfast.context.archive import FileArchive
-
-    return FileArchive(config.base)
+def _is_request(want: Any) -> bool:
+    return isinstance(want, ModelRequest)
 
 
 _RIDING = frozenset({"reminded", "recalled"})

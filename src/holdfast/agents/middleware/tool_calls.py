@@ -1,4 +1,5 @@
-"""What surrounds each tool call: a person's approval, the bound on its output, the guard against loops, errors as results (A1, A10, A11).
+"""What surrounds each tool call: a person's approval, the bound on its output, the guard against loops, errors as results (A1, A10, A11);
+and the two tools by which an agent talks to the user and keeps its list.
 
 - `ApprovalMiddleware`: tools named in `sandbox.approve` wait for a person (A13). The question is a LangGraph interrupt: it is in the
   checkpoint, so the answer may come after a restart, and other calls of the same step run meanwhile.
@@ -7,31 +8,39 @@
 - `LoopGuardMiddleware`: the third equal call within a turn of the user carries a warning; after the fifth the model is not asked again.
 - `ToolErrorMiddleware`: a tool that fails tells the model so. Else an exception would end the run with the call unanswered, and the next
   request of the thread would be refused by the provider.
+- `ClarificationMiddleware`: `ask_clarification` ends the turn with a question, and the answer goes on from there (A13).
+- `TodoMiddleware`: `write_todos` keeps the agent's own list. It is in the conversation where it was written; after a compaction, which
+  takes that away, the open items stand at the end of the system part until the next one, so that the prefix of the request stays the same
+  in between (S19, A10).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import AgentState, ExtendedModelResponse, ModelRequest, ModelResponse, PrivateStateAttr
+from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
+from pydantic.json_schema import SkipJsonSchema
+from typing_extensions import TypedDict
 
-from holdfast.agents.message_factory import LangChainMessages
-from holdfast.agents.middleware.thread_data import AroundModelCall, AroundToolCall, thread_of
+from holdfast.agents.middleware.base import AWAY, AroundModelCall, AroundToolCall, LangChainMessages, system_with, thread_of
+from holdfast.clock import IdSource, RandomIds
 from holdfast.context.compaction import clipped
 from holdfast.context.records import records_of
 from holdfast.context.view import MARK, marks_of, text_of
-from holdfast.ids import IdSource, RandomIds
-from holdfast.secret_forms import replace_secrets
+from holdfast.redaction import replace_secrets
 from holdfast.talk import Approval, Decision
+from holdfast.text.normalise import inert_line
 from holdfast.tokens.counter import TokenCounter, open_counter
-from holdfast.workflow.stage_approvals import needs_approval
+from holdfast.validation import counted
+from holdfast.workflow.control import needs_approval
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -201,7 +210,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool | bytes)
 
 
-class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
+class ToolOutputMiddleware(AroundToolCall):
     """Bounds what a tool may put into the window.
 
     `limit` is in tokens. Tools named in `exempt` (reading tools that page by themselves) are let be. Use the archive of the summarization
@@ -226,17 +235,13 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
         self._counter = counter or open_counter()
         self._factory, self._ids = LangChainMessages(), ids or RandomIds()
 
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]) -> Any:
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
         """Run the tool and bound its result."""
-        result = handler(request)
-        return self._bounded(request, result) if self._is_oversize(request, result) else result
-
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
-    ) -> Any:
-        """As `wrap_tool_call`, awaited; files are written in a thread."""
-        result = await handler(request)
-        return await asyncio.to_thread(self._bounded, request, result) if self._is_oversize(request, result) else result
+        result = yield request
+        if self._is_oversize(request, result):
+            yield AWAY  # files are written
+            result = self._bounded(request, result)
+        return result
 
     def _is_oversize(self, request: ToolCallRequest, result: Any) -> bool:
         if not isinstance(result, ToolMessage) or request.tool_call["name"] in self._exempt or marks_of(result).get("archived"):
@@ -251,3 +256,103 @@ class ToolOutputMiddleware(AgentMiddleware[Any, Any, Any]):
         place = self.outputs.keep(thread, id, text) if self.outputs is not None else None
         short = clipped(text, self._keep, id=id, count=self._counter.count_text, place=place)
         return self._factory.with_text(whole, short, marks={"archived": "clipped"})
+
+
+# Tools of the agent's own
+
+
+ASK = "ask_clarification"
+_ASKED = "The question was put to the user. The answer is the next message."
+
+
+def ask_clarification(question: str, options: list[str] | SkipJsonSchema[None] = None) -> str:
+    """Ask the user one short question that the task depends on; `options` are answers to choose from. Ends your turn."""
+    return _ASKED
+
+
+class ClarificationMiddleware(AroundModelCall):
+    """Ends the turn when the model has asked. The question becomes the answer of the turn, whatever else was called beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools: Sequence[BaseTool] = [StructuredTool.from_function(ask_clarification)]
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Ask the model, unless the user was asked."""
+        asked = question_in(request.messages)
+        return ModelResponse(result=[ended_by("clarification", asked)]) if asked is not None else (yield request)
+
+
+def question_in(messages: Sequence[BaseMessage]) -> str | None:
+    """The question that the newest calls put to the user, with its options, or None."""
+    answered = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            if message.status != "error":
+                answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            asked = [call for call in message.tool_calls if call["name"] == ASK and call["id"] in answered]
+            return "\n\n".join(_question(call["args"]) for call in asked) if asked else None
+        else:
+            return None
+    return None
+
+
+def _question(args: dict[str, Any]) -> str:
+    options = args.get("options") or ()
+    lines = [str(args.get("question") or "").strip(), *(f"{number}. {option}" for number, option in enumerate(options, 1))]
+    return "\n".join(line for line in lines if line)
+
+
+class Todo(TypedDict):
+    """One thing to do."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class TodoState(AgentState[Any]):
+    """The list, and the copy of it that stands in the system part since the last compaction."""
+
+    todos: NotRequired[list[Todo]]
+    holdfast_todos: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+
+
+def write_todos(todos: list[Todo], runtime: ToolRuntime[Any, Any]) -> Command[Any]:
+    """Write your whole list of what is to be done, whenever it changes. For work of three steps or more."""
+    done = sum(todo["status"] == "completed" for todo in todos)
+    said = ToolMessage(f"The list has {counted(len(todos), 'item')}, {done} of them done.", tool_call_id=runtime.tool_call_id or "")
+    return Command(update={"todos": [dict(todo) for todo in todos], "messages": [said]})
+
+
+class TodoMiddleware(AroundModelCall):
+    """Gives the agent its list."""
+
+    state_schema = TodoState
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools: Sequence[BaseTool] = [StructuredTool.from_function(write_todos)]
+
+    def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
+        """Ask the model, with the open items after a compaction."""
+        state: Mapping[str, Any] = request.state
+        epoch = int((state.get("holdfast_window") or {}).get("epoch", 0))
+        known = state.get("holdfast_todos") or {"epoch": 0, "text": ""}
+        if known["epoch"] == epoch:
+            return (yield _with_todos(request, known["text"]))
+        known = {"epoch": epoch, "text": _todo_lines(state.get("todos") or ())}
+        response = yield _with_todos(request, known["text"])
+        return ExtendedModelResponse(response, Command(update={"holdfast_todos": known}))
+
+
+def _with_todos(request: ModelRequest[Any], text: str) -> ModelRequest[Any]:
+    if not text or request.system_message is None:
+        return request
+    return request.override(system_message=system_with(request.system_message, text))
+
+
+def _todo_lines(todos: Sequence[Mapping[str, Any]]) -> str:
+    signs = {"pending": "[ ]", "in_progress": "[~]"}
+    lines = [f"{signs[todo['status']]} {inert_line(todo['content'])}" for todo in todos if todo.get("status") in signs]
+    return "\n".join(["<todos>", *lines, "</todos>"]) if lines else ""

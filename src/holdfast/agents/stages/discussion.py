@@ -1,39 +1,214 @@
 """A discussion (W12): several roles, each with a prompt and a model of its own, talk in turns, and one stage output comes of it.
 
-Who speaks next is said by the order or by a moderator. Each turn is on disk before the next is asked for (`transcript.py`), so a
-discussion that is killed, cancelled or fails goes on where it stood. Each participant is charged for what it used.
+Who speaks next is said by the order or by a moderator. Each participant is charged for what it used. The `Transcript` says what was said,
+by whom, and why it ended: each turn is a record of the stage's journal before the next one is asked for, so a discussion that is killed,
+cancelled or fails goes on where it stood (W6). It belongs to one form of its stage: where the definition, the task or what was given has
+changed, the talk begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
+from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled, talk_with_tools
 from holdfast.agents.stages.model_stage import ModelStage, prompt_text
 from holdfast.agents.stages.stage_sources import Desk, Passage
-from holdfast.agents.stages.tool_loop import talk_with_tools
-from holdfast.agents.stages.transcript import MODERATOR, Transcript, Turn
-from holdfast.amounts import counted
 from holdfast.errors import InputError, ModelNotConfigured
+from holdfast.extract.selection import SourceText, select
 from holdfast.models.abilities import model_name_of
 from holdfast.models.factory import settings_of
-from holdfast.offline.panel import Discussion, Panel, Participant, read_discussion, wrong
-from holdfast.offline.stage_settings import whole_number
-from holdfast.session.output import StageOutput
-from holdfast.tokens.usage import Usage
-from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.offline.panel import Discussion, Panel, Participant, read_discussion
+from holdfast.offline.sources import whole_number, wrong
+from holdfast.session.output import StageOutput, output_json
+from holdfast.text.normalise import inert
+from holdfast.tokens.accounts import Usage
+from holdfast.validation import counted
+from holdfast.workflow.agent import StageJournal, StageRequest, StageResult, lowered
 from holdfast.workflow.definition import Stage
-from holdfast.workflow.output_grounding import lowered
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
 
-_CALLS = 4
+
+MODERATOR = "moderator"
+_OLDEST = 20_000  # characters of older turns that are looked through for what matters
+_OLD_SHARE = 4  # of the room, for what does not fit as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one participant said. `tokens` is what it took, the moderator's choice apart."""
+
+    number: int
+    speaker: str
+    text: str
+    model: str
+    tokens: int = 0
+    moderator_tokens: int = 0
+    note: str = ""
+    """Why this one spoke, where that needs saying."""
+    read: tuple[Mapping[str, Any], ...] = ()
+    """What it read by tools: source, reference, trust."""
+    paid: tuple[Mapping[str, Any], ...] = ()
+    """What was charged for it, as far as models report that: for whom, the model, and the usage."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it had nothing to say."""
+        return self.text.strip(" .!*_\"'").casefold() in ("pass", "")
+
+
+@dataclass
+class Transcript:
+    """A talk as far as it went. `ended` says why it is over; `is_concluded` that its output was written down in the right form."""
+
+    discussion: Discussion
+    journal: StageJournal
+    turns: list[Turn] = field(default_factory=list)
+    remarks: list[tuple[int, str]] = field(default_factory=list)
+    """What was said to all from outside, each after so many turns: why the output was not accepted."""
+    ended: str | None = None
+    is_concluded: bool = False
+    moderator_tokens: int = 0
+
+    @classmethod
+    def opened(cls, request: StageRequest, discussion: Discussion) -> Transcript:
+        """The talk of this stage as the journal has it, or a new one."""
+        found = cls(discussion, request.journal)
+        print_ = _fingerprint(request)
+        records = request.journal.read()
+        begins = [number for number, record in enumerate(records) if record.get("kind") == "begin"]
+        if begins and records[begins[-1]].get("of") == print_:
+            for record in records[begins[-1] + 1 :]:
+                found._take(record)
+        else:
+            request.journal.append({"kind": "begin", "of": print_})
+        return found
+
+    def say(self, turn: Turn) -> None:
+        """One more turn, durably."""
+        values = {name: getattr(turn, name) for name in Turn.__slots__}
+        self._note({"kind": "turn", **{k: [dict(one) for one in v] if isinstance(v, tuple) else v for k, v in values.items()}})
+
+    def remark(self, text: str) -> None:
+        """Say something to all; they get one more round to answer."""
+        self._note({"kind": "remark", "text": text})
+
+    def end(self, why: str, tokens: int = 0) -> None:
+        """Nobody speaks any more."""
+        self._note({"kind": "end", "why": why, "tokens": tokens})
+
+    def concluded(self) -> None:
+        """What it came to is written down."""
+        self._note({"kind": "concluded"})
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self.journal.append(record)
+        self._take(record)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        match record.get("kind"):
+            case "turn":
+                known: dict[str, Any] = {name: record[name] for name in Turn.__slots__ if name in record}
+                known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+                turn = Turn(**known)
+                self.turns.append(turn)
+                self.moderator_tokens += turn.moderator_tokens
+            case "remark":
+                self.remarks.append((len(self.turns), str(record.get("text", ""))))
+                self.ended, self.is_concluded = None, False
+            case "end":
+                self.ended = str(record.get("why"))
+                self.moderator_tokens += int(record.get("tokens") or 0)
+            case "concluded":
+                self.is_concluded = True
+
+    @property
+    def tokens(self) -> int:
+        """What the talk has taken so far, the moderator included."""
+        return self.moderator_tokens + sum(turn.tokens for turn in self.turns)
+
+    @property
+    def allowed(self) -> int:
+        """How many turns there may be: after a remark at least one more for everybody."""
+        rounds = [after + len(self.discussion.participants) for after, _ in self.remarks]
+        return max([self.discussion.max_turns, *rounds])
+
+    def limit(self) -> str | None:
+        """Why nobody may speak any more, or None."""
+        everybody = len(self.discussion.participants)
+        if len(self.turns) >= self.allowed:
+            return f"the limit of {counted(self.allowed, 'turn')}"
+        if self.turns and self.tokens >= self.discussion.max_tokens:
+            return f"the limit of {self.discussion.max_tokens:,} tokens"
+        last = self.turns[max(len(self.turns) - everybody, self.remarks[-1][0] if self.remarks else 0) :]
+        return "nobody had anything to add" if len(last) == everybody and all(turn.passed for turn in last) else None
+
+    def silent(self) -> list[str]:
+        """Who never said anything."""
+        spoke = {turn.speaker for turn in self.turns if not turn.passed}
+        return [name for name in self.discussion.names if name not in spoke]
+
+    def spent(self) -> dict[str, dict[str, Any]]:
+        """For each participant: turns, tokens and models."""
+        turns, tokens, models = Counter[str](), Counter[str](), dict[str, str]()
+        for turn in self.turns:
+            turns[turn.speaker] += 1
+            tokens[turn.speaker] += turn.tokens
+            models[turn.speaker] = turn.model
+        return {name: {"turns": turns[name], "tokens": tokens[name], "model": models.get(name)} for name in self.discussion.names}
+
+    def blocks(self) -> list[str]:
+        """Turns and remarks as they stand in a prompt and in the file, in their order."""
+        found = []
+        for number in range(len(self.turns) + 1):
+            found += [f"## To all\n\n{inert(text)}" for after, text in self.remarks if after == number]
+            if number < len(self.turns):
+                turn = self.turns[number]
+                note = f" ({turn.note})" if turn.note else ""
+                said = "(nothing to add)" if turn.passed else inert(turn.text)
+                found.append(f"## {turn.number}. {turn.speaker}{note}\n\n{said}")
+        return found
+
+    def shown(self, room: int, question: str, count: Callable[[str], int]) -> str:
+        """The talk within the room: the newest turns whole, and of the older ones the sentences that matter most."""
+        blocks, newest, left = self.blocks(), list[str](), room
+        while blocks and count(blocks[-1]) <= left - (room // _OLD_SHARE if len(blocks) > 1 else 0):
+            newest.insert(0, blocks.pop())
+            left -= count(newest[0]) + 2
+        if not blocks:
+            return "\n\n".join(newest)
+        head = "(Of what was said before, what matters most:)"
+        while len(blocks) > 1 and sum(map(len, blocks)) > _OLDEST:
+            del blocks[1]  # the first turn says where it began
+        texts = [SourceText(str(number), text) for number, text in enumerate(blocks)]
+        older = select(texts, budget=max(0, left - count(head)), question=question, count=count).text
+        return "\n\n".join(part for part in (head if older else "", older, *newest) if part)
+
+    def markdown(self, name: str, task: str) -> str:
+        """The talk as a file for people."""
+        who = [f"- {one}" + (f" (model {spent['model']})" if spent["model"] else "") for one, spent in self.spent().items()]
+        how = "A moderator says whose turn it is." if self.discussion.moderator is not None else "They speak in turn."
+        over = [f"Ended after {counted(len(self.turns), 'turn')}: {self.ended}."] if self.ended is not None else ["(It goes on.)"]
+        return "\n\n".join([f"# Discussion: {name}", inert(task), "\n".join(who), how, *self.blocks(), *over]) + "\n"
+
+
+def _fingerprint(request: StageRequest) -> str:
+    """What the talk is about: it is gone on with only where all of this is as it was."""
+    about = [request.stage.document(), request.task, dict(request.parameters), [output_json(output) for output in request.given]]
+    text = json.dumps(about, sort_keys=True, ensure_ascii=False, default=str)
+    return "sha256-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_TURN_CALLS = 4
 _SHARE_OF_TALK = 2  # half of a prompt's room is for what was said
 _SHOWN_ROLE = 300
 
@@ -56,12 +231,8 @@ class ModelDiscussion(ModelStage):
             return
         for number, participant in enumerate(discussion.participants):
             if participant.model is None:
-                raise wrong(
-                    stage,
-                    f"participants[{number}].model",
-                    f"the participant {participant.name} has no model: the stage names none, and no configured one is good enough.",
-                    "Give it a `model`, or give the stage one.",
-                )
+                told = f"the participant {participant.name} has no model: the stage names none, and no configured one is good enough."
+                raise wrong(stage, f"participants[{number}].model", told, "Give it a `model`, or give the stage one.")
 
     def _known(self, stage: Stage, key: str, model: str) -> None:
         if self.config is None:
@@ -112,12 +283,8 @@ class ModelDiscussion(ModelStage):
     def _completed(self, output: StageOutput, transcript: Transcript, ref: str) -> StageOutput:
         """The output with the transcript, and with how it was talked over. It is less sure where somebody never spoke."""
         silent = transcript.silent()
-        about: dict[str, Any] = {
-            "turns": len(transcript.turns),
-            "ended": transcript.ended,
-            "participants": transcript.spent(),
-            "transcript": ref,
-        }
+        about: dict[str, Any] = {"turns": len(transcript.turns), "ended": transcript.ended}
+        about |= {"participants": transcript.spent(), "transcript": ref}
         notes = list(dict.fromkeys(turn.note for turn in transcript.turns if turn.note))
         about |= {"notes": notes} if notes else {}
         about |= {"never_spoke": silent} if silent else {}
@@ -194,8 +361,9 @@ class _Talk:
         paid = _paid(asker)
         asker.pay(self.request)
         value = answer.value if isinstance(answer.value, Mapping) else {}
-        if value.get("end") is True and self._all_have_spoken():
-            self.transcript.end(f"the moderator saw nothing left to discuss{_why(value)}", tokens)
+        if value.get("end") is True and {turn.speaker for turn in self.transcript.turns} >= set(self.discussion.names):
+            why = " ".join(str(value.get("why") or "").split())[:200].rstrip(".")
+            self.transcript.end(f"the moderator saw nothing left to discuss{f' ({why})' if why else ''}", tokens)
             return None
         wanted = str(value.get("next") or "").strip().casefold()
         for participant in self.discussion.participants:
@@ -204,9 +372,6 @@ class _Talk:
         note = "the moderator named nobody; next in turn"
         self.request.emit(note)
         return in_turn, note, tokens, paid
-
-    def _all_have_spoken(self) -> bool:
-        return {turn.speaker for turn in self.transcript.turns} >= set(self.discussion.names)
 
     @cached_property
     def _choice(self) -> dict[str, Any]:
@@ -240,12 +405,8 @@ class _Talk:
         asker = self._asker(participant.name, participant.model)
         known, asker.since = set(self.desk.passages), None
         others = ", ".join(name for name in self.discussion.names if name != participant.name)
-        parts = (
-            f"You are {participant.name}. You discuss with {others}.",
-            prompt_text("participant"),
-            participant.prompt,
-            self.request.system_prompt,
-        )
+        who = f"You are {participant.name}. You discuss with {others}."
+        parts = (who, prompt_text("participant"), participant.prompt, self.request.system_prompt)
         messages = self._messages(asker, parts, f"It is your turn, {participant.name}.")
         text = self._with_tools(participant, asker, messages)
         if text is None:
@@ -272,7 +433,7 @@ class _Talk:
         """What the participant says after it has looked at what it wanted to; None where it has no tools, or did not come to an end."""
         wanted = participant.tools if participant.tools is not None else self.request.stage.tools
         own, outside = self.agent.tools_for(self.request, self.agent.source_tools(asker, self.desk), wanted)
-        calls = whole_number(self.request.stage, "max_tool_calls", _CALLS)
+        calls = whole_number(self.request.stage, "max_tool_calls", _TURN_CALLS)
         given: dict[str, Any] = {"outside": outside, "calls": calls, "desk": self.desk, "approve": self.agent.approve}
         return talk_with_tools(self.request, asker, messages, own, title="turn", **given)
 
@@ -290,8 +451,3 @@ class _Talk:
 
 def _paid(asker: Asker) -> list[dict[str, Any]]:
     return [{"who": asker.who, "model": asker.name, "usage": asdict(asker.since)}] if asker.since is not None else []
-
-
-def _why(value: Mapping[str, Any]) -> str:
-    said = " ".join(str(value.get("why") or "").split())[:200].rstrip(".")
-    return f" ({said})" if said else ""

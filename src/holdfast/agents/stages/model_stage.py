@@ -1,34 +1,44 @@
 """A stage worked out by a model and checked by the program: each finding's source resolves and holds the fact, or it is marked (W12, W18).
 
 The model is asked for the contract's own form. Its words about sources are only believed when the source is one that the stage was given.
+`ModelResearcher` searches and cites, `ModelCoder` writes a program that the sandbox runs: what was found or printed is what they may cite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.tools import BaseTool, StructuredTool
 
-from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled
-from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, source_tools
-from holdfast.agents.stages.tool_loop import talk_with_tools
-from holdfast.amounts import counted
+from holdfast.agents.stages.asker import Asker, fitted, stop_if_cancelled, talk_with_tools
+from holdfast.agents.stages.stage_agents import BASH, PROGRAMS, code_call, run_in, sandbox_thread
+from holdfast.agents.stages.stage_sources import PAGE, Desk, Evidence, Passage, source_tools
 from holdfast.durable.replace import replace_text
-from holdfast.errors import OutputInvalid
+from holdfast.errors import HoldfastError, OutputInvalid, SandboxUnavailable
 from holdfast.models.abilities import Task, abilities_of, is_on_this_machine, model_name_of
-from holdfast.offline.stage_settings import whole_number
+from holdfast.offline.documents import Library, SourceDocument
+from holdfast.offline.planner import Planner, TaskQuestion, questions_listed, questions_of
+from holdfast.offline.researcher import Retrieval
+from holdfast.offline.sources import check_sources, gather, whole_number
+from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.session.output import StageOutput, addressed, output_schema, parse_output
-from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
-from holdfast.workflow.output_grounding import ground_output
+from holdfast.validation import counted
+from holdfast.workflow.agent import StageAgent, StageRequest, StageResult, ground_output
+from holdfast.workflow.control import StageApprovals
+from holdfast.workflow.definition import Stage
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.tools import BaseTool
+
+    from holdfast.config.sections import Config
 
 
 Models = Callable[[str | None], "BaseChatModel"]
@@ -129,10 +139,9 @@ class ModelStage:
         """The contract, with the stage's name fixed and room for stages where the planner may add some."""
         schema = output_schema(request.stage.output_schema)
         properties = {**schema["properties"], "stage_name": {"type": "string", "enum": [request.stage.name]}}
-        required = list(schema["required"])
         if self.add_stages:
             properties["add_stages"] = _ADDED
-        return {**schema, "properties": properties, "required": required, "additionalProperties": False}
+        return {**schema, "properties": properties, "required": list(schema["required"]), "additionalProperties": False}
 
     def messages(self, request: StageRequest, asker: Asker, evidence: Evidence) -> list[BaseMessage]:
         """The role, the stage's own words, what was given and what was found, within the model's window."""
@@ -155,18 +164,29 @@ class ModelStage:
         except OutputInvalid:
             return value, ()
         checked, _ = ground_output(evidence.named(output), evidence.resolve)
-        return evidence.weighed(checked), added
+        return evidence.weighed(checked), _plain_stages(added, request.stage.name)
 
     def finish(self, request: StageRequest, output: object) -> object:
         """A last step on an output that is right; here none."""
         return output
 
 
+def _plain_stages(added: tuple[Mapping[str, Any], ...], by: str) -> tuple[Mapping[str, Any], ...]:
+    """Stages that a model adds, if they are what it was asked for: no code by its path, no sources, no tools. Else OutputInvalid."""
+    form = _ADDED["items"]
+    strange = [f"add_stages: {name!r} cannot be given" for one in added for name in one if name not in form["properties"]]
+    types = form["properties"]["agent_type"]["enum"]
+    strange += [f"add_stages: the agent_type must be one of {', '.join(types)}" for one in added if one.get("agent_type") not in types]
+    if strange:
+        raise OutputInvalid(f"the stages that {by!r} adds do not fit: {strange[0]}.", problems=strange, raw=[*map(dict, added)], stage=by)
+    return added
+
+
 _CALLS = 12
 _REPORT_TOKENS = 1_000
 _REPORT_WORDS = 20
 _OVERHEAD = 64  # what the messages cost beside their text
-_ADDED = {
+_ADDED: dict[str, Any] = {
     "type": "array",
     "maxItems": 5,
     "items": {
@@ -183,7 +203,10 @@ _ADDED = {
 
 
 class ModelPlanner(ModelStage):
-    """A planner: the questions are in `data.questions`, where the researcher looks for them."""
+    """A planner: the questions are in `data.questions`, where the researcher looks for them. Those that the stage lists need no model."""
+
+    def run(self, request: StageRequest) -> StageResult:
+        return Planner().run(request) if questions_listed(request.stage) else super().run(request)
 
     def schema(self, request: StageRequest) -> dict[str, Any]:
         schema = super().schema(request)
@@ -237,3 +260,161 @@ def role_prompt(role: str, form: str = "contract") -> str:
 def prompt_text(name: str) -> str:
     """A text of `prompts/`."""
     return resources.files("holdfast.agents.stages").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+
+
+_PER_QUESTION = 4
+
+_SHOWN = 1_500
+
+
+class _Desk(Desk):
+    """The desk of a researcher, who can also search the sources of the task."""
+
+    def __init__(self, request: StageRequest, library: Library, retrieval: Retrieval | None) -> None:
+        super().__init__(request, library)
+        self.retrieval = retrieval
+
+    def look_up(self, question: TaskQuestion, most: int) -> list[Passage]:
+        """The sections that answer a question best."""
+        found = []
+        for answer in self.retrieval.answers(question.query, most, name=question.item) if self.retrieval is not None else []:
+            text = self.library.text_of(answer.source)
+            if text:
+                found.append(self.lay(answer.source, text, document=answer.document, trust=self.trust_of(answer.document)))
+        return found
+
+
+@dataclass(frozen=True)
+class ModelResearcher(ModelStage):
+    """Finds passages and lets the model report from them. `config` says which web tools there are."""
+
+    config: Config | None = None
+
+    def check_sources(self, stage: Stage, home: Path | None) -> None:
+        """ConfigError for sources that cannot be read."""
+        check_sources(stage, home)
+
+    def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
+        questions = questions_of(request)
+        library = gather(request, [question.query for question in questions])
+        retrieval = Retrieval(library) if len(library) else None
+        desk = _Desk(request, library, retrieval)
+        for question in questions:
+            stop_if_cancelled(request)
+            desk.look_up(question, whole_number(request.stage, "max_findings", _PER_QUESTION))
+        asked = "\n".join(f"- {question.text}" for question in questions)
+        calls = whole_number(request.stage, "max_searches", whole_number(request.stage, "max_tool_calls", _CALLS))
+        self.look(request, asker, desk, self._tools(request, asker, desk), calls, f"# Questions\n\n{asked}")
+        request.emit(f"{counted(len(desk.passages), 'passage')} from {counted(len(library), 'document')}")
+        return desk.evidence()
+
+    def _tools(self, request: StageRequest, asker: Asker, desk: _Desk) -> list[BaseTool]:
+        knowledge = request.knowledge
+
+        def search_sources(query: str) -> str:
+            """Search the documents of this task. Returns passages under the names by which they are cited."""
+            return _shown(desk.look_up(TaskQuestion("q", query), 5))
+
+        def search_knowledge(query: str) -> str:
+            """Search what earlier work found."""
+            try:
+                hits = knowledge.search(query, top_k=6) if knowledge is not None else []
+            except HoldfastError as error:
+                return f"Error: {error}"
+            return _shown([desk.lay(hit.record.id, hit.text, trust=hit.record.trust) for hit in hits])
+
+        found = [StructuredTool.from_function(search_sources)] if desk.retrieval is not None else []
+        found += [StructuredTool.from_function(search_knowledge)] if knowledge is not None else []
+        web = self._web(desk)
+        return [*found, *web, *(source_tools(desk, page=min(PAGE, asker.room)) if web else self.source_tools(asker, desk))]
+
+    def _web(self, desk: _Desk) -> list[BaseTool]:
+        from holdfast.agents.tools.web_tools import make_fetcher, open_searcher
+
+        entries = {entry.name: entry.arguments() for entry in self.config.tools} if self.config is not None else {}
+        searcher = open_searcher(entries.get("web_search"))
+        if searcher is None:
+            return []
+        fetcher = make_fetcher(entries.get("web_fetch") or {})
+
+        def web_search(query: str) -> str:
+            """Search the web. Read what looks useful with web_fetch."""
+            found = [f"- {one.title} ({one.url}): {' '.join(one.text.split())[:300]}" for one in searcher.search(query, 6)]
+            return "\n".join(found) or "Nothing was found."
+
+        def web_fetch(url: str) -> str:
+            """Read a web page. It can then be cited by its address, and read on with read_source."""
+            page = fetcher.page(url)
+            if desk.library.get(page.url) is None:
+                desk.library.add(SourceDocument(page.url, page.text, trust="low"))
+            return desk.read(page.url)
+
+        return [StructuredTool.from_function(web_search), StructuredTool.from_function(web_fetch)]
+
+
+def _shown(passages: Sequence[Passage]) -> str:
+    return "\n\n".join(f"[{passage.source}]\n{passage.text[:_SHOWN]}" for passage in passages) or "Nothing was found."
+
+
+_ROUNDS = 3
+_SHOWN_OUTPUT = 6_000
+_PROGRAM = {
+    "type": "object",
+    "properties": {
+        "language": {"type": "string", "enum": ["python", "bash"]},
+        "code": {"type": "string", "minLength": 1, "description": "a complete program that prints its results"},
+    },
+    "required": ["language", "code"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class ModelCoder(ModelStage):
+    """Writes code, runs it in the sandbox of the session, and reports what it printed. `open_sandbox` takes a thread's name."""
+
+    open_sandbox: Callable[[str], Sandbox] | None = None
+
+    def evidence(self, request: StageRequest, asker: Asker) -> Evidence:
+        if self.open_sandbox is None:
+            raise SandboxUnavailable("the stage writes code, and there is no sandbox to run it in.", hint="Use another agent type.")
+        passages: list[Passage] = []
+        approvals = StageApprovals(request, self.approve)
+        answered = [one.call.args for one in approvals.answered() if one.call.tool == BASH]  # what was asked for is not written anew
+        with closing(self.open_sandbox(sandbox_thread(request))) as sandbox:
+            for number in range(1, int(request.stage.settings.get("rounds", _ROUNDS)) + 1):
+                stop_if_cancelled(request)
+                asker.pay(request)
+                kept = answered.pop(0) if answered else None
+                program = (kept["language"], kept["code"]) if kept else self._program(request, asker, passages)
+                if program is None:
+                    continue
+                language, code = program
+                answer = approvals.ask(BASH, code_call(language, code))
+                if not answer.approved:
+                    passages += [Passage(f"program {number}", code), Passage(f"output {number}", answer.said)]
+                    continue
+                ran = run_in(sandbox, request, language, code)
+                stop_if_cancelled(request)
+                passages += self._kept(request, number, language, code, ran)
+                request.emit(f"round {number}: exit code {ran.exit_code}")
+                if ran.ok:
+                    break
+        return Evidence.given(request, passages)
+
+    def _program(self, request: StageRequest, asker: Asker, passages: list[Passage]) -> tuple[str, str] | None:
+        messages: list[BaseMessage] = [SystemMessage(f"{role_prompt(self.role)}\n\n{request.system_prompt}".strip())]
+        room = asker.room - asker.count(messages[0].text)
+        tried = "\n\n".join(f"[{passage.source}]\n{passage.text[-_SHOWN_OUTPUT:]}" for passage in passages[-2:])
+        messages.append(HumanMessage(fitted(request.prompt, max(0, room - asker.count(tried)), request.task, asker.count)))
+        if tried:
+            messages.append(HumanMessage(f"The last program did not succeed. Write a corrected one.\n\n{tried}"))
+        value: Any = asker.ask(messages, _PROGRAM, title="program").value
+        if isinstance(value, dict) and value.get("language") in PROGRAMS and str(value.get("code") or "").strip():
+            return str(value["language"]), str(value["code"])
+        return None
+
+    def _kept(self, request: StageRequest, number: int, language: str, code: str, ran: CommandResult) -> list[Passage]:
+        program = request.raw.put(code, source=f"program {number}", media_type="text/x-python" if language == "python" else "text/x-sh")
+        printed = request.raw.put(ran.text, source=f"output {number}", media_type="text/plain")
+        return [Passage(f"program {number}", code, program), Passage(f"output {number}", ran.text, printed)]

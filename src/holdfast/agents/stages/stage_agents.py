@@ -8,30 +8,28 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SystemClock, stamp
 from holdfast.durable.replace import replace_text
 from holdfast.errors import ModelNotConfigured, ModelTooWeak, SandboxError
-from holdfast.imports import load_dotted
-from holdfast.models.abilities import abilities_of
+from holdfast.models.abilities import abilities_of, keep_trial, kept_trial, trial, verdict
 from holdfast.models.factory import create_chat_model, secrets_of, settings_of
 from holdfast.models.providers import LLAMA_CPP
-from holdfast.models.trials import keep_trial, kept_trial, trial, verdict
-from holdfast.offline.coder import Coder, Ran, RunCode
-from holdfast.sandbox.commands import Cancel, Sandbox
+from holdfast.offline.panel import Coder, Ran, RunCode
+from holdfast.sandbox.commands import Cancel, CommandResult, Sandbox
+from holdfast.validation import load_dotted
 from holdfast.workflow.agent import OFFLINE_AGENTS, StageAgent, StageRequest
-from holdfast.workflow.stage_approvals import StageApprovals
+from holdfast.workflow.control import StageApprovals
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from holdfast.agents.stages.model_stage import Models, StageTools
     from holdfast.config.sections import Config
-    from holdfast.sandbox.commands import Sandbox
 
 
 _LOG = logging.getLogger("holdfast.models")
@@ -59,11 +57,8 @@ def run_code(open_sandbox: Callable[[str], Sandbox], approve: Collection[str] = 
         answer = StageApprovals(request, approve).ask(BASH, code_call(language, code))
         if not answer.approved:
             return Ran(1, answer.said)
-        name, command = PROGRAMS[language]
-        replace_text(folder / name, code)
-        with closing(open_sandbox(sandbox_thread(request))) as sandbox, stopping(request) as cancel:
-            sandbox.files.write(name, code)
-            ran = sandbox.run(command, cancel=cancel)
+        with closing(open_sandbox(sandbox_thread(request))) as sandbox:
+            ran = run_in(sandbox, request, language, code)
         failed = ran.exit_code if ran.exit_code is not None else 1
         return Ran(failed, ran.text, timed_out=ran.ending == "timed_out")
 
@@ -76,9 +71,11 @@ def sandbox_thread(request: StageRequest) -> str:
     return name if len(name) <= 64 else f"{name[:51]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-@contextmanager
-def stopping(request: StageRequest) -> Iterator[Cancel]:
-    """A way to stop a command that is used as soon as the run is to stop."""
+def run_in(sandbox: Sandbox, request: StageRequest, language: str, code: str) -> CommandResult:
+    """Write the code beside the stage and into the sandbox, and run it there. It is stopped as soon as the run is to stop."""
+    name, command = PROGRAMS[language]
+    sandbox.files.write(name, code)
+    replace_text(request.folder / name, code)
     cancel, done = Cancel(), threading.Event()
 
     def watch() -> None:
@@ -90,7 +87,7 @@ def stopping(request: StageRequest) -> Iterator[Cancel]:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield cancel
+        return sandbox.run(command, cancel=cancel)
     finally:
         done.set()
         watcher.join()
@@ -114,12 +111,12 @@ def stage_agents(
     `sandbox.approve`, wait for a person (A10).
     """
     asks = tuple(config.sandbox.approve if approve is None else approve)
-    chosen = model if model is None or not isinstance(model, str) else _named(model, config, environ)
+    if isinstance(model, str) and not abilities_of(settings_of(model, config=config, environ=environ)).can("json"):
+        hint = "Leave `--model` out: extraction does the work then."
+        raise ModelTooWeak(f"the model {model} cannot answer in a form.", model=model, hint=hint)
+    chosen = model if model is not None else model_for_stages(config, environ=environ)
     if chosen is None:
-        name = model_for_stages(config, environ=environ)
-        if name is None:
-            return {"coder": coder_without_model(config, open_sandbox), **_discussion_of_named(config, tools, asks)}
-        chosen = name
+        return {"coder": coder_without_model(config, open_sandbox), **_discussion_of_named(config, tools, asks)}
     return _agents(_models(config, chosen), config, open_sandbox, {"outside": tools, "approve": asks})
 
 
@@ -135,15 +132,6 @@ def model_for_stages(config: Config, *, environ: Mapping[str, str] | None = None
     except ModelNotConfigured:
         return None
     return settings.name if abilities_of(settings).can("extraction") else None
-
-
-def _named(name: str, config: Config, environ: Mapping[str, str] | None) -> str:
-    settings = settings_of(name, config=config, environ=environ)
-    if not abilities_of(settings).can("json"):
-        raise ModelTooWeak(
-            f"the model {name} cannot answer in a form.", model=name, hint="Leave `--model` out: extraction does the work then."
-        )
-    return name
 
 
 def _discussion_of_named(config: Config, tools: StageTools | None, approve: tuple[str, ...]) -> dict[str, StageAgent]:
@@ -190,8 +178,7 @@ def _tried(name: str, config: Config) -> BaseChatModel:
 def _agents(models: Models, config: Config, open_one: Callable[[str], Sandbox] | None, tools: dict[str, Any]) -> dict[str, StageAgent]:
     """An agent for each type. `tools` has what is offered to all of them, and what waits for a person."""
     from holdfast.agents.stages.discussion import ModelDiscussion
-    from holdfast.agents.stages.model_agents import ModelCoder, ModelResearcher
-    from holdfast.agents.stages.model_stage import ModelPlanner, ModelStage, ModelWriter
+    from holdfast.agents.stages.model_stage import ModelCoder, ModelPlanner, ModelResearcher, ModelStage, ModelWriter
 
     sandboxes = _sandboxes(config, open_one)
     one: dict[str, StageAgent] = {role: load_dotted(path, "the agent")() for role, path in OFFLINE_AGENTS.items() if role in _BY_EXTRACTION}

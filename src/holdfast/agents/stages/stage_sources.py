@@ -11,15 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InputError
-from holdfast.extract.passages import SourceText
-from holdfast.extract.selection import select
+from holdfast.extract.selection import SourceText, select
 from holdfast.knowledge.records import Trust, least_trusted
 from holdfast.offline.documents import Library, SourceDocument
 from holdfast.offline.sources import gather, library_of_outputs
 from holdfast.session.output import Finding, StageOutput
-from holdfast.text.framing import inert
-from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.output_grounding import Verdict, ground_finding, strange_figures
+from holdfast.text.normalise import inert
+from holdfast.workflow.agent import StageRequest, Verdict, ground_finding, strange_figures
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool

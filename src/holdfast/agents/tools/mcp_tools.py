@@ -15,8 +15,9 @@ import importlib.util
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import WARNING
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,11 +27,12 @@ from pydantic import PrivateAttr
 
 from holdfast.agents.tools.toolset import BUILT_IN, COMES_WITH_A_MIDDLEWARE
 from holdfast.clock import Clock, SystemClock
-from holdfast.config.mcp_servers import McpServer, ServerList, all_servers
+from holdfast.config.tool_sections import McpServer, ServerList, all_servers
 from holdfast.errors import HoldfastError, StorageError, StoreUnavailable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.knowledge.mcp_session import HeldSession, OfferedTool, address_of
+from holdfast.text.normalise import strip_invisible, without_tags
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -106,43 +108,38 @@ class ToolServer:
 
     def offered(self) -> list[OfferedTool]:
         """Its tools; the server is started if need be. StoreUnavailable, at once while it is left alone, when it cannot be had."""
-        self._ready()
-        try:
+        with self._asking(HoldfastError):
             found = self._session.offered()
-        except HoldfastError as error:
-            self._failed(error)
-            raise
         self._tools = len(found)
         self._answered()
         return found
 
     def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> str:
         """What a tool answers, in words. StorageError with the server's reason when it refuses, StoreUnavailable when it is not there."""
-        self._ready()
-        try:
+        with self._asking(StoreUnavailable):
             result = self._session.result(tool.name, arguments, again=tool.repeatable)
-        except StoreUnavailable as error:
-            self._failed(error)
-            raise
         return self._read(tool, result)
 
     async def acall(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> str:
         """As `call`, awaited; cancelled with who waits."""
-        self._ready()
-        try:
+        with self._asking(StoreUnavailable):
             result = await self._session.aresult(tool.name, arguments, again=tool.repeatable)
-        except StoreUnavailable as error:
-            self._failed(error)
-            raise
         return self._read(tool, result)
 
     def close(self) -> None:
         self._session.close()
 
-    def _ready(self) -> None:
+    @contextmanager
+    def _asking(self, failure: type[HoldfastError]) -> Iterator[None]:
+        """Around a question to the server: refused at once while it is left alone, and a failure is noted."""
         left = self._try_again - self._clock.monotonic()
         if left > 0 and not self._session.alive:
             raise StoreUnavailable(f"{self.problem} It is tried again in {left:.0f} seconds.", path=self.where, operation="connect")
+        try:
+            yield
+        except failure as error:
+            self._failed(error)
+            raise
 
     def _read(self, tool: OfferedTool, result: CallToolResult) -> str:
         self._answered()
@@ -176,21 +173,27 @@ class McpTool(BaseTool):
 
     @classmethod
     def of(cls, name: str, server: ToolServer, offered: OfferedTool) -> McpTool:
-        made = cls(name=name, description=_described(server, offered), args_schema=_schema(offered), metadata={"mcp_server": server.name})
+        also = {key: offered.schema[key] for key in ("required", "$defs", "additionalProperties") if key in offered.schema}
+        schema = {"type": "object", "properties": dict(offered.inputs), **also}
+        made = cls(name=name, description=_described(server, offered), args_schema=schema, metadata={"mcp_server": server.name})
         made._server, made._offered = server, offered
         return made
 
     def _run(self, /, **arguments: Any) -> str:
-        try:
+        with _told():
             return self._server.call(self._offered, arguments)
-        except HoldfastError as error:
-            raise ToolException(f"Error: {error}") from error
 
     async def _arun(self, /, **arguments: Any) -> str:
-        try:
+        with _told():
             return await self._server.acall(self._offered, arguments)
-        except HoldfastError as error:
-            raise ToolException(f"Error: {error}") from error
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError as error:
+        raise ToolException(f"Error: {error}") from error
 
 
 class McpServers:
@@ -237,15 +240,10 @@ class McpServers:
     def states(self) -> list[ServerState]:
         """What is known of each server after it was asked for its tools."""
         self.tools()
+        made = {server.name: tuple(tool.name for tool in self._made.get(server.name, ())) for server in self._servers if not server.problem}
         there = [
-            ServerState(
-                server.name,
-                server.where,
-                "down" if server.problem else "there",
-                tuple(tool.name for tool in self._made.get(server.name, ())) if not server.problem else (),
-                server.problem,
-            )
-            for server in self._servers
+            ServerState(one.name, one.where, "down" if one.problem else "there", made.get(one.name, ()), one.problem)
+            for one in self._servers
         ]
         return [*there, *(ServerState(name, self._found.origins.get(name, ""), "off") for name in self._found.disabled)]
 
@@ -257,10 +255,10 @@ class McpServers:
                 _let_go(server)
 
 
-def open_mcp(config: Config, *, clock: Clock | None = None, bus: Bus | None = None, environ: Mapping[str, str] | None = None) -> McpServers:
+def open_mcp(config: Config, *, clock: Clock | None = None, bus: Bus | None = None) -> McpServers:
     """The servers of a configuration and of the reference's file beside it. Nothing is started yet. Close it when done."""
     bus = bus or process_bus
-    found = all_servers(config, environ)
+    found = all_servers(config)
     problems: list[str] = []
     servers: list[ToolServer] = []
     if found.enabled and importlib.util.find_spec("mcp") is None:
@@ -347,14 +345,10 @@ def _wanted(server: ToolServer, one: OfferedTool) -> bool:
 
 
 def _described(server: ToolServer, offered: OfferedTool) -> str:
-    """What the server says of its tool: outside text, so it is short, and without signs that nobody sees."""
-    said = "".join(sign for sign in " ".join(offered.description.split()) if sign.isprintable())
+    """What the server says of its tool: outside text, so it is short, without signs that nobody sees, and closes no frame of a prompt."""
+    seen = "".join(sign for sign in " ".join(strip_invisible(offered.description).split()) if sign.isprintable())
+    said = without_tags(seen)
     return said[:_LONGEST_DESCRIPTION] or f"The tool {offered.name} of the MCP server {server.name}."
-
-
-def _schema(offered: OfferedTool) -> dict[str, Any]:
-    also = {key: offered.schema[key] for key in ("required", "$defs", "additionalProperties") if key in offered.schema}
-    return {"type": "object", "properties": dict(offered.inputs), **also}
 
 
 def words_of(result: CallToolResult) -> str:

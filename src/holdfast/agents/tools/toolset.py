@@ -11,12 +11,11 @@ import base64
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import ModelRequest
 from langchain.tools import ToolRuntime
@@ -25,25 +24,24 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
 from pydantic.json_schema import SkipJsonSchema
 
-from holdfast.agents.middleware.thread_data import AroundModelCall, files_thread
-from holdfast.config.environment import references, resolve
-from holdfast.config.known_keys import nearest, search_engine
+from holdfast.agents.middleware.base import AroundModelCall, files_thread
+from holdfast.config.reading import references, resolve
+from holdfast.config.tool_sections import search_engine
 from holdfast.errors import ConfigError, HoldfastError, InputError, MissingVariable, NotImportable
-from holdfast.imports import load_dotted
 from holdfast.sandbox import searching
 from holdfast.sandbox.commands import Sandbox
+from holdfast.sandbox.local import commands_available, open_sandbox
 from holdfast.sandbox.paths import quoted
+from holdfast.validation import load_dotted, nearest
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import Config, ToolConfig
+    from holdfast.config.sections import Config
+    from holdfast.config.tool_sections import ToolConfig
 
 
 _OPEN = 32  # an idle one holds three descriptors
 
 Runtime = ToolRuntime[Any, Any]
-Settings = Mapping[str, Any]
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 @dataclass
@@ -93,71 +91,62 @@ class ThreadSandboxes:
             one.sandbox.close()
 
 
-def tool_of(function: Callable[..., Any], *, name: str | None = None, coroutine: Callable[..., Any] | None = None) -> BaseTool:
+def tool_of(function: Callable[..., Any], *, coroutine: Callable[..., Any] | None = None) -> BaseTool:
     """A tool from a function. An error of ours becomes a result that the model reads, also where no middleware of ours is around it."""
-    return StructuredTool.from_function(
-        _told(function), coroutine=_told_later(coroutine) if coroutine else None, name=name or function.__name__, handle_tool_error=True
-    )
 
-
-def _told(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _told():
             return function(*args, **kwargs)
-        except HoldfastError as error:
-            raise ToolException(_words(error)) from error
 
-    return call
+    async def call_later(*args: Any, **kwargs: Any) -> Any:
+        with _told():
+            return await coroutine(*args, **kwargs) if coroutine is not None else None
 
-
-def _told_later(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await function(*args, **kwargs)
-        except HoldfastError as error:
-            raise ToolException(_words(error)) from error
-
-    return call
+    later = wraps(coroutine)(call_later) if coroutine is not None else None
+    return StructuredTool.from_function(call, coroutine=later, handle_tool_error=True)
 
 
-def _words(error: HoldfastError) -> str:
-    return f"Error: {error}" if isinstance(error, InputError) else f"Error: {type(error).__name__}: {error}"
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError as error:
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        raise ToolException(f"Error: {kind}{error}") from error
 
 
-def bash(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Runs a command to its end. A cancelled turn, or a sub-agent that is stopped, stops its command with it."""
+IMAGE_BYTES = 5_000_000
+_KINDS = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
 
-    def bash(runtime: Runtime, command: str, timeout_seconds: float | SkipJsonSchema[None] = None) -> str:
+
+class SandboxTools:
+    """The tools that work in the sandbox of the thread that calls them. What a model reads of each is its own description."""
+
+    def __init__(self, places: ThreadSandboxes) -> None:
+        self._places = places
+
+    def tool(self, name: str) -> BaseTool:
+        """One of them. Of bash there are two forms: a cancelled turn, or a sub-agent that is stopped, stops its command with it."""
+        return tool_of(getattr(self, name), coroutine=self._bash_later if name == "bash" else None)
+
+    def bash(self, runtime: Runtime, command: str, timeout_seconds: float | SkipJsonSchema[None] = None) -> str:
         """Run a bash command in /mnt/user-data/workspace. No network unless allowed, no input."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             return sandbox.run(command, timeout=timeout_seconds).text
 
-    async def bash_later(runtime: Runtime, command: str, timeout_seconds: float | None = None) -> str:
-        with places.of(runtime) as sandbox:
+    async def _bash_later(self, runtime: Runtime, command: str, timeout_seconds: float | None = None) -> str:
+        with self._places.of(runtime) as sandbox:
             return (await sandbox.arun(command, timeout=timeout_seconds)).text
 
-    return tool_of(bash, coroutine=bash_later)
-
-
-def ls(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Lists a folder."""
-
-    def ls(runtime: Runtime, path: str = "/mnt/user-data/workspace", depth: int = 1) -> str:
+    def ls(self, runtime: Runtime, path: str = "/mnt/user-data/workspace", depth: int = 1) -> str:
         """List a folder, `depth` levels deep."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             return sandbox.files.ls(path, depth=depth).text or "The folder is empty."
 
-    return tool_of(ls)
-
-
-def read_file(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Reads lines of a file."""
-
-    def read_file(runtime: Runtime, path: str, offset: int = 1, limit: int | SkipJsonSchema[None] = None) -> str:
+    def read_file(self, runtime: Runtime, path: str, offset: int = 1, limit: int | SkipJsonSchema[None] = None) -> str:
         """Read a text file from line `offset` on, at most `limit` lines."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             found = sandbox.files.read(path, offset=offset, limit=limit)
         if not found.text:
             return "The file is empty."
@@ -165,48 +154,25 @@ def read_file(places: ThreadSandboxes, settings: Settings | None = None) -> Base
             return found.text
         return f"{found.text.rstrip()}\n[The file goes on: read on with offset={found.first + found.lines}.]"
 
-    return tool_of(read_file)
-
-
-def write_file(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Writes a file."""
-
-    def write_file(runtime: Runtime, path: str, content: str, append: bool = False) -> str:
+    def write_file(self, runtime: Runtime, path: str, content: str, append: bool = False) -> str:
         """Write a file, or with `append` add to its end. Missing folders are made."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             seen = sandbox.files.append(path, content) if append else sandbox.files.write(path, content)
         return f"{quoted(seen.path)} has {seen.size:,} bytes now."
 
-    return tool_of(write_file)
-
-
-def str_replace(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Replaces a text in a file."""
-
-    def str_replace(runtime: Runtime, path: str, old_str: str, new_str: str, replace_all: bool = False) -> str:
+    def str_replace(self, runtime: Runtime, path: str, old_str: str, new_str: str, replace_all: bool = False) -> str:
         """Replace a text in a file. `old_str` must stand there once, unless `replace_all`."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             count = sandbox.files.str_replace(path, old_str, new_str, every=replace_all)
         return f"Replaced {'once' if count == 1 else f'{count} times'} in {path}."
 
-    return tool_of(str_replace)
-
-
-def glob(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Finds files by their names."""
-
-    def glob(runtime: Runtime, pattern: str, path: str = "/mnt/user-data") -> str:
+    def glob(self, runtime: Runtime, pattern: str, path: str = "/mnt/user-data") -> str:
         """Find files by name, for example `**/*.py`."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             return searching.glob(sandbox.files, pattern, path=path).text or "Nothing fits."
 
-    return tool_of(glob)
-
-
-def grep(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Finds lines by a pattern."""
-
     def grep(
+        self,
         runtime: Runtime,
         pattern: str,
         path: str = "/mnt/user-data",
@@ -215,43 +181,26 @@ def grep(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
         ignore_case: bool = False,
     ) -> str:
         """Find lines by a regular expression, or a `literal` text, in files below a folder. `include` limits names."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             return searching.grep(sandbox.files, pattern, path=path, include=include, literal=literal, ignore_case=ignore_case).text
 
-    return tool_of(grep)
-
-
-IMAGE_BYTES = 5_000_000
-_KINDS = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
-
-
-def present_files(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Marks files of the outputs as what the user gets."""
-
-    def present_files(runtime: Runtime, filepaths: list[str]) -> Command[Any]:
+    def present_files(self, runtime: Runtime, filepaths: list[str]) -> Command[Any]:
         """Show files of /mnt/user-data/outputs to the user."""
         shown = []
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:
             for path in filepaths:
                 found = sandbox.files.artifact(path)
                 found.stream.close()
                 shown.append(found.path)
         if not shown:
             raise InputError("there is nothing to show.", hint="Give at least one path.")
-        said = ToolMessage(
-            f"Shown to the user: {', '.join(map(quoted, shown))}.", tool_call_id=str(runtime.tool_call_id), name="present_files"
-        )
+        text = f"Shown to the user: {', '.join(map(quoted, shown))}."
+        said = ToolMessage(text, tool_call_id=str(runtime.tool_call_id), name="present_files")
         return Command(update={"artifacts": shown, "messages": [said]})
 
-    return tool_of(present_files)
-
-
-def view_image(places: ThreadSandboxes, settings: Settings | None = None) -> BaseTool:
-    """Puts a picture in front of the model. The picture itself stays in its file; `ViewImagesMiddleware` sends it along."""
-
-    def view_image(runtime: Runtime, path: str) -> Command[Any]:
+    def view_image(self, runtime: Runtime, path: str) -> Command[Any]:
         """Look at a picture file (PNG, JPEG, GIF or WebP)."""
-        with places.of(runtime) as sandbox:
+        with self._places.of(runtime) as sandbox:  # the picture itself stays in its file; `ViewImagesMiddleware` sends it along
             seen = sandbox.files.stat(path)
             kind = image_type(sandbox.files.read_bytes(path, limit=IMAGE_BYTES))
         if kind is None:
@@ -259,8 +208,6 @@ def view_image(places: ThreadSandboxes, settings: Settings | None = None) -> Bas
         call = str(runtime.tool_call_id)
         said = ToolMessage(f"{quoted(seen.path)} ({kind}, {seen.size:,} bytes) is shown below.", tool_call_id=call, name="view_image")
         return Command(update={"viewed_images": {seen.path: {"media_type": kind, "call": call}}, "messages": [said]})
-
-    return tool_of(view_image)
 
 
 def image_type(data: bytes) -> str | None:
@@ -346,11 +293,8 @@ _LOG = logging.getLogger("holdfast.tools")
 _OURS = "holdfast.agents."
 
 _SANDBOX_TOOLS = ("bash", "ls", "read_file", "write_file", "str_replace", "glob", "grep", "present_files", "view_image")
-BUILT_IN: Mapping[str, str] = MappingProxyType(
-    {name: "holdfast.agents.tools.toolset" for name in _SANDBOX_TOOLS}
-    | dict.fromkeys(("web_search", "web_fetch"), "holdfast.agents.web.web_tools")
-)
-"""Where each of our tools is made. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""
+BUILT_IN = (*_SANDBOX_TOOLS, "web_search", "web_fetch")
+"""The tools that are made here. `ask_clarification`, `write_todos`, `task` and those of memory and history come with middlewares."""
 
 COMES_WITH_A_MIDDLEWARE = frozenset({"ask_clarification", "write_todos", "task", "search_history", "read_history"})
 ALWAYS = ("present_files", "view_image")
@@ -360,38 +304,21 @@ _OTHER_NAMES = {"present_file": "present_files"}
 
 def open_sandboxes(config: Config) -> ThreadSandboxes:
     """The sandboxes of the threads of a configuration."""
-    from holdfast.sandbox.local import open_sandbox
-
     return ThreadSandboxes(lambda thread: open_sandbox(config, thread))
 
 
-def open_tools(
-    config: Config,
-    places: ThreadSandboxes,
-    *,
-    names: Collection[str] | None = None,
-    groups: Collection[str] | None = None,
-    commands: bool | None = None,
-) -> list[BaseTool]:
-    """The tools of a configuration. `names` and `groups` leave only those; `commands=False` leaves out bash.
+def open_tools(config: Config, places: ThreadSandboxes, *, commands: bool | None = None) -> list[BaseTool]:
+    """The tools of a configuration; `commands=False` leaves out bash. Which of them an agent has, say its settings.
 
     Without `tools` in the configuration they are all of ours; bash only where commands can be run, web_search only with a provider.
     Whatever is listed, `present_files` and `view_image` are there. Raises ConfigError for an entry that names nothing.
     """
     entries: list[tuple[str, ToolConfig | None]] = [(entry.name, entry) for entry in config.tools] or [(name, None) for name in BUILT_IN]
     listed = [_ours(name, entry.use if entry is not None else None) for name, entry in entries]
-    always = [name for name in ALWAYS if name not in listed]
-    entries, listed = [*entries, *((name, None) for name in always)], [*listed, *always]
-    runs = can_run_commands(config) if commands is None else commands
-    made: dict[str, BaseTool] = {}
-    for number, (name, entry) in enumerate(entries):
-        if groups is not None and listed[number] not in ALWAYS and (entry is None or entry.group not in groups):
-            continue
-        tool = _made(number, name, entry, places, config)
-        if tool is None or (tool.name == "bash" and not runs) or (names is not None and tool.name not in names):
-            continue
-        made[tool.name] = tool
-    return list(made.values())
+    entries += [(name, None) for name in ALWAYS if name not in listed]
+    made = [_made(number, name, entry, places, config) for number, (name, entry) in enumerate(entries)]
+    runs = commands_available(config) if commands is None else commands
+    return list({tool.name: tool for tool in made if tool is not None and (runs or tool.name != "bash")}.values())
 
 
 SMALL_WINDOW = 16_000
@@ -404,13 +331,6 @@ def fitting(tools: Sequence[BaseTool], window: int) -> list[BaseTool]:
     return [tool for tool in tools if not (small and tool.name in _BASH_DOES)]
 
 
-def can_run_commands(config: Config) -> bool:
-    """Whether bash is to be offered: in bubblewrap, or on the host where the user allows that (A10)."""
-    from holdfast.sandbox.local import commands_available
-
-    return commands_available(config)
-
-
 def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandboxes, config: Config) -> BaseTool | None:
     use = entry.use if entry is not None else None
     ours = _ours(name, use)
@@ -420,10 +340,13 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandbo
     if ours is not None:
         if ours == "view_image" and not any(model.supports_vision for model in config.models):
             return None
-        maker: Callable[..., BaseTool | None] = load_dotted(f"{BUILT_IN[ours]}:{ours}", "the tool")
+        if ours in _SANDBOX_TOOLS:
+            return SandboxTools(places).tool(ours)
+        from holdfast.agents.tools import web_tools
+
         if ours == "web_search":
-            return maker(settings, engine=search_engine(use), asked_for=entry is not None)
-        return maker(settings) if ours == "web_fetch" else maker(places, settings)
+            return web_tools.web_search(settings, engine=search_engine(use), asked_for=entry is not None)
+        return web_tools.web_fetch(settings)
     if use is None:
         known = [*BUILT_IN, *sorted(COMES_WITH_A_MIDDLEWARE)]
         raise ConfigError(

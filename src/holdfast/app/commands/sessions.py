@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.amounts import counted
-from holdfast.app.commands.workers import draw_queue, hand_over, queue_of
+from holdfast.app.commands.workers import draw_queue, hand_over
 from holdfast.app.commands.workflows import DRAFTS, SessionConfigOption, opened_sessions
 from holdfast.app.output import (
     SESSIONS,
     Column,
-    ConfigOption,
-    JsonOption,
+    command,
     console,
     echo,
+    given,
+    group,
     listing,
     markdown,
     moment,
@@ -31,16 +31,19 @@ from holdfast.app.output import (
     prose,
     say,
     show,
+    to_paste,
     typed,
 )
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
+from holdfast.session.document import render_session, session_json
 from holdfast.session.editor import Difference, differences, edit_session
 from holdfast.session.output import output_json
-from holdfast.session.renderer import render_session, session_json
 from holdfast.session.state import spare_name
 from holdfast.session.story import Story, story_markdown, tell
+from holdfast.validation import counted
+from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow import control
 
 if TYPE_CHECKING:
@@ -50,15 +53,9 @@ if TYPE_CHECKING:
     from holdfast.session.state import Session
     from holdfast.session.store import SessionStore
 
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-session_app = typer.Typer(
-    help="Look at a session, and change it by hand.",
-    epilog="Example: holdfast session show research-2026-04-19-001",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    add_completion=False,
-)
-app.add_typer(session_app, name="session")
+session_app = group("Look at a session, and change it by hand.", epilog="Example: holdfast session show research-2026-04-19-001")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the session; `holdfast sessions` lists them.")]
 CURRENT = "current"
@@ -66,21 +63,19 @@ _LONGEST = 160
 _COLOURS = {"completed": "green", "halted": "red", "damaged": "red", "running": "cyan"}
 
 
-@app.command(epilog="Examples: holdfast sessions | holdfast sessions --status halted | holdfast sessions --json")
+@command(app, epilog="Examples: holdfast sessions | holdfast sessions --status halted | holdfast sessions --json")
 def sessions(
     status: Annotated[
         str | None, typer.Option("--status", help="Only these: ready, running, interrupted, paused, halted, completed, cancelled, damaged.")
     ] = None,
     last: Annotated[int | None, typer.Option("--last", min=1, metavar="N", help="Only the newest N.")] = None,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the sessions, newest first: how far each came, and what keeps it."""
     known = ("ready", "running", "interrupted", "paused", "halted", "completed", "cancelled", "damaged")
     if status is not None and status not in known:
         raise InputError(f"{status!r} is not a status.", hint=f"Use one of {', '.join(known)}.")
-    with open_harness(config, *SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
+    with open_harness(*SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
         rows: list[dict[str, Any]] = []
         for brief in store.newest() if last is not None else store.list():
             found = "damaged" if brief.problem is not None else str(brief.status)
@@ -98,20 +93,18 @@ def sessions(
         if queue is not None:
             draw_queue(console, queue)
 
-    show(value, draw, as_json=as_json)
+    show(value, draw)
 
 
 def _queued(store: SessionStore, rows: list[dict[str, Any]], config: Config) -> dict[str, Any] | None:
     """The queue and its workers, where there is one; each of the rows then says its place in it."""
-    queue = queue_of(store)
+    queue = SessionQueue.find(store)
     if queue is None:
         return None
     places = queue.places(row["session"] for row in rows)
     for row in rows:
         row["queue"] = places.get(row["session"])
-    from holdfast.workers.queue_overview import overview
-
-    return overview(queue, config)
+    return queue.overview(config)
 
 
 def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bool) -> None:
@@ -132,35 +125,28 @@ def _draw_sessions(console: Console, rows: list[dict[str, Any]], *, filtered: bo
         if place.get("state") == "waiting" and status in ("ready", "interrupted"):
             status = "queued"
         progress = f"{row['completed']}/{row['total'] if row['total'] is not None else '?'}" if status != "damaged" else ""
-        said = row["problem"] or row["error"] or place.get("problem") or row["task"]
+        said = " ".join((row["problem"] or row["error"] or place.get("problem") or row["task"]).split())
+        said = said if len(said) <= _LONGEST else f"{said[:_LONGEST].rpartition(' ')[0]} …"
         stage = row["current_stage"] or row["next_stage"] or ""
         shown = plain(status, _COLOURS.get(status, "yellow"))
         at = stage if status != "completed" else ""
-        drawn.append((row["workflow_id"], shown, at, progress, moment(row["updated_at"]), _shortened(said)))
+        drawn.append((row["workflow_id"], shown, at, progress, moment(row["updated_at"]), said))
     listing(console, columns, drawn, text_first=False)
 
 
-def _shortened(text: str) -> str:
-    """A text on one line, cut between words where it is long."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST].rpartition(' ')[0]} …"
-
-
-@session_app.command("show", epilog="Examples: holdfast session show ID | holdfast session show ID --html session.html")
+@command(session_app, "show", epilog="Examples: holdfast session show ID | holdfast session show ID --html session.html")
 def show_session(
     id: Id,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML file that needs nothing else.")] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="CHECKPOINT", help="As it was at a recovery point.")] = None,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Tell a session as a story: the task, each stage with what it found, what went wrong, what to do next."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         session = store.load(id) if at is None else store.load_checkpoint(id, at)
         story, owner = _story(store, session), store.owner(id)
-    given = {"session_config": session_config, "config": config}
-    story = replace(story, next_steps=tuple(typed(*shlex.split(step)[1:], **given) for step in story.next_steps))
+    more = {"session_config": session_config, "config": given().config}
+    story = replace(story, next_steps=tuple(typed(*shlex.split(step)[1:], **more) for step in story.next_steps))
     if page is not None:
         replace_text(page, story_page(story), mode=0o644)
     value = {
@@ -173,15 +159,15 @@ def show_session(
         "page": page,
     }
     if page is not None:
-        say(value, f"Wrote {page}.", as_json=as_json)
+        say(value, f"Wrote {page}.")
     else:
-        show(value, lambda console: draw_story(console, story), as_json=as_json)
+        show(value, lambda console: draw_story(console, story))
 
 
-@session_app.command("report", epilog="Examples: holdfast session report ID | holdfast session report ID > report.md")
-def report(id: Id, session_config: SessionConfigOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@command(session_app, "report", epilog="Examples: holdfast session report ID | holdfast session report ID > report.md")
+def report(id: Id, session_config: SessionConfigOption = None) -> None:
     """Print what a session came to: its report, or the summaries of its last stages. On a terminal as text, into a file as Markdown."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         session = store.load(id)
         text, file = report_of(session, store.folder(id))
     if not text:
@@ -197,11 +183,13 @@ def report(id: Id, session_config: SessionConfigOption = None, config: ConfigOpt
         if file is not None:
             prose(console, f"\n{file}", style="dim")
 
-    show({"session": id, "status": session.status, "file": file, "text": text}, draw, as_json=as_json)
+    show({"session": id, "status": session.status, "file": file, "text": text}, draw)
 
 
-@session_app.command(
-    "fix", epilog="Examples: holdfast session fix ID web_research --file out.json | holdfast session fix ID plan --file - < out.json"
+@command(
+    session_app,
+    "fix",
+    epilog="Examples: holdfast session fix ID web_research --file out.json | holdfast session fix ID plan --file - < out.json",
 )
 def fix(
     id: Id,
@@ -211,12 +199,10 @@ def fix(
         typer.Option("--file", "-f", metavar="FILE", help="The corrected output as JSON; - reads standard input. Default: your editor."),
     ] = None,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Put a corrected output in place of what a stage wrote. It is checked first; `holdfast resume` goes on from there."""
+    """Put a corrected output in place of what a stage wrote. It is checked; `holdfast resume` goes on, and what read it runs again."""
     text = _read(file) if file is not None else None
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         done = control.fix(store, id, stage, text)
         queued = hand_over(store, id) if done.status == "ready" else None
     if file is not None and re.fullmatch(rf".*/{DRAFTS}/{re.escape(f'{id}-{stage}')}-\d+\.json", file):
@@ -228,106 +214,108 @@ def fix(
         "revision": done.revision,
         "output": output_json(done.stage_outputs[stage]),
     }
+    again = control.outdated_stages(done)
+    told = f"The output of {stage} is in." + (f" It was read by {', '.join(again)}: to be run again." if again else "")
+    value["runs_again"] = list(again)
     if queued is not None:
-        say(value | queued, f"The output of {stage} is in. A worker goes on with it.", as_json=as_json)
+        say(value | queued, f"{told} A worker goes on with it.")
         return
-    resume = typed("resume", id, session_config=session_config, config=config)
+    resume = typed("resume", id, session_config=session_config, config=given().config)
     ready = done.status == "ready"
     step = "Go on with:" if ready else f"The session is {done.status}."
-    say(value, f"The output of {stage} is in. {step}", as_json=as_json, then=resume if ready else None)
+    say(value, f"{told} {step}", then=resume if ready else None)
 
 
-@session_app.command("edit", epilog="Example: EDITOR=nano holdfast session edit ID")
-def edit(id: Id, session_config: SessionConfigOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@command(session_app, "edit", epilog="Example: EDITOR=nano holdfast session edit ID")
+def edit(id: Id, session_config: SessionConfigOption = None) -> None:
     """Edit the whole session as text in your editor. What you saved is checked before it takes the place of the old one."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         done = edit_session(store, id)
     if done is None:
-        say({"session": id, "changed": False}, "Nothing was changed.", as_json=as_json)
+        say({"session": id, "changed": False}, "Nothing was changed.")
     else:
-        say({"session": id, "changed": True, "revision": done.revision}, f"{id} is now at revision {done.revision}.", as_json=as_json)
+        say({"session": id, "changed": True, "revision": done.revision}, f"{id} is now at revision {done.revision}.")
 
 
-@session_app.command("diff", epilog="Examples: holdfast session diff ID 002-research | holdfast session diff ID 001-plan 002-research")
+@command(session_app, "diff", epilog="Examples: holdfast session diff ID 002-research | holdfast session diff ID 001-plan 002-research")
 def diff(
     id: Id,
     before: Annotated[str, typer.Argument(metavar="A", help="A recovery point, or `current`.")],
     after: Annotated[str, typer.Argument(metavar="B", help="Another one.")] = CURRENT,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what is different between two recovery points, or between one and the current state."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         old, new = (store.load(id) if name == CURRENT else store.load_checkpoint(id, name) for name in (before, after))
     found = differences(old, new)
-    show(
-        {"session": id, "before": before, "after": after, "differences": found}, lambda console: _draw_diff(console, found), as_json=as_json
-    )
+    show({"session": id, "before": before, "after": after, "differences": found}, lambda console: _draw_diff(console, found))
 
 
-@session_app.command("fork", epilog="Examples: holdfast session fork ID | holdfast session fork ID --from 002-research --as second-try")
+@command(session_app, "fork", epilog="Examples: holdfast session fork ID | holdfast session fork ID --from 002-research --as second-try")
 def fork(
     id: Id,
     point: Annotated[str | None, typer.Option("--from", metavar="CHECKPOINT", help="A recovery point. Default: the current state.")] = None,
     name: Annotated[
-        str | None, typer.Option("--as", metavar="NEW", help="The id of the new session. Default: ID-fork-001 and so on.")
+        str | None, typer.Option("--id", "--as", metavar="NEW", help="The id of the new session. Default: ID-fork-001 and so on.")
     ] = None,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Start a new session from the state of another."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         store.load(id) if point is None else store.load_checkpoint(id, point)
         new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
         made = store.fork(id, new, checkpoint=point)
-        queue = queue_of(store)
+        queue = SessionQueue.find(store)
         queued = queue is not None and made.status != "completed" and queue.follow(id, new)
     value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}
     if queued:
-        say(value | {"queued": True}, f"Forked {id} as {new}. A worker goes on with it.", as_json=as_json)
+        say(value | {"queued": True}, f"Forked {id} as {new}. A worker goes on with it.")
         return
-    resume = typed("resume", new, session_config=session_config, config=config)
-    say(value, f"Forked {id} as {new}. Go on with:", as_json=as_json, then=resume)
+    resume = typed("resume", new, session_config=session_config, config=given().config)
+    say(value, f"Forked {id} as {new}. Go on with:", then=resume)
 
 
-@session_app.command("restore", epilog="Example: holdfast session restore ID 002-research")
+@command(session_app, "restore", epilog="Examples: holdfast session restore ID | holdfast session restore ID 002-research")
 def restore(
     id: Id,
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The recovery point.")],
+    checkpoint: Annotated[
+        str | None, typer.Argument(metavar="CHECKPOINT", help="The recovery point. Without it: those that there are.")
+    ] = None,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Go back to a recovery point. What is current is kept as a recovery point first."""
-    with opened_sessions(config, session_config) as store:
+    if checkpoint is None:
+        _list_checkpoints(id, session_config)
+        return
+    with opened_sessions(session_config) as store:
         store.load_checkpoint(id, checkpoint)
-        with store.hold(id, owner="restore"):
+        with store.lease(id, owner="restore"):
             done = store.restore(id, checkpoint)
         kept = [one.name for one in store.checkpoints(id) if one.name.startswith("before-restore-")]
     value = {"session": id, "restored": checkpoint, "status": done.status, "revision": done.revision, "kept_as": kept[-1] if kept else None}
     aside = f" What was current is kept as {kept[-1]}." if kept else ""
-    say(value, f"{id} is back at {checkpoint}, with {counted(len(done.completed_stages), 'stage')} completed.{aside}", as_json=as_json)
+    say(value, f"{id} is back at {checkpoint}, with {counted(len(done.completed_stages), 'stage')} completed.{aside}")
 
 
-@session_app.command(
-    "export", epilog="Examples: holdfast session export ID --to session.json | holdfast session export ID --markdown > report.md"
+@command(
+    session_app,
+    "export",
+    epilog="Examples: holdfast session export ID --to session.json | holdfast session export ID --markdown > report.md",
 )
 def export(
     id: Id,
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Where to write it. Default: standard output.")] = None,
     markdown_wanted: Annotated[bool, typer.Option("--markdown", help="As Markdown for people in place of JSON.")] = False,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write a session as JSON, or as Markdown for people."""
-    with opened_sessions(config, session_config) as store:
+    if to is not None and not to.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {to.parent}.", hint="Make it first, or write to another place.")
+    with opened_sessions(session_config) as store:
         session = store.load(id)
         story = _story(store, session)
     text = story_markdown(story) if markdown_wanted else render_session(session).decode()
-    if to is None and not as_json:
+    if to is None and not given().as_json:
         if markdown_wanted and sys.stdout.isatty():
             console().print(markdown(text))
         else:
@@ -335,7 +323,23 @@ def export(
         return
     if to is not None:
         replace_text(to, text, mode=0o644)
-    say({"session": id, "file": to, "text": None if to is not None else text}, f"Wrote {to}.", as_json=as_json)
+    say({"session": id, "file": to, "text": None if to is not None else text}, f"Wrote {to}.")
+
+
+def _list_checkpoints(id: str, session_config: Path | None) -> None:
+    with opened_sessions(session_config) as store:
+        points = store.checkpoints(id)[::-1]
+
+    def draw(console: Console) -> None:
+        if not points:
+            prose(console, f"{id} has no recovery points yet.")
+            return
+        columns = (Column("recovery point", style="bold"), Column("stages", right=True), Column("made", style="dim"))
+        listing(console, columns, [(one.name, str(one.completed), moment(one.at)) for one in points])
+        prose(console, "\nGo back to the newest, or to another one, with:")
+        to_paste(console, typed("session", "restore", id, points[0].name, session_config=session_config, config=given().config))
+
+    show({"session": id, "checkpoints": points}, draw)
 
 
 def _story(store: SessionStore, session: Session) -> Story:

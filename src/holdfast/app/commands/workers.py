@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.amounts import counted
 from holdfast.app.output import (
     KNOWLEDGE,
     MEMORY,
     SESSIONS,
     Column,
-    ConfigOption,
-    JsonOption,
+    command,
+    given,
+    group,
     listing,
     moment,
     open_harness,
@@ -25,7 +25,12 @@ from holdfast.app.output import (
     show,
     typed,
 )
-from holdfast.workflow.resume_checks import WORKFLOW_FILE, check_unchanged
+from holdfast.config.reading import plain_value
+from holdfast.errors import InputError
+from holdfast.models.call_limits import SharedLimiter, kept_by
+from holdfast.validation import counted
+from holdfast.workers.session_queue import Schedules, SessionQueue
+from holdfast.workflow.control import WORKFLOW_FILE, check_unchanged
 from holdfast.workflow.workflow_file import load_workflow
 
 if TYPE_CHECKING:
@@ -33,17 +38,13 @@ if TYPE_CHECKING:
 
     from holdfast.harness import Harness
     from holdfast.session.store import SessionStore
-    from holdfast.workers.session_queue import SessionQueue
+
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-schedule_app = typer.Typer(
-    help="Workflows that workers begin by the clock.",
+schedule_app = group(
+    "Workflows that workers begin by the clock.",
     epilog='Example: holdfast schedule add morning "0 7 * * 1-5" workflow.yaml --timezone Europe/Berlin',
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    add_completion=False,
 )
-app.add_typer(schedule_app, name="schedule")
 
 SessionConfigOption = Annotated[
     Path | None, typer.Option("--session-config", metavar="FILE", help="Settings of sessions alone: `session:` and `memory:`.")
@@ -51,7 +52,7 @@ SessionConfigOption = Annotated[
 PriorityOption = Annotated[int, typer.Option("--priority", metavar="N", help="In the queue; higher ones come first. Default: 0.")]
 
 
-@app.command(epilog="Examples: holdfast worker | holdfast worker --concurrency 8 --name builder-1 | holdfast worker --once")
+@command(app, epilog="Examples: holdfast worker | holdfast worker --concurrency 8 --name builder-1 | holdfast worker --once")
 def worker(
     concurrency: Annotated[int, typer.Option("--concurrency", "-n", min=1, max=256, help="Sessions at once.")] = 4,
     name: Annotated[str | None, typer.Option("--name", help="What others see. Default: the machine and the process.")] = None,
@@ -59,71 +60,54 @@ def worker(
     retries: Annotated[int, typer.Option("--retries", min=0, metavar="N", help="Failed tries until a session is given up.")] = 5,
     once: Annotated[bool, typer.Option("--once", help="End when nothing is left to be done.")] = False,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Advance sessions that were queued with `holdfast run --queue`, on as many machines as you like.
 
     Sessions, queue and limits of models are in PostgreSQL. Ctrl-C stops it in order: each stage comes to its commit, and other workers go
     on from there. A worker that is killed is replaced within seconds. What waits to be learned from is learned from as well.
     """
-    from holdfast.workers.model_limits import shared_limits
     from holdfast.workers.queue_worker import QueueWorker
 
     with (
-        open_harness(config, "models", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=True) as harness,
+        open_harness("models", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=True) as harness,
         opened_queue(harness, session_config) as queue,
     ):
 
         def started() -> None:
             value = {"worker": made.name, "database": queue.database.shown, "concurrency": concurrency}
-            say(
-                value,
-                f"Worker {made.name} takes sessions from {queue.database.shown}, {concurrency} at once (Ctrl-C stops it).",
-                as_json=as_json,
-            )
+            say(value, f"Worker {made.name} takes sessions from {queue.database.shown}, {concurrency} at once (Ctrl-C stops it).")
 
+        harness.attend("worker")
         made = QueueWorker(harness, queue, name=name, concurrency=concurrency, grace=grace, retries=retries, once=once, started=started)
         harness.memory.start(signals=False)
-        with shared_limits(queue):
+        with closing(SharedLimiter(queue.database, queue.sql["take_call"])) as limiter, kept_by(limiter):
             made.run()
+        if once:
+            harness.memory.flush()
 
 
 @contextmanager
 def opened_queue(harness: Harness, session_config: Path | None = None) -> Iterator[SessionQueue]:
     """The queue, made if need be."""
-    from holdfast.workers.session_queue import SessionQueue
-
     with closing(harness.open_sessions(session_config)) as store:
         yield SessionQueue.open(store)
 
 
-def queue_of(store: SessionStore) -> SessionQueue | None:
-    """The queue beside these sessions, if there is one."""
-    from holdfast.workers.session_queue import SessionQueue
+def parameter(text: str) -> tuple[str, Any]:
+    """`name=value` as a parameter; a value that looks like a number or true and false is one."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise InputError(f"{text!r} is no parameter.", hint="Write it as NAME=VALUE.")
+    return name.strip(), plain_value(value.strip())
 
-    return SessionQueue.find(store)
 
-
-def run_later(
-    file: Path,
-    *,
-    task: str | None,
-    parameters: Mapping[str, Any],
-    id: str | None,
-    priority: int,
-    options: Mapping[str, Any],
-    session_config: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
-    """Write a new session and let workers advance it."""
-    with open_harness(config, *SESSIONS) as harness, opened_queue(harness, session_config) as queue:
+def run_later(file: Path, *, priority: int, options: Mapping[str, Any], session_config: Path | None, **settings: Any) -> None:
+    """Write a new session and let workers advance it; `settings` are its task, parameters and id."""
+    with open_harness(*SESSIONS) as harness, opened_queue(harness, session_config) as queue:
         launcher = harness.launcher(store=queue.store, session_config=session_config, model=options.get("model"))
-        given: dict[str, Any] = {"task": task, "parameters": parameters, "session_id": id}
-        session = queue.create(launcher, file, priority=priority, options=options, **given)
+        session = queue.create(launcher, file, priority=priority, options=options, **settings)
         value = {"session": session.workflow_id, "status": session.status, "queued": True, "priority": priority, **_told(queue)}
-    _said(value, session_config, config, as_json=as_json)
+    say_queued(value, session_config)
 
 
 def hand_over(store: SessionStore, id: str, *, options: Mapping[str, Any] | None = None, as_started: bool = True) -> dict[str, Any] | None:
@@ -131,7 +115,7 @@ def hand_over(store: SessionStore, id: str, *, options: Mapping[str, Any] | None
 
     Workers go on with the workflow that the session keeps. Unless that is meant (`as_started`), a file that changed since is refused.
     """
-    queue = queue_of(store)
+    queue = SessionQueue.find(store)
     if queue is None or queue.wish(id) is None:
         return None
     if not as_started:
@@ -143,17 +127,13 @@ def hand_over(store: SessionStore, id: str, *, options: Mapping[str, Any] | None
     return {"session": id, "status": store.load(id).status, "queued": True, **_told(queue)}
 
 
-def say_queued(value: dict[str, Any], *, session_config: Path | None, config: Path | None, as_json: bool) -> None:
+def say_queued(value: dict[str, Any], session_config: Path | None) -> None:
     """Say that workers go on with it."""
-    _said(value, session_config, config, as_json=as_json)
-
-
-def _said(value: dict[str, Any], session_config: Path | None, config: Path | None, *, as_json: bool) -> None:
     ahead, workers = value["waiting"], value["workers"]
     at_it = counted(workers, "worker is", "workers are")
     line = f"Session {value['session']} is queued; {counted(ahead, 'waits', 'wait')}, and {at_it} at it."
-    then = typed("session", "show", value["session"], session_config=session_config, config=config)
-    say(value, line if workers else f"{line} Start one with `holdfast worker`.", as_json=as_json, then=then)
+    then = typed("session", "show", value["session"], session_config=session_config, config=given().config)
+    say(value, line if workers else f"{line} Start one with `holdfast worker`.", then=then)
 
 
 def _told(queue: SessionQueue) -> dict[str, Any]:
@@ -182,7 +162,7 @@ def _ago(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-@schedule_app.command("add", epilog='Example: holdfast schedule add morning "0 7 * * 1-5" workflow.yaml --task "What is new?"')
+@command(schedule_app, "add", epilog='Example: holdfast schedule add morning "0 7 * * 1-5" workflow.yaml --task "What is new?"')
 def add(
     name: Annotated[str, typer.Argument(help="What it is called; its sessions begin with it.")],
     cron: Annotated[str, typer.Argument(help='Minute, hour, day, month, weekday: "0 7 * * 1-5".')],
@@ -192,14 +172,9 @@ def add(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter; may be given again.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME", help="A model of config.yaml.")] = None,
     priority: PriorityOption = 0,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Begin a workflow again and again by the clock; one of the same name is replaced. Workers begin it, each time once."""
-    from holdfast.app.commands.workflows import parameter
-    from holdfast.workers.schedules import Schedules
-
-    with open_harness(config, *SESSIONS) as harness, opened_queue(harness) as queue:
+    with open_harness(*SESSIONS) as harness, opened_queue(harness) as queue:
         due = Schedules(harness, queue).put(
             name,
             cron,
@@ -210,14 +185,14 @@ def add(
             options={"model": model} if model else {},
             priority=priority,
         )
-    say({"schedule": name, "next": due.isoformat()}, f"{name} begins next at {due:%Y-%m-%d %H:%M} UTC.", as_json=as_json)
+    say({"schedule": name, "next": due.isoformat()}, f"{name} begins next at {due:%Y-%m-%d %H:%M} UTC.")
 
 
-@schedule_app.command("list", epilog="Example: holdfast schedule list")
-def list_schedules(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@command(schedule_app, "list", epilog="Example: holdfast schedule list")
+def list_schedules() -> None:
     """List the schedules: when each begins next, and what it began last."""
-    with open_harness(config, *SESSIONS) as harness, closing(harness.open_sessions()) as store:
-        queue = queue_of(store)
+    with open_harness(*SESSIONS) as harness, closing(harness.open_sessions()) as store:
+        queue = SessionQueue.find(store)
         found = queue.overview()["schedules"] if queue is not None else []
 
     def draw(console: Console) -> None:
@@ -238,18 +213,14 @@ def list_schedules(config: ConfigOption = None, as_json: JsonOption = False) -> 
         ]
         listing(console, columns, rows, text_first=False)
 
-    show({"schedules": found}, draw, as_json=as_json)
+    show({"schedules": found}, draw)
 
 
-@schedule_app.command("remove", epilog="Example: holdfast schedule remove morning")
+@command(schedule_app, "remove", epilog="Example: holdfast schedule remove morning")
 def remove(
     name: Annotated[str, typer.Argument(help="The schedule.")],
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Forget a schedule. The sessions that it began stay."""
-    from holdfast.workers.schedules import Schedules
-
-    with open_harness(config, *SESSIONS) as harness, opened_queue(harness) as queue:
+    with open_harness(*SESSIONS) as harness, opened_queue(harness) as queue:
         Schedules(harness, queue).remove(name)
-    say({"removed": name}, f"{name} is no longer begun.", as_json=as_json)
+    say({"removed": name}, f"{name} is no longer begun.")

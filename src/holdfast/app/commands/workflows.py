@@ -10,20 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.amounts import some
-from holdfast.app.commands.workers import PriorityOption, hand_over, queue_of, run_later, say_queued
+from holdfast.app.commands.workers import PriorityOption, hand_over, parameter, run_later, say_queued
 from holdfast.app.output import (
     SESSIONS,
     TRACEBACKS,
-    ConfigOption,
-    JsonOption,
     check_place,
+    command,
     console,
     echo,
+    given,
     open_harness,
     plain,
     prose,
@@ -32,15 +31,15 @@ from holdfast.app.output import (
     to_paste,
     typed,
 )
-from holdfast.app.progress import Progress
-from holdfast.app.session_views import report_of
-from holdfast.config.reading import plain_value
+from holdfast.app.session_views import Progress, report_of
 from holdfast.durable.replace import replace_text
 from holdfast.errors import InputError
 from holdfast.redaction import visible
 from holdfast.session.editor import draft_of
 from holdfast.session.output import output_json
 from holdfast.text.normalise import call_lines
+from holdfast.validation import some
+from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow import control, events
 from holdfast.workflow.control import result_of
 
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.session.store import SessionStore
     from holdfast.workflow.definition import Workflow
     from holdfast.workflow.launcher import Launcher
+
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -76,7 +76,7 @@ ModelOption = Annotated[
 ]
 
 
-@app.command(epilog='Examples: holdfast run workflow.yaml | holdfast run workflow.yaml --task "Which store is fastest?" --set region=eu')
+@command(app, epilog='Examples: holdfast run workflow.yaml | holdfast run workflow.yaml --task "Which store is fastest?" --set region=eu')
 def run(
     file: Annotated[Path, typer.Argument(help="The workflow, a YAML file with `id` and `stages`.")],
     task: Annotated[str | None, typer.Option("--task", "-t", help="The task. Default: the one of the file.")] = None,
@@ -90,55 +90,36 @@ def run(
     remember: RememberOption = True,
     queue: Annotated[bool, typer.Option("--queue", help="Leave it to `holdfast worker`, here or on other machines.")] = False,
     priority: PriorityOption = 0,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Run a workflow. Ctrl-C stops it cleanly, and whatever stops it, `holdfast resume` goes on from the last completed stage.
 
     Ends with 0 when it is completed, 4 when it halted, 5 when it waits for a person, 130 when it was stopped.
     """
     parameters = dict(parameter(one) for one in settings or ())
+    how = How(session_config, model, knowledge, remember)
     if queue:
-        options = _options(model, knowledge, remember=remember)
-        run_later(
-            file,
-            task=task,
-            parameters=parameters,
-            id=id,
-            priority=priority,
-            options=options,
-            session_config=session_config,
-            config=config,
-            as_json=as_json,
-        )
+        more: dict[str, Any] = {"task": task, "parameters": parameters, "session_id": id}
+        run_later(file, priority=priority, options=how.for_workers(), session_config=session_config, **more)
         return
-    _launch(
-        lambda launcher: launcher.run(file, task=task, parameters=parameters, session_id=id),
-        config=config,
-        session_config=session_config,
-        model=model,
-        knowledge=knowledge,
-        remember=remember,
-        as_json=as_json,
-    )
+    _launch(lambda launcher: launcher.run(file, task=task, parameters=parameters, session_id=id), how)
 
 
-def _options(model: str | None, knowledge: str | None, *, remember: bool) -> dict[str, Any]:
-    """How workers are to run a session, as far as it was said."""
-    place = str(Path(knowledge).absolute()) if knowledge is not None and "://" not in knowledge else knowledge
-    found = {"model": model, "knowledge": place, "remember": None if remember else False}
-    return {name: value for name, value in found.items() if value is not None}
+class How(NamedTuple):
+    """The options of commands that run stages."""
+
+    session_config: Path | None
+    model: str | None
+    knowledge: str | None
+    remember: bool
+
+    def for_workers(self) -> dict[str, Any]:
+        """How workers are to run a session, as far as it was said."""
+        place = str(Path(self.knowledge).absolute()) if self.knowledge is not None and "://" not in self.knowledge else self.knowledge
+        found = {"model": self.model, "knowledge": place, "remember": None if self.remember else False}
+        return {name: value for name, value in found.items() if value is not None}
 
 
-def parameter(text: str) -> tuple[str, Any]:
-    """`name=value` as a parameter; a value that looks like a number or true and false is one."""
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise InputError(f"{text!r} is no parameter.", hint="Write it as NAME=VALUE.")
-    return name.strip(), plain_value(value.strip())
-
-
-@app.command(epilog="Example: holdfast resume research-2026-04-19-001")
+@command(app, epilog="Example: holdfast resume research-2026-04-19-001")
 def resume(
     id: Annotated[str, typer.Argument(help="The id of the session; `holdfast sessions` lists them.")],
     workflow: Annotated[
@@ -153,8 +134,6 @@ def resume(
     session_config: SessionConfigOption = None,
     knowledge: KnowledgeOption = None,
     remember: RememberOption = True,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Go on with a session. Completed stages do not run again; the interrupted one starts from its beginning.
 
@@ -165,18 +144,13 @@ def resume(
     changed = workflow is not None or accept_changes
     _launch(
         lambda launcher: launcher.resume(id, workflow=workflow, accept_changes=accept_changes, as_started=as_started),
+        How(session_config, model, knowledge, remember),
         queued=None if here or changed else id,
         as_started=as_started,
-        config=config,
-        session_config=session_config,
-        model=model,
-        knowledge=knowledge,
-        remember=remember,
-        as_json=as_json,
     )
 
 
-@app.command(epilog="Example: holdfast approve research-2026-04-19-001 synthesis")
+@command(app, epilog="Example: holdfast approve research-2026-04-19-001 synthesis")
 def approve(
     id: Annotated[str, typer.Argument(help="The id of the session.")],
     stage: Annotated[str | None, typer.Argument(help="The stage. Default: the only one that waits.")] = None,
@@ -186,103 +160,75 @@ def approve(
     session_config: SessionConfigOption = None,
     knowledge: KnowledgeOption = None,
     remember: RememberOption = True,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Agree with what a stage wrote, or with the call that it wants to make. The session goes on at once."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         session = control.approve(store, id, stage)
     if later or session.status == "paused":
         value = {"session": id, "status": session.status, "approved": stage}
-        say(value, f"Approved. Session {id} is {session.status}.", as_json=as_json)
+        say(value, f"Approved. Session {id} is {session.status}.")
         return
-    _launch(
-        lambda launcher: launcher.resume(id),
-        queued=None if here else id,
-        as_started=True,
-        config=config,
-        session_config=session_config,
-        model=model,
-        knowledge=knowledge,
-        remember=remember,
-        as_json=as_json,
-    )
+    how = How(session_config, model, knowledge, remember)
+    _launch(lambda launcher: launcher.resume(id), how, queued=None if here else id, as_started=True)
 
 
-@app.command(epilog='Example: holdfast reject research-2026-04-19-001 synthesis --why "The second figure has no source"')
+@command(app, epilog='Example: holdfast reject research-2026-04-19-001 synthesis --why "The second figure has no source"')
 def reject(
     id: Annotated[str, typer.Argument(help="The id of the session.")],
     stage: Annotated[str | None, typer.Argument(help="The stage. Default: the only one that waits.")] = None,
     why: Annotated[str, typer.Option("--why", help="The reason; the stage is told it when it runs again.")] = "",
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Refuse what a stage wrote, or the call that it wants to make. `holdfast resume` runs the stage again with the reason."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         session = control.reject(store, id, stage, why=why)
         queued = hand_over(store, id) if session.status == "ready" else None
     refused = session.error.stage if session.error is not None else stage or session.current_stage
     value = {"session": id, "status": session.status, "rejected": refused, "why": why}
     if queued is not None:
-        say(value | queued, f"Rejected {refused}. A worker runs it again.", as_json=as_json)
+        say(value | queued, f"Rejected {refused}. A worker runs it again.")
         return
-    step = typed("resume", id, session_config=session_config, config=config)
-    say(value, f"Rejected {refused}. This runs it again:", as_json=as_json, then=step)
+    step = typed("resume", id, session_config=session_config, config=given().config)
+    say(value, f"Rejected {refused}. This runs it again:", then=step)
 
 
-@app.command(epilog="Example: holdfast cancel research-2026-04-19-001")
+@command(app, epilog="Example: holdfast cancel research-2026-04-19-001")
 def cancel(
     id: Annotated[str, typer.Argument(help="The id of the session.")],
     wait: Annotated[float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait until it has stopped.")] = 10.0,
     session_config: SessionConfigOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Stop a session at once. What is completed is kept, and `holdfast resume` goes on."""
-    with opened_sessions(config, session_config) as store:
+    with opened_sessions(session_config) as store:
         store.load(id)
-        if (queue := queue_of(store)) is not None:
+        if (queue := SessionQueue.find(store)) is not None:
             queue.withdraw(id)
         session = control.cancel(store, id, wait=wait)
     stopped = session.status != "running"
     line = f"Session {id} is {session.status}." if stopped else f"Session {id} was asked to stop and has not stopped yet."
-    say({"session": id, "status": session.status, "stopped": stopped}, line, as_json=as_json)
+    say({"session": id, "status": session.status, "stopped": stopped}, line)
     if not stopped:
         raise typer.Exit(1)
 
 
 @contextmanager
-def opened_sessions(config: Path | None, session_config: Path | None) -> Iterator[SessionStore]:
+def opened_sessions(session_config: Path | None) -> Iterator[SessionStore]:
     """The store, for a command that looks at sessions or changes one without running it."""
-    with open_harness(config, *SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
+    with open_harness(*SESSIONS) as harness, closing(harness.open_sessions(session_config)) as store:
         yield store
 
 
-def _launch(
-    work: Callable[[Launcher], Session],
-    *,
-    config: Path | None,
-    session_config: Path | None,
-    model: str | None,
-    knowledge: str | None,
-    remember: bool,
-    as_json: bool,
-    queued: str | None = None,
-    as_started: bool = False,
-) -> None:
+def _launch(work: Callable[[Launcher], Session], how: How, *, queued: str | None = None, as_started: bool = False) -> None:
     """Run or resume a session, show how it goes, and end with the exit code of how it ended. One that is `queued` is left to workers."""
     place: list[Path | None] = []
-    given: dict[str, Any] = {"session_config": session_config, "config": config}
-    check_place(knowledge)
-    running = given | {"model": model, "knowledge": knowledge, "no_remember": not remember}
-    with open_harness(config, *SESSIONS, traced=True) as harness, ExitStack() as opened:
+    as_json = given().as_json
+    check_place(how.knowledge)
+    with open_harness(*SESSIONS, traced=True) as harness, ExitStack() as opened:
         if queued is not None:
-            with closing(harness.open_sessions(session_config)) as store:
-                options = _options(model, knowledge, remember=remember)
-                handed = hand_over(store, queued, options=options, as_started=as_started)
+            with closing(harness.open_sessions(how.session_config)) as store:
+                handed = hand_over(store, queued, options=how.for_workers(), as_started=as_started)
             if handed is not None:
-                say_queued(handed, session_config=session_config, config=config, as_json=as_json)
+                say_queued(handed, how.session_config)
                 return
         if not as_json and "logging" not in harness.config.raw:  # the display says it all; who wants the log as well asks for it
             log = logging.getLogger("holdfast.WorkflowRunner")
@@ -291,8 +237,8 @@ def _launch(
         if TRACEBACKS.is_set():
             opened.enter_context(_tracebacks(harness.bus))
         stop = opened.enter_context(_stopping())
-        parts: dict[str, Any] = {"session_config": session_config, "remember": remember, "model": model, "stop": stop}
-        parts["knowledge"] = opened.enter_context(harness.open_knowledge(knowledge)) if knowledge is not None else None
+        store_given = opened.enter_context(harness.open_knowledge(how.knowledge)) if how.knowledge is not None else None
+        parts: dict[str, Any] = {**how._asdict(), "knowledge": store_given, "stop": stop}
 
         def once(work: Callable[[Launcher], Session]) -> Session:
             with Progress(harness.bus, quiet=as_json) as progress:
@@ -306,18 +252,14 @@ def _launch(
                 return work(harness.launcher(**parts, started=started))
 
         session = once(work)
-        while not as_json and _is_at_terminal() and (asked := control.asked_calls(session)):
-            with closing(harness.open_sessions(session_config)) as store:
+        while not as_json and sys.stdin.isatty() and sys.stdout.isatty() and (asked := control.asked_calls(session)):
+            with closing(harness.open_sessions(how.session_config)) as store:
                 for stage, call in asked.items():
                     _answer(store, session.workflow_id, stage, call)
             session = once(lambda launcher, id=session.workflow_id: launcher.resume(id))  # type: ignore[misc]  # bound now
-        steps = _next_steps(session, harness.base, given, running)
-    _report(session, place[0] if place else None, steps, as_json=as_json)
+        steps = _next_steps(session, harness.base, how)
+    _report(session, place[0] if place else None, steps)
     raise typer.Exit(_EXIT_CODES[session.status])
-
-
-def _is_at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _answer(store: SessionStore, id: str, stage: str, call: Mapping[str, Any]) -> None:
@@ -386,10 +328,10 @@ def _not_read(session: Session) -> dict[str, str]:
     return found
 
 
-def _report(session: Session, file: Path | None, steps: list[str], *, as_json: bool) -> None:
+def _report(session: Session, file: Path | None, steps: list[str]) -> None:
     """Say how it ended, where everything is, and what to do next."""
     report = report_of(session, file.with_suffix("") / "files" if file else None)[1] if session.status == "completed" else None
-    trace = _traceback_file(session, file)
+    trace, error = _traceback_file(session, file), session.error
     value = {
         "session": session.workflow_id,
         "status": session.status,
@@ -397,7 +339,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         "report": report,
         "completed_stages": list(session.completed_stages),
         "current_stage": session.current_stage,
-        "error": _error(session),
+        "error": {name: getattr(error, name) for name in ("stage", "kind", "message", "problems", "hint")} if error is not None else None,
         "traceback": str(trace) if trace else None,
         "asks": {stage: dict(call) for stage, call in control.asked_calls(session).items()},
         "result": {name: output_json(output) for name, output in result_of(session).items()},
@@ -415,8 +357,8 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
                 prose(console, f"Report: {report}")
         if unread:
             prose(console, f"Not read: {some((f'{name} ({why})' for name, why in unread.items()), _NAMED, '; ')}")
-        if session.error is not None:
-            prose(console, f"Halted at {session.error.stage or 'the run'} ({session.error.kind}): {session.error.message}")
+        if error is not None:
+            prose(console, f"Halted at {error.stage or 'the run'} ({error.kind}): {error.message}")
         if trace is not None:
             prose(console, f"The traceback is in {trace}")
         for stage, call in control.asked_calls(session).items():
@@ -428,14 +370,7 @@ def _report(session: Session, file: Path | None, steps: list[str], *, as_json: b
         for step in steps:
             to_paste(console, step)
 
-    show(value, draw, as_json=as_json)
-
-
-def _error(session: Session) -> dict[str, Any] | None:
-    error = session.error
-    if error is None:
-        return None
-    return {"stage": error.stage, "kind": error.kind, "message": error.message, "problems": list(error.problems), "hint": error.hint}
+    show(value, draw)
 
 
 def _traceback_file(session: Session, file: Path | None) -> Path | None:
@@ -446,21 +381,23 @@ def _traceback_file(session: Session, file: Path | None) -> Path | None:
     return found[-1] if found and "\nTraceback " in found[-1].read_text("utf-8", "replace") else None
 
 
-def _next_steps(session: Session, base: Path, given: dict[str, Any], running: dict[str, Any]) -> list[str]:
-    """What a person can do now, as commands with the options that were given. `running` are those of commands that run stages."""
+def _next_steps(session: Session, base: Path, how: How) -> list[str]:
+    """What a person can do now, as commands with the options that were given; `running` are those of commands that run stages."""
     name, stage = session.workflow_id, session.current_stage or ""
+    said: dict[str, Any] = {"session_config": how.session_config, "config": given().config}
+    running = said | {"model": how.model, "knowledge": how.knowledge, "no_remember": not how.remember}
     resume = typed("resume", name, **running)
     if session.status == "paused":
-        reject = typed("reject", name, stage, why="what is wrong with it", **given)
-        return [typed("approve", name, stage, **running), reject, typed("session", "show", name, **given)]
+        reject = typed("reject", name, stage, why="what is wrong with it", **said)
+        return [typed("approve", name, stage, **running), reject, typed("session", "show", name, **said)]
     if session.status == "cancelled":
         return [resume]
     if session.status == "halted":
         kind = session.error.kind if session.error is not None else ""
         if kind not in ("malformed_output", "low_confidence", "rejected"):
             return [resume]
-        return [typed("session", "fix", name, stage, file=_draft(session, stage, base), **given), resume]
-    return [typed("session", "report", name, **given)] if session.status == "completed" else []
+        return [typed("session", "fix", name, stage, file=_draft(session, stage, base), **said), resume]
+    return [typed("session", "report", name, **said)] if session.status == "completed" else []
 
 
 def _draft(session: Session, stage: str, base: Path) -> Path:

@@ -19,51 +19,56 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from holdfast.agents.chain import Blueprint, retries_of, window_of
-from holdfast.agents.middleware.accounting import AccountingMiddleware
+from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
+from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.model_calls import AccountingMiddleware, TracingMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.agents.middleware.thread_data import LeadState, RunContext, ThreadDataMiddleware
-from holdfast.agents.middleware.traced_calls import TracingMiddleware
 from holdfast.agents.threads import branch
 from holdfast.agents.turn import TurnRunner
 from holdfast.context.call_log import CallLog
 from holdfast.context.compaction import FileOutputs
 from holdfast.errors import InputError, Locked, ModelNotConfigured, NotThere
 from holdfast.events import within
-from holdfast.ids import check_name, check_thread, thread_folder
 from holdfast.models.factory import create_chat_model, settings_of
 from holdfast.server.gateway.client_request import (
     ChatMessage,
     ClientRequest,
     ClientRequestMiddleware,
+    Repeats,
+    Row,
+    ThreadIndex,
     chain,
     current,
     digest_of,
     langchain_message,
     text_of,
 )
-from holdfast.server.gateway.thread_index import Row, ThreadIndex
-from holdfast.tokens.usage import Usage
+from holdfast.tokens.accounts import Usage
 from holdfast.tracing import span
+from holdfast.validation import check_name, check_thread, thread_folder
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent_loop import Parts
     from holdfast.agents.lead import LeadAgent
-    from holdfast.agents.parts import Parts
     from holdfast.harness import Harness
     from holdfast.server.server_metrics import ServerMetrics
+
 
 LEAD = "holdfast"
 """The model name, and the beginning of one, that means our own agent."""
 _ENOUGH_WORDS = 64
 """Characters that the end of a conversation must have before it alone may name a thread: "ok" and "Done." are in many."""
 _MOST_STEPS = 201
+_NO_MODEL = (
+    "Add one to `models` in config.yaml: `holdfast models list` says how. "
+    "Without one, the chat on the pages, the runs of threads in the server's own API and `holdfast chat` answer by looking things up."
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,15 @@ class Done:
     tokens: int
     compacted: bool
 
+    async def told_again(self) -> AsyncIterator[Piece]:
+        """The pieces of this answer, for a client that asks once more for it."""
+        yield Opened(self.thread, self.how, self.tokens, self.compacted)
+        if text := str(self.answer.get("content") or ""):
+            yield Text(text)
+        for number, call in enumerate(self.answer.get("tool_calls") or ()):
+            yield CallPart(number, call["id"], call["function"]["name"], call["function"]["arguments"])
+        yield self
+
 
 Piece = Opened | Text | CallPart | Done
 
@@ -136,8 +150,9 @@ class _Placed:
 class Gateway:
     """Answers requests of clients that know nothing of us. Safe for many threads; one for each server."""
 
-    def __init__(self, harness: Harness, metrics: ServerMetrics | None = None) -> None:
-        self._harness, self._metrics = harness, metrics
+    def __init__(self, harness: Harness, metrics: ServerMetrics) -> None:
+        self._harness, self.metrics = harness, metrics
+        self.repeats = Repeats()
         self._parts = harness.agent_parts
         self.index = ThreadIndex(harness.make_base())
         self._agents: dict[tuple[str, bool, bool], _Agent] = {}
@@ -166,7 +181,8 @@ class Gateway:
         agent = await asyncio.to_thread(self._agent, request)
         for _ in range(8):
             placed = await asyncio.to_thread(self._place, agent, request)
-            runner = TurnRunner(placed.thread, self._folder(placed.thread), self._parts.loop, disk=self._parts.disk)
+            folder = self._harness.base / "threads" / thread_folder(placed.thread)
+            runner = TurnRunner(placed.thread, folder, self._parts.loop, disk=self._parts.disk)
             work = _Work(self, agent, request, placed)
             pieces: Any = runner.awatch(work.run)
             done: Done | None = None
@@ -182,7 +198,8 @@ class Gateway:
                 continue  # another process is at that thread: look again, which makes a branch
             finally:
                 await pieces.aclose()
-                self._free(placed.thread)
+                with self._placing:
+                    self._busy.discard(placed.thread)
             if done is not None:  # told when the thread is free: the client's next request may come at once
                 yield done
             return
@@ -198,11 +215,21 @@ class Gateway:
         with self._making:
             if key not in self._agents:
                 ours = request.model == LEAD or request.model.startswith(f"{LEAD}/")
-                self._agents[key] = self._lead(request.model) if ours else self._plain(*key)
+                try:
+                    self._agents[key] = self._lead(request.model) if ours else self._plain(*key)
+                except ModelNotConfigured as error:
+                    if self.models():
+                        raise
+                    raise ModelNotConfigured("no model is configured, and what is asked here is asked of one.", hint=_NO_MODEL) from error
             return self._agents[key]
 
     def _lead(self, model: str) -> _Agent:
         name = model.partition("/")[2] or None
+        if name is not None and model not in self.models():
+            named = [one for one in self.models() if one.startswith(f"{LEAD}/")]
+            known = f"There are {', '.join(named)}." if named else "No agent was made yet."
+            hint = f"`holdfast/NAME` is an agent with a folder `agents/NAME` here, no model. {known}"
+            raise ModelNotConfigured(f"there is no agent named {name[:80]!r}.", model=model, hint=hint)
         lead = self._harness.lead_agent(check_name(name, "agent name") if name else None, middleware=[ClientRequestMiddleware()])
         self._leads.append(lead)
         return _Agent(lead.graph, lead.parts, lead.assembled.summarization, lead.name)
@@ -241,6 +268,7 @@ class Gateway:
             *retries_of(parts, plan),
             AccountingMiddleware(parts.accounts, summarization, {id(chat): name}),
             summarization,
+            PlainTextMiddleware(),
             TracingMiddleware(),
         ]
         graph = create_agent(chat, [], middleware=middlewares, state_schema=LeadState, checkpointer=parts.checkpoints)
@@ -254,17 +282,16 @@ class Gateway:
         digests = [digest_of(message) for message in request.messages]
         with self._placing:
             if request.previous is not None:
-                placed = self._after_response(agent, request, digests)
+                row = self.index.response(request.previous)
+                if row is None:
+                    raise NotThere("there is no such response.", hint="Send the whole conversation instead of `previous_response_id`.")
+                placed = self._at(agent, request, [row], digests, 0)
             elif request.thread is not None:
                 placed = self._in_thread(agent, request, digests)
             else:
                 placed = self._found(agent, request, digests)
             self._busy.add(placed.thread)
         return placed
-
-    def _free(self, thread: str) -> None:
-        with self._placing:
-            self._busy.discard(thread)
 
     def _found(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
         nodes = chain(digests)
@@ -284,7 +311,7 @@ class Gateway:
         for at in range(answered - 1, 0, -1):
             if rows := self.index.with_node(nodes[at]):
                 return self._at(agent, request, rows, digests, at + 1)
-        return self._new(request, digests)
+        return self._with(self._parts.ids.new("thread"), "starts", None, request, digests, 0)
 
     def _at(self, agent: _Agent, request: ClientRequest, rows: Sequence[Row], digests: Sequence[bytes], start: int) -> _Placed:
         """After one of these rows, which begin alike, with the messages from `start` on: at the end of its thread, else in a branch."""
@@ -301,15 +328,6 @@ class Gateway:
         nodes = chain(digests[start:], after.node if after is not None else b"")
         return _Placed(thread, how, after, fresh, digests[start:], nodes, [self._parts.ids.new("message") for _ in fresh])
 
-    def _new(self, request: ClientRequest, digests: Sequence[bytes], thread: str | None = None) -> _Placed:
-        return self._with(thread or self._parts.ids.new("thread"), "starts", None, request, digests, 0)
-
-    def _after_response(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
-        row = self.index.response(request.previous or "")
-        if row is None:
-            raise NotThere("there is no such response.", hint="Send the whole conversation instead of `previous_response_id`.")
-        return self._at(agent, request, [row], digests, 0)
-
     def _in_thread(self, agent: _Agent, request: ClientRequest, digests: Sequence[bytes]) -> _Placed:
         """In the thread that the client names. Of what it sends, only what follows its newest known message is new."""
         thread = check_thread(request.thread or "")
@@ -317,7 +335,7 @@ class Gateway:
             raise Locked("a turn of this thread is under way.", hint="Wait for it, or send no thread: then a branch is made.")
         tip = self.index.tip(thread)
         if tip is None:
-            return self._new(request, digests, thread)
+            return self._with(thread, "starts", None, request, digests, 0)
         by_node = {row.node: row for row in self.index.all(thread)}
         for at, node in reversed(list(enumerate(chain(digests)))[:-1]):
             if node in by_node:
@@ -349,9 +367,6 @@ class Gateway:
             ).fetchone()
         return str(found[0]) if found is not None else ""
 
-    def _folder(self, thread: str) -> Path:
-        return self._harness.base / "threads" / thread_folder(thread)
-
     # what a turn keeps
 
     def keep(self, placed: _Placed, answers: Sequence[tuple[ChatMessage, str]] = ()) -> int:
@@ -373,11 +388,6 @@ class Gateway:
             with suppress(InputError):  # no word to make a title of
                 self._parts.threads.set_title(placed.thread, first[:80], "extract")
 
-    def count(self, model: str, how: str) -> None:
-        """For the figures."""
-        if self._metrics is not None:
-            self._metrics.placed(model, how)
-
 
 class _Work:
     """A turn as the runner runs it: on the agents' loop, under the lock of its thread."""
@@ -391,7 +401,7 @@ class _Work:
         self._calls: dict[Any, int] = {}
         self._answers: list[AIMessage] = []
 
-    async def run(self, tell: Callable[[Any], None]) -> None:
+    async def run(self, tell: Callable[[Any], None]) -> Any:
         """Ask the model, tell what comes, and keep it."""
         self.began = True
         placed, agent, gateway = self._placed, self._agent, self._gateway
@@ -411,7 +421,7 @@ class _Work:
             async for mode, part in steps:
                 for piece in self._read(mode, part):
                     tell(piece)
-            tell(await asyncio.to_thread(self._done))
+            return await asyncio.to_thread(self._done)
 
     def _read(self, mode: str, part: Any) -> list[Piece]:
         if mode == "updates":
@@ -433,7 +443,7 @@ class _Work:
         pieces += self._call_parts(message, whole)
         if (pieces or not whole) and not self._opened:
             self._opened = True
-            pieces.insert(0, self._opening())
+            pieces.insert(0, Opened(self._placed.thread, self._placed.how, *self._sent()))
         return pieces
 
     def _call_parts(self, message: AIMessage, whole: bool) -> list[Piece]:
@@ -455,34 +465,25 @@ class _Work:
                 found.append(CallPart(self._calls[key], chunk.get("id"), name, chunk.get("args") or ""))
         return found
 
-    def _opening(self) -> Opened:
-        tokens, compacted = self._sent()
-        return Opened(self._placed.thread, self._placed.how, tokens, compacted)
-
     def _sent(self) -> tuple[int, bool]:
         manifest = self._agent.summarization.manifest(self._placed.thread)
         return (manifest.tokens, bool(manifest.left or manifest.how)) if manifest is not None else (0, False)
 
     def _done(self) -> Done:
         last = self._answers[-1] if self._answers else AIMessage("", id=self._agent.parts.ids.new("message"))
-        theirs = [call for call in last.tool_calls if call["name"] in self._request.tool_names]
-        answer: dict[str, Any] = {"role": "assistant", "content": self._text or last.text}
-        if theirs:
-            answer["tool_calls"] = [
-                {
-                    "id": str(call["id"]),
-                    "type": "function",
-                    "function": {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)},
-                }
-                for call in theirs
-            ]
+        theirs = []
+        for call in last.tool_calls:
+            if call["name"] in self._request.tool_names:
+                function = {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)}
+                theirs.append({"id": str(call["id"]), "type": "function", "function": function})
+        answer = {"role": "assistant", "content": self._text or last.text, **({"tool_calls": theirs} if theirs else {})}
         tokens, compacted = self._sent()
         usage = sum((found for one in self._answers if (found := Usage.read(one)) is not None), Usage())
         if not usage.total:
             counter = self._agent.summarization.context_window.counter
             usage = Usage(tokens, counter.count_text(str(answer["content"])), estimated=True)
         seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
-        self._gateway.count(self._request.model, self._placed.how)
+        self._gateway.metrics.placed(self._request.model, self._placed.how)
         finish = "tool_calls" if theirs else _finish(last)
         return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted)
 

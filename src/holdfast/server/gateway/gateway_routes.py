@@ -1,44 +1,51 @@
-"""`/v1`: models, chat completions, responses, messages. A client changes its base address and its key, and nothing else.
+"""The APIs of others: `/v1` (models, chat completions, responses, messages), and `/agui` for front ends that speak AG-UI (O3).
 
-Headers say what was done: `X-Holdfast-Thread`, `X-Holdfast-Placed` (starts, continues, resumes, branches), `X-Holdfast-Sent-Tokens`,
-`X-Holdfast-Compacted`. A client may send `X-Holdfast-Thread`, `X-Holdfast-Memory: off` and `X-Holdfast-Learn: on`. Errors have the forms by
-which the clients of others choose their exception, and whether they try again.
+A client of `/v1` changes its base address and its key, and nothing else. Headers say what was done: `X-Holdfast-Thread`,
+`X-Holdfast-Placed` (starts, continues, resumes, branches), `X-Holdfast-Sent-Tokens`, `X-Holdfast-Compacted`. A client may send
+`X-Holdfast-Thread`, `X-Holdfast-Memory: off` and `X-Holdfast-Learn: on`. Errors have the forms by which the clients of others choose their
+exception, and whether they try again. AG-UI is streamed as server-sent events by the protocol's own encoder.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Annotated, Any
+from math import ceil
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ValidationError
 
 from holdfast import errors
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.models.failures import kind_of
-from holdfast.redaction import redact_text, without_paths
-from holdfast.server.event_stream import MEDIA_TYPE
-from holdfast.server.services import Services, services_of
-from holdfast.server.wire import TOKEN
+from holdfast.server.runs import MEDIA_TYPE
+from holdfast.server.services import Services, Use
+from holdfast.server.wire import STREAM, TOKEN, clean
+from holdfast.validation import missing_extra
+
+if TYPE_CHECKING:
+    from holdfast.server.gateway.dialects import Dialect
 
 router = APIRouter(prefix="/v1", tags=["gateway"], dependencies=[TOKEN])
-Use = Annotated[Services, Depends(services_of)]
 _BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     code: {"description": said, "content": {"application/json": {"schema": {"type": "object"}}}}
     for code, said in {
-        **{400: "Not understood", 402: "Limit reached", 404: "Not there", 409: "In the way", 422: "Does not fit", 429: "Too many"},
+        **{400: "Not understood", 401: "No token", 402: "Limit reached", 403: "Wrong origin", 404: "Not there", 409: "In the way"},
+        **{413: "Too large", 415: "Not understood", 421: "Wrong host", 422: "Does not fit", 429: "Too many"},
         **{500: "Failed", 502: "Refused upstream", 503: "Not available", 504: "Too slow upstream"},
     }.items()
 }
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 
 
-@router.get("/models")
+@router.get("/models", responses=_ANSWERS)
 def models_list(use: Use) -> dict[str, Any]:
     """The configured models, and our own agents as `holdfast/NAME`."""
     return {
@@ -47,91 +54,83 @@ def models_list(use: Use) -> dict[str, Any]:
     }
 
 
+@router.get("/models/{id:path}", responses=_ANSWERS)
+def models_read(use: Use, id: str) -> dict[str, Any]:
+    """One of them."""
+    if id not in use.gateway.models():
+        raise NotThere(f"there is no model named {id[:80]!r}.", hint="`GET /v1/models` lists them.")
+    return {"id": id, "object": "model", "created": 0, "owned_by": "holdfast"}
+
+
+@router.post("/messages/count_tokens", openapi_extra=_BODY, responses=_ANSWERS)
+async def messages_count(use: Use, request: Request) -> Response:
+    """How many tokens a request of Anthropic's form has, by our own count."""
+    from holdfast.server.gateway.dialects import MESSAGES  # LangChain
+
+    try:
+        asked = MESSAGES.read(_body(await request.body()))
+        texts = [asked.system, *(json.dumps(dict(one), ensure_ascii=False) for one in (*asked.messages, *asked.tools))]
+        count = use.harness.counter.count_text
+        return JSONResponse({"input_tokens": await asyncio.to_thread(lambda: sum(count(text) for text in texts if text))})
+    except InputError as error:
+        status, code, said = told(error)
+        return JSONResponse(MESSAGES.refusal(status, code, said), status)
+
+
 @router.post("/chat/completions", openapi_extra=_BODY, responses=_ANSWERS)
 async def chat_completions(use: Use, request: Request) -> Response:
     """OpenAI's chat completions."""
-    from holdfast.server.gateway import chat_wire  # LangChain
+    from holdfast.server.gateway.dialects import CHAT  # LangChain
 
-    id = f"chatcmpl-{secrets.token_hex(12)}"
-
-    async def respond(body: dict[str, Any]) -> Response:
-        asked = _with_headers(chat_wire.read(body), request)
-        options = body.get("stream_options")
-        usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        return await _respond(
-            use,
-            request,
-            body,
-            asked,
-            whole=lambda done: chat_wire.answer(id, asked.model, done),
-            stream=lambda pieces: chat_wire.chunks(id, asked.model, pieces, with_usage=usage),
-            failed=lambda status, code, said: chat_wire.data(openai_body(status, code, said)),
-        )
-
-    return await _guarded(request, respond, openai_error)
+    return await _answered(use, request, CHAT)
 
 
 @router.post("/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def responses(use: Use, request: Request) -> Response:
     """OpenAI's responses."""
-    from holdfast.server.gateway import responses_wire  # LangChain
+    from holdfast.server.gateway.dialects import RESPONSES  # LangChain
 
-    id = f"resp_{secrets.token_hex(20)}"
-
-    async def respond(body: dict[str, Any]) -> Response:
-        asked = _with_headers(responses_wire.read(body), request)
-
-        def failed(status: int, code: str, said: str) -> bytes:
-            event = {"type": "error", "sequence_number": 0, "code": code, "message": said, "param": None}
-            return f"event: error\ndata: {json.dumps(event)}\n\n".encode()
-
-        return await _respond(
-            use,
-            request,
-            body,
-            asked,
-            whole=lambda done: responses_wire.answer(id, body, done),
-            stream=lambda pieces: responses_wire.events(id, body, pieces),
-            failed=failed,
-            note=lambda done: use.gateway.index.note_response(id, done.thread, done.seq),
-        )
-
-    return await _guarded(request, respond, openai_error)
+    return await _answered(use, request, RESPONSES, noted=True)
 
 
 @router.post("/messages", openapi_extra=_BODY, responses=_ANSWERS)
 async def messages(use: Use, request: Request) -> Response:
     """Anthropic's messages."""
-    from holdfast.server.gateway import messages_wire  # LangChain
+    from holdfast.server.gateway.dialects import MESSAGES  # LangChain
 
-    id = f"msg_{secrets.token_hex(12)}"
-
-    async def respond(body: dict[str, Any]) -> Response:
-        asked = _with_headers(messages_wire.read(body), request)
-
-        def failed(status: int, code: str, said: str) -> bytes:
-            return f"event: error\ndata: {json.dumps(anthropic_body(status, code, said))}\n\n".encode()
-
-        return await _respond(
-            use,
-            request,
-            body,
-            asked,
-            whole=lambda done: messages_wire.answer(id, asked.model, done),
-            stream=lambda pieces: messages_wire.events(id, asked.model, pieces),
-            failed=failed,
-        )
-
-    return await _guarded(request, respond, anthropic_error)
+    return await _answered(use, request, MESSAGES)
 
 
-async def _guarded(request: Request, respond: Callable[[dict[str, Any]], Any], refuse: Callable[[Exception], Response]) -> Response:
-    """The answer, or what went wrong in the client's own form."""
+_NOT_OFFERED = (
+    "embeddings",
+    "completions",
+    "moderations",
+    "files",
+    "batches",
+    "audio/{part:path}",
+    "images/{part:path}",
+    "responses/{part}",
+)
+
+
+def _not_offered(request: Request) -> Response:
+    """What others have below this address and we do not."""
+    offered = "`/v1/models`, `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and `/v1/messages/count_tokens` are."
+    raise NotThere(f"`{request.url.path[:80]}` is not offered here.", hint=offered)
+
+
+for _path in _NOT_OFFERED:
+    router.add_api_route(f"/{_path}", _not_offered, methods=["GET", "POST", "DELETE"], include_in_schema=False)
+
+
+async def _answered(use: Services, request: Request, dialect: Dialect, *, noted: bool = False) -> Response:
+    """The answer of a turn, or what went wrong, in the words of this dialect; what is `noted` can be gone on from by its id."""
     try:
-        answer: Response = await respond(_body(await request.body()))
+        return await _respond(use, request, dialect, noted=noted)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets it in the form that it understands; the log has the rest
-        return refuse(error)
-    return answer
+        status, code, said = told(error)
+        wait = error.retry_after if isinstance(error, errors.CallFailed) else None
+        return JSONResponse(dialect.refusal(status, code, said), status, headers={"retry-after": str(ceil(wait))} if wait else None)
 
 
 def _body(data: bytes) -> dict[str, Any]:
@@ -152,47 +151,42 @@ def _with_headers(asked: Any, request: Request) -> Any:
     return replace(asked, thread=thread, memory=memory, learn=learn)
 
 
-async def _respond(
-    use: Services,
-    request: Request,
-    body: dict[str, Any],
-    asked: Any,
-    *,
-    whole: Callable[[Any], dict[str, Any]],
-    stream: Callable[[AsyncIterator[Any]], AsyncIterator[bytes]],
-    failed: Callable[[int, str, str], bytes],
-    note: Callable[[Any], None] = lambda done: None,
-) -> Response:
+async def _respond(use: Services, request: Request, dialect: Dialect, *, noted: bool) -> Response:
     """Run the turn. A stream is begun when the model has begun to answer: until then an error is an error, with its status."""
+    from holdfast.server.gateway.client_request import is_again, key_of
     from holdfast.server.gateway.gateway_core import Done
-    from holdfast.server.gateway.repeats import is_again, key_of, told_again
 
-    key, again, repeats = key_of(request.url.path, body, request.headers), is_again(request.headers), use.repeats
+    body = _body(await request.body())
+    asked = _with_headers(dialect.read(body), request)
+    id = dialect.new_id()
+    key, again, repeats = key_of(request.url.path, body, request.headers), is_again(request.headers), use.gateway.repeats
     if not asked.stream:
         done = await repeats.answered(key, again, lambda: _done(use.gateway.turn(asked)))
-        note(done)
+        if noted:
+            use.gateway.index.note_response(id, done.thread, done.seq)
         if await request.is_disconnected():
             repeats.unheard(key)
-        return JSONResponse(whole(done), headers=_said(done))
+        return JSONResponse(dialect.answer(id, body, done), headers=_said(done))
     held = repeats.heard(key) if again else None
-    pieces = told_again(held) if held is not None else use.gateway.turn(asked).__aiter__()
+    pieces = held.told_again() if held is not None else use.gateway.turn(asked).__aiter__()
     first = await anext(pieces)
 
     async def rest() -> AsyncIterator[Any]:
         yield first
         async for piece in pieces:
             if isinstance(piece, Done):
-                note(piece)
+                if noted:
+                    use.gateway.index.note_response(id, piece.thread, piece.seq)
                 repeats.keep(key, piece)
             yield piece
 
     async def frames() -> AsyncIterator[bytes]:
         with use.counted():
             try:
-                async for frame in stream(rest()):
+                async for frame in dialect.events(id, body, rest()):
                     yield frame
             except Exception as error:  # noqa: BLE001 - the status is out already: the stream says it
-                yield failed(*told(error))
+                yield dialect.failure(*told(error))
 
     return StreamingResponse(frames(), media_type=MEDIA_TYPE, headers=_said(first))
 
@@ -225,6 +219,8 @@ _BY_KIND = {
     "not_found": (502, "upstream_not_found"),
     "authentication": (502, "upstream_authentication"),
     "permission": (502, "upstream_permission"),
+    "garbled": (502, "upstream_bad_answer"),
+    "broken_off": (502, "upstream_broke_off"),
 }
 """By how a call of the model behind us failed. That its key is wrong is not the client's key: 502."""
 _BY_CLASS: tuple[tuple[type[HoldfastError], int, str], ...] = (
@@ -234,21 +230,15 @@ _BY_CLASS: tuple[tuple[type[HoldfastError], int, str], ...] = (
     (errors.LimitExceeded, 402, "limit_exceeded"),
     (errors.Locked, 409, "conflict"),
     (errors.InputError, 400, "invalid_request"),
+    (errors.MissingVariable, 503, "not_configured"),
     (errors.ConfigError, 400, "invalid_request"),
 )
-_ANTHROPIC = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-}
 
 
 def told(error: Exception) -> tuple[int, str, str]:
     """Status, code and words. What nobody foresaw is in the log; the answer says only that."""
     if isinstance(error, HoldfastError):
-        hint = f" {without_paths(redact_text(error.hint))}" if error.hint else ""
+        hint = f" {clean(error.hint)}" if error.hint else ""
         for kind, status, code in _BY_CLASS:
             if isinstance(error, kind):
                 return status, code, f"{error.public}{hint}"
@@ -260,29 +250,69 @@ def told(error: Exception) -> tuple[int, str, str]:
     kind_found = kind_of(error)
     if kind_found in _BY_KIND or kind_found in ("server", "connection"):
         status, code = _BY_KIND.get(str(kind_found), (503, "upstream_unavailable"))
-        return status, code, without_paths(redact_text(str(error)))[:1_000]
+        return status, code, clean(str(error))[:1_000]
     _log.error("the gateway failed", exc_info=error)
     return 500, "server_error", "Something went wrong here. The server's log has it."
 
 
-def openai_body(status: int, code: str, message: str) -> dict[str, Any]:
-    """OpenAI's form."""
-    kind = "invalid_request_error" if status in (400, 404, 409, 422) else "server_error" if status >= 500 else "api_error"
-    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+agui_router = APIRouter(prefix="/agui", tags=["agui"], dependencies=[TOKEN])
+AgentName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+_AGUI_INPUT: dict[str, Any] = {
+    "type": "object",
+    "description": "`RunAgentInput` of AG-UI: `threadId` names the conversation, `tools` are the front end's, `resume` answers interrupts.",
+    "properties": {
+        "threadId": {"type": "string"},
+        "runId": {"type": "string"},
+        "messages": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["threadId", "runId", "messages"],
+}
+_AGUI_BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": _AGUI_INPUT}}, "required": True}}
 
 
-def anthropic_body(status: int, code: str, message: str) -> dict[str, Any]:
-    """Anthropic's form."""
-    return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": f"{message} ({code})"}}
+@agui_router.post("", openapi_extra=_AGUI_BODY, responses=STREAM, response_class=Response)
+async def agui_run(use: Use, request: Request) -> Response:
+    """Run a turn of the lead agent, or of the agent that a known thread belongs to."""
+    return await _agui(use, request, None)
 
 
-def openai_error(error: Exception) -> JSONResponse:
-    """The answer to a failed request of an OpenAI client."""
-    status, code, message = told(error)
-    return JSONResponse(openai_body(status, code, message), status)
+@agui_router.post("/{agent}", openapi_extra=_AGUI_BODY, responses=STREAM, response_class=Response)
+async def agui_agent_run(use: Use, request: Request, agent: AgentName) -> Response:
+    """Run a turn of this agent."""
+    return await _agui(use, request, agent)
 
 
-def anthropic_error(error: Exception) -> JSONResponse:
-    """The answer to a failed request of an Anthropic client."""
-    status, code, message = told(error)
-    return JSONResponse(anthropic_body(status, code, message), status)
+async def _agui(use: Services, request: Request, agent: str | None) -> Response:
+    try:
+        from ag_ui.core import RunAgentInput
+
+        from holdfast.server.gateway.agui_events import agui_events, begin_turn
+    except ModuleNotFoundError as error:
+        raise (missing_extra(error) or error) from error
+    try:
+        asked = RunAgentInput.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)]) from error
+    known, owner = await asyncio.to_thread(_owner, use, asked.thread_id)
+    if known and agent not in (None, owner):
+        raise InputError("this thread belongs to another agent.", hint="Take its own address, or another threadId.")
+    talk = await asyncio.to_thread(use.talk, asked.thread_id, owner if known else agent)
+    turn = begin_turn(talk, asked, known, use.harness.ids)
+
+    async def frames() -> Any:
+        with use.counted():
+            try:
+                async for frame in agui_events(asked, lambda: turn, use.harness.bus, talk.thread, request.headers.get("accept")):
+                    yield frame
+            finally:
+                await asyncio.to_thread(talk.close)
+
+    return StreamingResponse(frames(), media_type=MEDIA_TYPE, headers={"x-holdfast-thread": talk.thread})
+
+
+def _owner(use: Services, thread: str) -> tuple[bool, str | None]:
+    """Whether somebody has talked in this thread, and whose it is."""
+    try:
+        return True, use.agent_of(thread)
+    except NotThere:
+        return False, None

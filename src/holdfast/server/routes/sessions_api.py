@@ -1,9 +1,10 @@
-"""Sessions and workflows over HTTP: start, watch, approve, reject, fix, resume, fork, cancel (W1-W19)."""
+"""Sessions and workflows over HTTP: start, watch, approve, reject, fix, resume, fork, cancel; and the queue of workers (W1-W19)."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -11,10 +12,10 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from holdfast.errors import ConfigError, HoldfastError, InputError, NotThere, RevisionConflict
+from holdfast.config.section import all_errors
+from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError, NotThere, RevisionConflict, WorkflowChanged, WorkflowError
 from holdfast.redaction import redact, redact_text, without_paths
-from holdfast.server.event_stream import MEDIA_TYPE
-from holdfast.server.services import Services, services_of
+from holdfast.server.services import Services, Use
 from holdfast.server.wire import (
     NAME,
     STREAM,
@@ -28,21 +29,25 @@ from holdfast.server.wire import (
     Limit,
     Page,
     PointName,
+    Priority,
     Short,
     StageName,
     Text,
+    clean,
     page_of,
 )
+from holdfast.session.document import session_json
 from holdfast.session.editor import differences
-from holdfast.session.renderer import session_json
-from holdfast.session.state import Session, spare_name, stage_folder
-from holdfast.workers.session_queue import SessionQueue
+from holdfast.session.state import Session, SessionBrief, spare_name, stage_folder
+from holdfast.workers.session_queue import SessionQueue, queue_overview
+from holdfast.workers.session_states import seen, state_of
 from holdfast.workflow import control
 from holdfast.workflow.agent import checked_agents
+from holdfast.workflow.definition import Stage as WorkflowStage
+from holdfast.workflow.definition import Workflow
 from holdfast.workflow.workflow_file import load_workflow, parse_workflow
 
 router = APIRouter(tags=["sessions"], dependencies=[TOKEN])
-Use = Annotated[Services, Depends(services_of)]
 
 
 class NewSession(Body):
@@ -103,36 +108,110 @@ def shown(session: Session) -> dict[str, Any]:
     return said
 
 
+def loaded(use: Services, id: str) -> Session:
+    """A session that is there. WorkflowError, with the reason, for one whose file a person left in a form that does not fit."""
+    try:
+        return use.harness.sessions.load(id)
+    except Damaged as error:
+        if not (error.path or "").endswith(f"{id}.json"):  # what only we write
+            raise
+        raise WorkflowError(error.message, session=id, hint=error.hint) from error
+
+
 def definition_of(use: Services, body: NewSession) -> Any:
     """The workflow that is meant, as whoever runs it takes it."""
     if (body.workflow is None) == (body.name is None):
         raise InputError("give a workflow or the name of one.")
-    return _plain(body.workflow) if body.workflow is not None else named_workflow(use, body.name or "")
+    return from_network(use, parse_workflow(body.workflow)) if body.workflow is not None else named_workflow(use, body.name or "")
 
 
 def named_workflow(use: Services, name: str) -> str:
     """The file of this name in the configured folder. NotThere for another."""
-    folder = use.harness.config.server.workflows
+    folder, name = use.harness.config.server.workflows, name.removesuffix(".yaml")
     found = use.harness.config.beside(folder) / f"{name}.yaml" if folder else None
     if found is None or name != FilePath(name).name or not found.is_file():
         raise NotThere(f"there is no workflow {name!r}.", hint="`GET /api/v1/workflows` lists them.")
     return str(found)
 
 
-def _plain(workflow: dict[str, Any]) -> dict[str, Any]:
-    """A definition that came over the network names no code of this machine: agents by path are for files."""
-    stages = workflow.get("stages")
-    for stage in stages if isinstance(stages, list) else ():
-        check_agent_name(stage.get("agent_type") if isinstance(stage, dict) else None)
-    return workflow
+_FROM_NETWORK = (
+    *("limits", "session.id", "session.checkpoint_interval", "session.short", "session.long", "session.limits", "memory.working_memory"),
+    *(f"memory.long_term_memory.{name}" for name in ("retrieval_top_k", "min_trust", "rerank")),
+)
+"""Settings that a workflow may bring over the network: figures. Where things are kept and what is started for it is for files."""
+_IN_A_FILE = "Put the workflow as a file into server.workflows: there it may."
 
 
-def check_agent_name(kind: object) -> None:
-    """InputError for an agent that is named by the place of its code."""
-    if isinstance(kind, str) and (":" in kind or "." in kind):
+def from_network(use: Services, made: Workflow, folder: FilePath | None = None) -> Workflow:
+    """A definition that came over the network, checked to name no code and no data of this machine beyond the folder of workflows (O3).
+
+    Folders and scripts in it are relative to that folder (or to `folder`), wherever links lead. InputError or ConfigError for the rest.
+    """
+    for key, value in _leaves(made.sections):
+        if not any(key == one or key.startswith(f"{one}.") for one in _FROM_NETWORK) or "$" in str(value):
+            raise InputError(f"`{key}` may not be set by a workflow that comes over the network.", hint=_IN_A_FILE)
+    root = use.harness.config.server.workflows
+    place = folder or (use.harness.config.beside(root) if root else None)
+    return replace(made, stages=tuple(_confined(stage, place, kept=folder is not None) for stage in made.stages))
+
+
+def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Every value of nested settings with its dotted key."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _confined(stage: WorkflowStage, place: FilePath | None, *, kept: bool) -> WorkflowStage:
+    """The stage with each place of the disk that it names as it is below the folder; as it was written where the runner looks there."""
+    if ":" in stage.agent_type or "." in stage.agent_type:
         raise InputError(
             "an agent of your own is named in a workflow file, not over the network.", hint="Put the file into server.workflows."
         )
+    settings = dict(stage.settings)
+    sources = settings.get("sources")
+    globs = sources.get("globs") if isinstance(sources, Mapping) else None
+    if any(_leads_out(str(one)) for one in (globs if isinstance(globs, list | tuple) else [globs or ""])):
+        raise ConfigError("leads out of the folder.", key=f"stages.{stage.name}.sources.globs", hint="Write it like `**/*.md`.")
+    if isinstance(sources, Mapping) and "folder" in sources:
+        settings["sources"] = {**sources, "folder": _below(place, sources["folder"], f"stages.{stage.name}.sources.folder")}
+    if "script" in settings:
+        settings["script"] = _below(place, settings["script"], f"stages.{stage.name}.script")
+    return stage if kept else replace(stage, settings=settings)
+
+
+def _placeless(stage: WorkflowStage) -> WorkflowStage:
+    """The stage without the places on the disk that it names."""
+    sources = stage.settings.get("sources")
+    kept = {key: value for key, value in stage.settings.items() if key != "script"}
+    if isinstance(sources, Mapping):
+        kept["sources"] = {key: value for key, value in sources.items() if key not in ("folder", "globs")}
+    return replace(stage, settings=kept)
+
+
+def _leads_out(named: str) -> bool:
+    return "\0" in named or named.startswith(("/", "~")) or ".." in FilePath(named).parts
+
+
+def _below(place: FilePath | None, named: object, key: str) -> Any:
+    """A path, or a list of them, below a folder. ConfigError for one that is not, or is not there."""
+    if isinstance(named, list | tuple):
+        return [_below(place, one, key) for one in named]
+    if not isinstance(named, str):
+        return named  # whoever reads the definition says what is wrong with it
+    if place is None:
+        why = "without `server.workflows` a workflow that comes over the network names no files of this machine."
+        raise ConfigError(why, key=key, hint=_IN_A_FILE)
+    root = place.resolve()
+    found = root if _leads_out(named) else (root / named).resolve()
+    if _leads_out(named) or not found.is_relative_to(root):
+        hint = "Over the network it is relative to `server.workflows`, and lies in it."
+        raise ConfigError("leads out of the folder of workflows.", key=key, hint=hint)
+    if not found.exists():
+        raise ConfigError(f"there is no {named[:200]!r} in the folder of workflows.", key=key, hint="It is relative to `server.workflows`.")
+    return str(found)
 
 
 @router.get("/workflows")
@@ -153,39 +232,42 @@ def workflow_files(use: Services) -> list[dict[str, Any]]:
                 {"name": path.stem, "id": found.id, "task": found.task, "stages": [one.name for one in found.stages], "problem": None}
             )
         except HoldfastError as error:
-            items.append({"name": path.stem, "id": None, "task": None, "stages": [], "problem": _placed(error)})
+            where = [f"line {error.line}" if error.line else "", error.key or ""] if isinstance(error, ConfigError) else []
+            problem = ": ".join([*filter(None, where), error.public])  # with its line and without its path
+            items.append({"name": path.stem, "id": None, "task": None, "stages": [], "problem": problem})
     return items
-
-
-def _placed(error: HoldfastError) -> str:
-    """What is wrong with a file, with its line and without its path."""
-    where = [f"line {error.line}" if error.line else "", error.key or ""] if isinstance(error, ConfigError) else []
-    return ": ".join([*filter(None, where), error.public])
 
 
 @router.post("/workflows/check")
 def workflows_check(use: Use, body: Definition) -> dict[str, Any]:
     """Whether a definition could be run, and every problem with its place."""
+    found: list[ConfigError] = []
     try:
-        made = parse_workflow(_plain(body.workflow))
+        made = parse_workflow(body.workflow)
+        try:
+            made = from_network(use, made)
+        except ConfigError as error:  # of places on the disk: nothing is looked for there, and the rest is checked all the same
+            found, made = all_errors(error), replace(made, stages=tuple(_placeless(stage) for stage in made.stages))
         checked_agents(made, use.harness.stage_agents())
     except ConfigError as error:
-        found = [error, *error.others]
+        found = [*all_errors(error), *found]
+    if found:
         return {
             "ok": False,
-            "problems": [{"at": one.key, "message": without_paths(redact_text(one.message)), "hint": one.hint} for one in found],
+            "problems": [{"at": one.key, "message": clean(one.message), "hint": one.hint} for one in found],
         }
     return {"ok": True, "problems": []}
 
 
 @router.get("/sessions")
 def sessions_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
-    """All sessions, newest first."""
-    return page_of(use.harness.sessions.newest(), limit, cursor, lambda brief: _pathless(asdict(brief)))
+    """All sessions, newest first. Besides the states of its file a session is `interrupted` (nobody runs it any more) or `queued`."""
+    hidden = ("error", "problem")
 
+    def pathless(brief: SessionBrief) -> dict[str, Any]:
+        return {key: without_paths(one) if key in hidden and isinstance(one, str) else one for key, one in asdict(brief).items()}
 
-def _pathless(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: without_paths(one) if key in ("error", "problem") and isinstance(one, str) else one for key, one in value.items()}
+    return page_of(seen(use.harness.sessions, use.harness.sessions.newest()), limit, cursor, pathless)
 
 
 @router.post("/sessions", status_code=202)
@@ -201,17 +283,19 @@ def sessions_start(use: Use, body: NewSession, response: Response) -> dict[str, 
 @router.get("/sessions/{id}")
 def sessions_read(use: Use, id: Id, response: Response) -> dict[str, Any]:
     """A session, whole."""
-    session = use.harness.sessions.load(id)
+    session = loaded(use, id)
     owner = use.harness.sessions.owner(id)
     response.headers["etag"] = f'"{session.revision}"'
-    return {**shown(session), "owner": owner.name if owner is not None else None, "waiting": list(control.waiting_stages(session))}
+    status = state_of(use.harness.sessions, id, session.status)
+    who = owner.name if owner is not None else None
+    return {**shown(session), "status": status, "owner": who, "waiting": list(control.waiting_stages(session))}
 
 
 @router.delete("/sessions/{id}", status_code=204)
 def sessions_delete(use: Use, id: Id) -> Response:
     """Remove a session that nobody runs."""
-    use.harness.sessions.load(id)
-    with use.harness.sessions.hold(id, owner="delete"):
+    loaded(use, id)
+    with use.harness.sessions.lease(id, owner="delete"):
         pass
     use.harness.sessions.remove(id)
     return Response(status_code=204)
@@ -220,7 +304,7 @@ def sessions_delete(use: Use, id: Id) -> Response:
 @router.get("/sessions/{id}/stages/{stage}")
 def stages_read(use: Use, id: Id, stage: StageName) -> dict[str, Any]:
     """A stage: its record, what it was given and what it wrote."""
-    session = use.harness.sessions.load(id)
+    session = loaded(use, id)
     names = session.stage_names()
     if stage not in names:
         raise NotThere(f"the session has no stage {stage!r}.", hint=f"There are: {', '.join(names)}.")
@@ -246,7 +330,7 @@ def stages_fix(
     use: Use, id: Id, stage: StageName, body: dict[str, Any], if_match: Annotated[str | None, Header(max_length=40)] = None
 ) -> dict[str, Any]:
     """Put a corrected output in place of what a stage wrote. It is checked first."""
-    if if_match is not None and if_match.strip('"') != str(use.harness.sessions.load(id).revision):
+    if if_match is not None and if_match.strip('"') != str(loaded(use, id).revision):
         raise RevisionConflict("the session has changed since.")
     done = control.fix(use.harness.sessions, id, stage, json.dumps(body), bus=use.harness.bus)
     if done.status == "ready":
@@ -257,7 +341,7 @@ def stages_fix(
 @router.get("/sessions/{id}/raw/{ref}")
 def raw_read(use: Use, id: Id, ref: Annotated[str, Id]) -> Response:
     """Raw data of a session by its reference."""
-    use.harness.sessions.load(id)
+    loaded(use, id)
     found = use.harness.sessions.raw_get(id, ref)
     return Response(found.data, media_type="application/octet-stream", headers={"content-disposition": "attachment"})
 
@@ -265,15 +349,28 @@ def raw_read(use: Use, id: Id, ref: Annotated[str, Id]) -> Response:
 @router.post("/sessions/{id}/resume", status_code=202)
 def sessions_resume(use: Use, id: Id, body: GoOn) -> dict[str, Any]:
     """Go on from the last completed stage."""
-    use.harness.sessions.load(id)
-    use.sessions.start(id, accept_changes=body.accept_changes, as_started=body.as_started)
-    return {"id": id, "status": "running"}
+    loaded(use, id)
+    try:
+        use.sessions.start(id, accept_changes=body.accept_changes, as_started=body.as_started)
+    except WorkflowChanged as error:
+        raise in_words_of(error, "{name}: true") from None
+    queued = state_of(use.harness.sessions, id, "ready") == "queued"  # one that workers have is left to them
+    return {"id": id, "status": "queued" if queued else "running"}
+
+
+def in_words_of(error: WorkflowChanged, form: str) -> WorkflowChanged:
+    """The error with the options that its hint names as they are given elsewhere than in a terminal: `{option}` or `{name}` in `form`."""
+    hint = error.hint or ""
+    for option in ("--accept-changes", "--as-started"):
+        hint = hint.replace(f"`{option}`", f"`{form.format(option=option, name=option[2:].replace('-', '_'))}`")
+    error.hint = hint or None
+    return error
 
 
 @router.post("/sessions/{id}/cancel")
 def sessions_cancel(use: Use, id: Id) -> dict[str, Any]:
     """Stop it. It can be resumed."""
-    use.harness.sessions.load(id)
+    loaded(use, id)
     if (queue := SessionQueue.find(use.harness.sessions)) is not None:
         queue.withdraw(id)
     done = control.cancel(use.harness.sessions, id, bus=use.harness.bus)
@@ -319,7 +416,7 @@ def sessions_restore(use: Use, id: Id, body: Point) -> dict[str, Any]:
 @router.get("/sessions/{id}/checkpoints")
 def checkpoints_list(use: Use, id: Id) -> Page:
     """The recovery points of a session."""
-    use.harness.sessions.load(id)
+    loaded(use, id)
     return Page(items=[asdict(one) for one in use.harness.sessions.checkpoints(id)])
 
 
@@ -331,32 +428,83 @@ def sessions_diff(use: Use, id: Id, before: Annotated[str, Query(pattern=NAME)])
     return Page(items=[redact(asdict(one)) for one in found])
 
 
-def _there(use: Use, id: Id) -> str:
-    use.harness.sessions.load(id)
+def there(use: Use, id: Id) -> str:
+    """The id of a session that is there. NotThere for another."""
+    loaded(use, id)
     return id
 
 
 @router.get("/sessions/{id}/events", response_class=StreamingResponse, responses=STREAM)
 async def sessions_events(
-    use: Use, id: Annotated[str, Depends(_there)], last_event_id: LastEventId = None, follow: Follow = True
+    use: Use, id: Annotated[str, Depends(there)], last_event_id: LastEventId = None, follow: Follow = True
 ) -> StreamingResponse:
     """What happens in a session, whoever runs it, from the event after `Last-Event-ID` on; also after a restart of this server."""
-
-    async def frames() -> Any:
-        with use.counted():
-            async for data in use.sessions.follow(id, last_event_id, lambda: use.stopping, wait=follow):
-                yield data
-
-    return StreamingResponse(frames(), media_type=MEDIA_TYPE)
+    return use.streamed(use.sessions.follow(id, last_event_id, lambda: use.stopping, wait=follow))
 
 
 @router.get("/events", response_class=StreamingResponse, responses=STREAM)
 async def events_all(use: Use, last_event_id: LastEventId = None, follow: Follow = True) -> StreamingResponse:
     """Everything that happens in this server."""
+    return use.streamed(use.everything.follow(last_event_id, wait=follow))
 
-    async def frames() -> Any:
-        with use.counted():
-            async for data in use.everything.follow(last_event_id, wait=follow):
-                yield data
 
-    return StreamingResponse(frames(), media_type=MEDIA_TYPE)
+queue_router = APIRouter(tags=["queue"], dependencies=[TOKEN])
+
+
+class QueuedSession(NewSession):
+    """A workflow for workers to run."""
+
+    priority: Priority = 0
+
+
+class InQueue(Body):
+    """Where a session is put."""
+
+    priority: Priority | None = None
+
+
+@queue_router.get("/queue")
+def queue_read(use: Use) -> dict[str, Any]:
+    """What waits and runs, the workers with their sessions, rates, schedules, and models with limits. `there` is false without a queue."""
+    found = queue_overview(use.harness)
+    if found is None:
+        return {"there": False, "waiting": 0, "running": 0, "workers": [], "schedules": [], "models": []}
+    schedules = [{**one, "file": None, "problem": one["problem"] and without_paths(one["problem"])} for one in found["schedules"]]
+    return {"there": True, **found, "schedules": schedules}
+
+
+@queue_router.post("/queue", status_code=202)
+def queue_start(use: Use, body: QueuedSession, response: Response) -> dict[str, Any]:
+    """A new session for the next free worker."""
+    queue = SessionQueue.open(use.harness.sessions)
+    launcher = use.harness.launcher(store=use.harness.sessions)
+    given: dict[str, Any] = {"task": body.task, "parameters": body.parameters, "session_id": body.id}
+    made = queue.create(launcher, definition_of(use, body), priority=body.priority, **given)
+    response.headers["location"] = f"/api/v1/sessions/{made.workflow_id}"
+    return {"id": made.workflow_id, "status": "queued" if made.status == "ready" else made.status, "queued": True}
+
+
+@queue_router.get("/queue/{id}")
+def queue_place(use: Use, id: Id) -> dict[str, Any]:
+    """Where a session is in the queue: whether it waits or runs, at which worker, and what keeps it."""
+    queue = SessionQueue.find(use.harness.sessions)
+    place = queue.places([id]).get(id) if queue is not None else None
+    if place is None:
+        raise NotThere(f"the session {id} is not in the queue.")
+    return {"id": id, **place, "problem": place["problem"] and without_paths(place["problem"])}
+
+
+@queue_router.put("/queue/{id}")
+def queue_put(use: Use, id: Id, body: InQueue) -> dict[str, Any]:
+    """Let workers go on with a session that is there."""
+    loaded(use, id)
+    SessionQueue.open(use.harness.sessions).put(id, priority=body.priority)
+    return {"id": id, "queued": True}
+
+
+@queue_router.delete("/queue/{id}")
+def queue_withdraw(use: Use, id: Id) -> dict[str, Any]:
+    """Take a session out. One that runs goes on to its end; `POST /sessions/{id}/cancel` stops it."""
+    loaded(use, id)
+    queue = SessionQueue.find(use.harness.sessions)
+    return {"id": id, "withdrawn": queue is not None and queue.withdraw(id)}

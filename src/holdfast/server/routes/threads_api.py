@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -12,16 +13,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from holdfast.amounts import counted
 from holdfast.context.archive import Archive
 from holdfast.context.call_log import Call, digest
 from holdfast.context.records import MessageRecord
 from holdfast.errors import InputError, NotThere
 from holdfast.redaction import redact
 from holdfast.sandbox.uploads import Uploads, clean_name
-from holdfast.server.event_stream import MEDIA_TYPE
-from holdfast.server.running_turns import Run
-from holdfast.server.services import Services, services_of
+from holdfast.server.runs import Run
+from holdfast.server.services import Services, ThreadId, Use
 from holdfast.server.wire import (
     STREAM,
     TOKEN,
@@ -35,14 +34,13 @@ from holdfast.server.wire import (
     Page,
     Short,
     Text,
-    ThreadId,
     Words,
     page_of,
 )
-from holdfast.talk import Decision, ThreadInfo
+from holdfast.talk import Decision
+from holdfast.validation import counted
 
 router = APIRouter(tags=["threads"], dependencies=[TOKEN])
-Use = Annotated[Services, Depends(services_of)]
 
 
 class NewThread(Body):
@@ -58,10 +56,20 @@ class Title(Body):
     title: Short
 
 
+class RunSettings(Body):
+    """What a run asks for in place of what its conversation has; what is left out stays as it is (M3)."""
+
+    agent_name: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    model_name: Short | None = None
+    thinking_enabled: Flag | None = None
+    subagent_enabled: Flag | None = None
+
+
 class NewRun(Body):
-    """Something to say."""
+    """Something to say, and to whom."""
 
     content: Text
+    configurable: RunSettings = Field(default_factory=RunSettings)
 
 
 class BranchAt(Body):
@@ -95,18 +103,14 @@ class Verdicts(Body):
 @router.get("/threads")
 def threads_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
     """All conversations, the one that was used last first."""
-    known = use.harness.threads.all() if use.harness.has_checkpoints else []
-    names = {info.id for info in known}
-    known += [ThreadInfo(name) for name in use.harness.archive.threads() if name not in names and not name.startswith("subagent-")]
-    return page_of(known, limit, cursor, asdict)
+    last = int(cursor[1:]) + limit + 1 if cursor else limit + 1
+    return page_of(use.harness.conversations(last=last), limit, cursor, asdict)
 
 
 @router.post("/threads", status_code=201)
 def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
-    """A new conversation. It is in the list from its first message on, or at once if it has a title."""
-    talk = use.talk(None, body.agent)
-    if body.title is not None:
-        talk.title = body.title
+    """A new conversation, with an agent that is there (404 for another). It can be read, named and talked in from now on."""
+    talk = use.begin_thread(body.agent, body.title)
     return {"id": talk.thread, "agent": talk.agent_name, "title": body.title or ""}
 
 
@@ -123,7 +127,7 @@ def threads_read(use: Use, id: ThreadId) -> dict[str, Any]:
         "messages": stats.messages,
         "window": talk.window if use.harness.talks() else None,
         "interrupted": talk.interrupted,
-        "approvals": redact(waiting),
+        "approvals": waiting,  # whole: what a person agrees to is not what a redactor leaves of it
     }
 
 
@@ -152,9 +156,9 @@ def messages_list(
     cursor: Cursor = None,
 ) -> Page:
     """Everything that was ever said, each message word for word; `in_window` are those that a model still sees."""
-    talk = use.known_talk(id)
-    said = talk.history()
-    inside = {str(message.id) for message in use.harness.threads.window(id)} if use.harness.has_checkpoints else set()
+    use.agent_of(id)
+    said = use.history(id)
+    inside = {str(message.id) for message in use.window(id)}
     numbered = list(enumerate(said, 1))
     if around is not None:
         at = next((index for index, record in enumerate(said) if record.id == around), None)
@@ -202,26 +206,27 @@ def compactions_list(use: Use, id: ThreadId) -> Page:
 # runs
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run, response: Response | None = None) -> dict[str, Any]:
+    """A run as it is now; in a `response` that began it also where it is."""
+    if response is not None:
+        response.headers["location"] = f"/api/v1/runs/{run.id}"
     known = {name: getattr(run, name) for name in ("id", "thread", "agent", "created", "status", "text", "tokens", "error", "ended")}
     return {**known, "artifacts": list(run.artifacts)}
 
 
-def _started(run: Run, response: Response) -> dict[str, Any]:
-    response.headers["location"] = f"/api/v1/runs/{run.id}"
-    return _run(run)
-
-
 @router.post("/threads/{id}/runs", status_code=202)
 async def runs_begin(use: Use, id: ThreadId, body: NewRun, response: Response) -> dict[str, Any]:
-    """Say something. The turn runs whether or not anybody follows it; `/runs/{id}/events` tells what happens."""
-    return _started(await use.say(id, body.content), response)
+    """Say something; with an id that nobody has used, a conversation begins under it.
+
+    The turn runs whether or not anybody follows it; `/runs/{id}/events` tells what happens.
+    """
+    return _run(await use.say(id, body.content, asked=body.configurable.model_dump()), response)
 
 
 @router.post("/threads/{id}/resume", status_code=202)
 async def runs_resume(use: Use, id: ThreadId, response: Response) -> dict[str, Any]:
     """Go on with a turn that was broken off."""
-    return _started(await use.go_on(id), response)
+    return _run(await use.go_on(id), response)
 
 
 @router.post("/threads/{id}/decisions", status_code=202)
@@ -231,7 +236,7 @@ async def runs_decide(use: Use, id: ThreadId, body: Verdicts, response: Response
     decisions = made or (Decision(body.all.type, body.all.reason, body.all.args) if body.all else None)
     if decisions is None:
         raise InputError("there is no decision.", hint="Give `all`, or `calls` by their ids.")
-    return _started(await use.decide(id, decisions), response)
+    return _run(await use.decide(id, decisions), response)
 
 
 @router.get("/threads/{id}/runs")
@@ -264,24 +269,23 @@ async def runs_cancel(use: Use, run: Found) -> dict[str, Any]:
 @router.get("/runs/{id}/events", response_class=StreamingResponse, responses=STREAM)
 async def runs_events(use: Use, run: Found, last_event_id: LastEventId = None, follow: Follow = True) -> StreamingResponse:
     """What happens in a run, from the event after `Last-Event-ID` on."""
-    return StreamingResponse(_counted(use, run.stream.follow(last_event_id, wait=follow)), media_type=MEDIA_TYPE)
-
-
-async def _counted(use: Services, frames: Any) -> Any:
-    with use.counted():
-        async for data in frames:
-            yield data
+    return use.streamed(run.stream.follow(last_event_id, wait=follow))
 
 
 # the window of any call
 
 
-def _call(call: Call) -> dict[str, Any]:
-    by_origin: dict[str, int] = {}
+def by_origin(call: Call) -> dict[str, int]:
+    """Tokens for each origin, in the order in which they were sent."""
+    sums: Counter[str] = Counter()
     for part in call.parts:
-        by_origin[part.origin] = by_origin.get(part.origin, 0) + part.tokens
+        sums[part.origin] += part.tokens
+    return dict(sums)
+
+
+def _call(call: Call) -> dict[str, Any]:
     known = {name: getattr(call, name) for name in ("number", "at", "run", "model", "window", "cap", "how", "answer")}
-    return {**known, "tokens": call.tokens, "by_origin": by_origin, "usage": dict(call.usage), "left": len(call.left)}
+    return {**known, "tokens": call.tokens, "by_origin": by_origin(call), "usage": dict(call.usage), "left": len(call.left)}
 
 
 @router.get("/threads/{id}/calls")

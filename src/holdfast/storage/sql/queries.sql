@@ -43,11 +43,16 @@ DELETE FROM storage_documents WHERE key = %s
 -- name: begin_log
 INSERT INTO storage_logs (key) VALUES (%s) ON CONFLICT (key) DO UPDATE SET modified = clock_timestamp() RETURNING generation
 
--- name: log_end
-SELECT coalesce(max(number), 0) FROM storage_records WHERE key = %s
-
 -- name: append
-INSERT INTO storage_records (key, number, record) VALUES (%s, %s, %s)
+WITH log AS (
+    INSERT INTO storage_logs (key) VALUES (%(key)s) ON CONFLICT (key) DO UPDATE SET modified = clock_timestamp() RETURNING generation
+), before AS (
+    SELECT coalesce(max(number), 0) AS number FROM storage_records WHERE key = %(key)s
+), added AS (
+    INSERT INTO storage_records (key, number, record)
+    SELECT %(key)s, before.number + line.number, line.record FROM before, unnest(%(lines)s::text[]) WITH ORDINALITY AS line (record, number)
+)
+SELECT log.generation, before.number + cardinality(%(lines)s::text[]) FROM log, before
 
 -- name: empty_log
 DELETE FROM storage_records WHERE key = %s

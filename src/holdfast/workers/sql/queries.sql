@@ -94,7 +94,9 @@ FROM queued_sessions WHERE ended_at > clock_timestamp() - interval '1 hour'
 -- name: workers
 SELECT q.worker, q.name, q.host, q.pid, q.concurrency, q.version, q.since, extract(epoch FROM clock_timestamp() - w.last_heartbeat),
     ARRAY(SELECT j.lock FROM procrastinate_jobs j WHERE j.worker_id = q.worker AND j.status = 'doing' ORDER BY j.id)
-FROM queue_workers q JOIN procrastinate_workers w ON w.id = q.worker ORDER BY q.name, q.worker
+FROM queue_workers q JOIN procrastinate_workers w ON w.id = q.worker
+WHERE w.last_heartbeat > clock_timestamp() - interval '15 seconds' OR EXISTS (SELECT 1 FROM procrastinate_jobs j WHERE j.worker_id = q.worker AND j.status = 'doing')
+ORDER BY q.name, q.worker
 
 -- name: places
 SELECT q.session, q.wanted, q.priority, q.worker, q.problem, q.outcome, q.failures,
