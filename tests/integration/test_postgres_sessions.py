@@ -13,11 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.crash.postgres_server import own_server
 
 from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
+from holdfast.durable.postgres import lock_key
 from holdfast.errors import ConfigError, DiskFull, Locked, StoreUnavailable
 from holdfast.harness import build
 from holdfast.session.document import render_session
@@ -227,6 +229,25 @@ def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path
             pass
         owner.close()
         other.close()
+
+
+def test_somebody_who_only_looks_after_a_restart_does_not_end_a_lease(tmp_path: Path) -> None:
+    """W16: the lock alone says nothing. The owner that comes back while a stranger has it is refused then, and goes on when it is free."""
+    with own_server(tmp_path / "server") as server:
+        owner = postgres_sessions(server.dsn, beat=600.0)
+        made = owner.create(session())
+        with owner.lease(ID, owner="patient"):
+            server.kill()
+            server.start()
+            with psycopg.connect(server.dsn, autocommit=True) as stranger:
+                stranger.execute("SELECT pg_advisory_lock(%s)", [lock_key("holdfast", "lease", f"sessions/{ID}")])
+                with pytest.raises(Locked, match="patient"):
+                    owner.commit(made, expect=1)
+                stranger.execute("SELECT pg_advisory_unlock_all()")
+                assert owner.commit(made, expect=1).revision == 2
+            with pytest.raises(Locked, match="patient"), postgres_sessions(server.dsn).lease(ID):
+                raise AssertionError("the lease was signed again, the lock not taken")
+        owner.close()
 
 
 def test_threads_that_commit_at_once_lose_nothing(store: SessionStore) -> None:

@@ -375,8 +375,8 @@ def _live_holder(database: Postgres, sql: Mapping[str, str], key: str) -> Holder
 @contextmanager
 def _held_lease(database: Postgres, sql: Mapping[str, str], key: str, *, name: str | None, clock: Clock, beat: float) -> Iterator[Lease]:
     """Hold a lease; see `Backend.lease`."""
-    held = _Held(database, sql, key, this_process(name, clock), beat)
-    before = held.take(clock)
+    held = _Held(database, sql, key, this_process(name, clock), beat, clock)
+    before = held.take()
     try:
         with held.beating():
             yield Lease(key, held.mine, before, held.check)
@@ -387,8 +387,9 @@ def _held_lease(database: Postgres, sql: Mapping[str, str], key: str, *, name: s
 class _Held:
     """One lease, on a connection of its own, renewed when that connection breaks."""
 
-    def __init__(self, database: Postgres, sql: Mapping[str, str], key: str, mine: Holder, beat: float) -> None:
+    def __init__(self, database: Postgres, sql: Mapping[str, str], key: str, mine: Holder, beat: float, clock: Clock) -> None:
         self.mine = mine
+        self._clock = clock
         self._database = database
         self._sql = sql
         self._key = key
@@ -399,12 +400,12 @@ class _Held:
         self._over = threading.Event()
         self._lost: Locked | None = None
 
-    def take(self, clock: Clock) -> Holder | None:
+    def take(self) -> Holder | None:
         """Take the lock and sign it, or Locked. Gives the holder that died without giving it back."""
         self._connection = self._database.connect()
         try:
             with postgres_faults(self._database.address, "take a lease in"):
-                self._wait(clock)
+                self._wait()
                 before = self._signed()
                 self._sign()
         except BaseException:
@@ -413,15 +414,13 @@ class _Held:
         _LIVING.add(self._token)
         return before
 
-    def _wait(self, clock: Clock) -> None:
+    def _wait(self) -> None:
         """Until the lock is ours, and it is clear that nobody else has the lease; Locked after a moment."""
-        deadline = clock.monotonic() + _PATIENCE
-        while not self._try_lock():
-            if clock.monotonic() >= deadline:
-                raise self._locked(self._signed())
-            clock.sleep(0.02)
+        if not self._got_lock():
+            raise self._locked(self._signed())
         doubt = self._run("lease_in_doubt", self._beat * _MISSED).fetchone()
         if doubt is not None and _may_live(doubt, self.mine):
+            self._unlock()  # at once: the holder may be coming back for it, a closed connection lets go only when the server has seen it
             raise self._locked(_holder(doubt))
 
     def give_back(self) -> None:
@@ -464,24 +463,36 @@ class _Held:
                         self._run("beat_lease", self._token)
 
     def _renew(self) -> None:
-        """Take the lock again on a new connection, unless somebody else has it or had it meanwhile. Called under the guard."""
+        """Take the lock again on a new connection, unless somebody else has signed the lease meanwhile. Called under the guard.
+
+        Who has the lock without having signed only looks: the lease is still ours then, and the next call tries again.
+        """
         with suppress(driver().Error):
             self._connection.close()
         self._connection = self._database.connect()
         with postgres_faults(self._database.address, "take a lease in"):
-            if not self._try_lock():
-                self._lost = self._locked(self._signed())
-                return
+            locked = self._got_lock()
             row = self._run("lease_token").fetchone()
-            if row is None or row[0] != self._token:  # taken over, and possibly given back already
-                self._lost = self._locked(self._signed())
-                self._connection.close()
+            if row is not None and row[0] == self._token and locked:
+                self._sign()
                 return
-            self._sign()
+            refused = self._locked(self._signed())
+            self._connection.close()
+            if row is None or row[0] != self._token:  # taken over, and possibly given back already
+                self._lost = refused
+            raise refused
 
-    def _try_lock(self) -> bool:
-        (got,) = self._connection.execute("SELECT pg_try_advisory_lock(%s)", [_number(self._database, self._key)]).fetchone()
-        return bool(got)
+    def _got_lock(self) -> bool:
+        """Whether the lock is ours within a moment."""
+        deadline = self._clock.monotonic() + _PATIENCE
+        while True:
+            (got,) = self._connection.execute("SELECT pg_try_advisory_lock(%s)", [_number(self._database, self._key)]).fetchone()
+            if got or self._clock.monotonic() >= deadline:
+                return bool(got)
+            self._clock.sleep(0.02)
+
+    def _unlock(self) -> None:
+        self._connection.execute("SELECT pg_advisory_unlock(%s)", [_number(self._database, self._key)])
 
     def _sign(self) -> None:
         self._run("sign_lease", self._token, self.mine.name, self.mine.host, self.mine.pid, self.mine.since)
