@@ -128,7 +128,7 @@ async def editor(base: Path, played: ModelServer, *options: str, **settings: Any
     command = ["-m", "holdfast.app.main", "acp", "--config", str(config), *options]
     with (base / "acp.log").open("ab") as log:
         async with spawn_agent_process(
-            client, sys.executable, *command, env=environment(base), cwd=base, transport_kwargs={"stderr": log}
+            client, sys.executable, *command, env=environment(base), cwd=base, transport_kwargs={"stderr": log, "shutdown_timeout": 240.0}
         ) as (connection, process):
             opened: Any = await connection.initialize(protocol_version=PROTOCOL_VERSION)
             assert opened.agent_capabilities.load_session and opened.agent_info.name == "holdfast"
