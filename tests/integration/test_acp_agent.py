@@ -247,7 +247,9 @@ async def test_without_a_model_it_answers_from_what_it_knows(tmp_path: Path) -> 
     """A15: a bare machine."""
     client: Any = Editor()
     command = [sys.executable, "-m", "holdfast.app.main", "acp"]
-    async with spawn_agent_process(client, *command, env=environment(tmp_path), cwd=tmp_path) as (connection, _):
+    async with spawn_agent_process(
+        client, *command, env=environment(tmp_path), cwd=tmp_path, transport_kwargs={"shutdown_timeout": 240.0}
+    ) as (connection, _):
         await connection.initialize(protocol_version=PROTOCOL_VERSION)
         made = await connection.new_session(cwd=str(tmp_path), mcp_servers=[])
         assert made.modes is None
