@@ -334,8 +334,10 @@ def _from_text(text: str) -> tuple[Any, str | None]:
     try:
         return json.loads(body), None
     except json.JSONDecodeError as error:
-        what = "is empty" if not text.strip() else f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        return None, f"the output: {what}"
+        if not text.strip():
+            return None, "the output: is empty"
+        words = "" if body.lstrip().startswith(("{", "[")) else '; plain words go into {"summary": "..."}'
+        return None, f"the output: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{words}"
     except (ValueError, RecursionError) as error:
         return None, f"the output: is not JSON: {type(error).__name__}"
 

@@ -99,7 +99,7 @@ def test_text_may_be_json_or_hold_one_block_of_it(wrapped: str) -> None:
     ("text", "said"),
     [
         ("", "is empty"),
-        ("I could not do it.", "is not JSON"),
+        ("I could not do it.", 'column 1; plain words go into {"summary": "..."}'),
         ('{"summary": "a",\n }', "at line 2, column 2"),
         ("[1, 2]", "must be an object, not a list"),
         ("[" * 100_000, "is not JSON"),
