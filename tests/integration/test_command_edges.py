@@ -234,6 +234,7 @@ def test_the_report_of_a_run_is_found(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     place = tmp_path / "home" / "sessions" / "b1" / "files" / "04-report" / "report.md"
     assert f"Report: {place}" in ran.stdout.decode()
+    assert ran.stdout.decode().count(str(place)) == 1, "once is enough"
     assert place.is_file()
     printed = _holdfast("session", "report", "b1", home=tmp_path / "home")
     assert printed.stdout.decode().strip() == place.read_text(encoding="utf-8").strip()

@@ -248,8 +248,7 @@ def _output(request: StageRequest, synthesis: Synthesis, report: str, ref: str) 
     return StageOutput(
         request.stage.name,
         f"A report of {counted(len(report.split()), 'word')}, made of sentences selected from the sources. It has sentences for "
-        f"{len(found)} of {counted(len(synthesis.groups), 'question')} and names {_disputed(synthesis)}. Nothing was generated. It is in "
-        f"{request.folder / FILE}.",
+        f"{len(found)} of {counted(len(synthesis.groups), 'question')} and names {_disputed(synthesis)}. Nothing was generated.",
         tuple(
             Finding(group.said[0].fact, group.said[0].cited[0].source, group.said[0].grounded, {"questions": [group.question.id]})
             for group in found
