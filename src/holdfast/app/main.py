@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from holdfast import __version__
+from holdfast.app.command_group import CommandGroup
 from holdfast.errors import InputError
 
 
@@ -36,7 +37,7 @@ class Entry:
 def group_of(entries: Sequence[Entry]) -> type[TyperGroup]:
     """A typer group class over these entries."""
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(CommandGroup):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             for entry in entries:

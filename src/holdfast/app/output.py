@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from holdfast.app.command_group import CommandGroup
 from holdfast.config.reading import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, NotTrusted, StorageError
 from holdfast.events import JsonLines, PlainLines
@@ -105,7 +106,7 @@ def command(
 
 def group(help: str, epilog: str) -> typer.Typer:
     """A command that has commands below it."""
-    return typer.Typer(help=help, epilog=epilog, rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+    return typer.Typer(cls=CommandGroup, help=help, epilog=epilog, rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
 
 MEMORY = ("memory.dsn", "memory.storage_class", "memory.storage_path")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -64,6 +65,28 @@ def test_a_wrong_input_is_an_error_and_nothing_has_happened(words: str, says: st
     assert raised.value.exit_code == 2
     assert not (base / "typo").exists()
     assert not (base / "home" / "memory.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--config x.yaml doctor", "`holdfast doctor --config x.yaml`"),
+        ("--json memory search tea", "`holdfast memory search --json tea`"),
+        ("-c 'my x.yaml' memory show", "`holdfast memory show -c 'my x.yaml'`"),
+        ("knowledge --config=x.yaml stats", "`holdfast knowledge stats --config=x.yaml`"),
+    ],
+)
+def test_an_option_before_its_command_is_told_where_it_goes(words: str, says: str, run: Run) -> None:
+    """O1: the whole command is there to be typed."""
+    with pytest.raises(InputError, match=re.escape(says)) as raised:
+        run(*shlex.split(words))
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize("words", ["--colour doctor", "memory --colour show", "--config x.yaml"])
+def test_an_option_that_no_command_has_is_only_refused(words: str, run: Run) -> None:
+    """O1: no command is shown that would be refused as well."""
+    assert "No such option" in run(*shlex.split(words), code=2).output
 
 
 def test_a_backup_takes_its_folder_with_and_without_the_option(run: Run, base: Path) -> None:
