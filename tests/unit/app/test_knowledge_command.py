@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.app.main import app
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record
 
@@ -138,7 +138,10 @@ def test_forgetting_by_id_and_by_text(run: Run, base: Path) -> None:
     kept = asked(run, "knowledge", "add", "Lives at Elm Street 5")["record"]["id"]
     other = asked(run, "knowledge", "add", "Likes tea")["record"]["id"]
     assert asked(run, "knowledge", "forget", "--text", "elm street", "--yes")["ids"] == [kept]
-    assert asked(run, "knowledge", "forget", other, "nobody", "--yes")["ids"] == [other]
+    with pytest.raises(NotThere, match="there is no record 'nobody'") as raised:
+        run("knowledge", "forget", other, "nobody", "--yes")
+    assert raised.value.exit_code == 2, "as for a fact of memory that is not there"
+    assert asked(run, "knowledge", "forget", other, other, "--yes")["ids"] == [other], "which was not forgotten before"
     assert "No record holds" in run("knowledge", "forget", "--text", "elm street").stdout
     for wrong in ((), ("x", "--text", "y")):
         with pytest.raises(InputError, match="say what to forget"):

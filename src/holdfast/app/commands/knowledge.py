@@ -140,10 +140,15 @@ def show_record(
 ) -> None:
     """Show one record with everything that is known about it."""
     with _opened(store) as (opened, _):
-        record = opened.get(id)
+        record = _record(opened, id)
+    show(to_json(record), lambda console: _draw_record(console, record))
+
+
+def _record(opened: KnowledgeStore, id: str) -> Record:
+    record = opened.get(id)
     if record is None:
         raise NotThere(f"there is no record {id!r}.", hint="`holdfast knowledge search` shows the ids.")
-    show(to_json(record), lambda console: _draw_record(console, record))
+    return record
 
 
 @command(
@@ -230,19 +235,19 @@ def forget(
     if source or tag:
         _forget_all(store, source, tag, yes=yes)
         return
-    what = f"anything that holds {text!r}" if text else ", ".join(ids or ())
     with _opened(store) as (opened, _):
-        needle = Needle(text) if text else None
-        if needle is not None:
+        if text:
+            needle = Needle(text)
             found = [one.id for one in opened.records() if needle.in_text(one.text)]
         else:
-            found = [id for id in dict.fromkeys(ids or ()) if opened.get(id) is not None]
+            found = list(dict.fromkeys(ids or ()))
+            for id in found:
+                _record(opened, id)
         if found:
             holds = f" that {'holds' if len(found) == 1 else 'hold'} {text!r}" if text else ""
             confirm(f"Forget {counted(len(found), 'record')}{holds}? This cannot be undone.", yes=yes)
         gone = opened.forget_text(text) if text else [id for id in found if opened.forget([id])]
-    nothing = f"No record holds {text!r}." if text else f"There is no record {what}."
-    lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone else [nothing]
+    lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone or ids else [f"No record holds {text!r}."]
     say({"ids": gone}, "\n".join(lines))
 
 
