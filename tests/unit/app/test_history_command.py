@@ -15,7 +15,7 @@ from holdfast.config.loading import config_from_values
 from holdfast.context.archive import FileArchive
 from holdfast.context.records import SummaryRecord, records_of
 from holdfast.context.view import PlainMessage
-from holdfast.errors import InputError
+from holdfast.errors import InputError, NotThere
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import repeat
 
@@ -59,6 +59,8 @@ def test_without_a_thread_all_threads_are_listed(base: Path) -> None:
 def test_without_any_archive_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "none"))
     assert "No conversations are kept" in run()
+    with pytest.raises(NotThere, match="`holdfast threads` lists them; there are none yet"):
+        run("trip")
     assert not (tmp_path / "none").exists(), "looking writes nothing"
 
 
@@ -97,7 +99,8 @@ def test_showing_is_word_for_word_with_what_was_said_around(base: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nowhere"], "There are: trip"),
+        (["nowhere"], "there is no conversation 'nowhere'"),
+        (["nowhere"], "There are: trip. `holdfast threads` lists them."),
         (["../x"], "There are: trip"),
         ([""], "not a usable thread"),
         (["trip", "burn"], "Use list, search or show"),

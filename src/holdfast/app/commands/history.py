@@ -15,10 +15,11 @@ from holdfast.app.output import Column, command, listing, moment, open_harness, 
 from holdfast.context.archive import Archive, Stats, filtered, kinds_for, moment_text
 from holdfast.context.records import MessageRecord, SummaryRecord, written
 from holdfast.errors import InputError, NotThere
-from holdfast.validation import counted
+from holdfast.validation import counted, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -78,13 +79,13 @@ def history(
 def _stats(harness: Harness, archive: Archive, thread: str) -> Stats:
     stats = archive.stats(thread)
     if not (stats.messages or stats.summaries or stats.damage):
-        names = [one.thread for one in harness.thread_stats()]
-        near = f" There are: {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}." if names else " There are none yet."
-        raise InputError(
-            f"nothing of a thread {thread!r} is kept in {harness.base}.",
-            hint=f"Of an agent of your own a message is kept here when it leaves the window.{near}",
-        )
+        raise _no_conversation(thread, [one.thread for one in harness.thread_stats()], harness.base)
     return stats
+
+
+def _no_conversation(thread: str, names: Sequence[str], base: Path) -> NotThere:
+    hint = f"There are: {some(names, 8)}. `holdfast threads` lists them." if names else "`holdfast threads` lists them; there are none yet."
+    return NotThere(f"there is no conversation {thread!r} in {base}.", hint=hint)
 
 
 def _list_threads(harness: Harness) -> None:
@@ -333,7 +334,7 @@ def compact(
     with open_harness("models") as harness:
         names = [info.id for info in harness.conversations(subagents=True)]
         if thread not in names:
-            raise NotThere(f"there is no conversation {thread!r}.", hint=f"There are: {', '.join(names[:10]) or 'none yet'}.")
+            raise _no_conversation(thread, names, harness.base)
         if model is None and not harness.talks():
             hint = "`holdfast models list` says how to get one."
             raise InputError("a conversation is shortened for a model's window, and there is no model here.", hint=hint)
