@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ import holdfast.search.embedding as embedding
 from holdfast.errors import Damaged, StorageError
 from holdfast.events import Bus
 from holdfast.knowledge.base import KeywordsOnly, RerankerMissing
-from holdfast.knowledge.records import Record
+from holdfast.knowledge.records import Record, to_json
 from holdfast.knowledge.sqlite import IndexRebuilt, SqliteStore
+from holdfast.knowledge.store import stats_to_json
 from holdfast.search.embedding import Embedding
 from holdfast.search.minilm import MiniLM
 
@@ -180,6 +183,50 @@ def test_a_row_that_holds_no_record_is_damage(path: Path, content: str) -> None:
             list(store.records())
         with pytest.raises(Damaged, match="cannot be read"):
             store.search("staging server")
+
+
+COLUMNS = {
+    "records": ("id", "session", "time", "kind", "record", "meaning", "segment"),
+    "tags": ("tag",),
+    "meanings": ("hash", "vectors", "tokens"),
+    "segments": ("form", "records", "checksum", "body"),
+}
+OF_ANOTHER_TYPE = {"bytes": "x'ff00fe'", "no UTF-8": "CAST(x'61ff62' AS TEXT)", "a text": "'abc'", "a number": "9000000000000000000"}
+
+
+@pytest.mark.parametrize("value", OF_ANOTHER_TYPE.values(), ids=OF_ANOTHER_TYPE)
+@pytest.mark.parametrize(("table", "column"), [(table, column) for table, columns in COLUMNS.items() for column in columns])
+def test_a_value_of_another_type_is_damage_with_a_name_or_does_not_matter(path: Path, table: str, column: str, value: str) -> None:
+    """K2, P1: SQLite keeps any value in any column. Each command of reading works, or says which file is damaged."""
+    note = Record("The staging server is called heron.", tags=("infra",), session="s", time=datetime(2026, 5, 8, tzinfo=UTC), id="k-1")
+    with SqliteStore(path) as store:
+        store.add([note])
+        store.database.execute(f"UPDATE {table} SET {column} = {value}")  # noqa: S608 - names of this test
+    readings: list[Callable[[SqliteStore], object]] = [
+        lambda store: json.dumps(stats_to_json(store.stats())),
+        lambda store: store.get("k-1"),
+        lambda store: [json.dumps(to_json(record)) for record in store.records()],
+        lambda store: [hit.record for hit in store.search("staging server")],
+        lambda store: [hit.record for hit in store.search("staging server", tags=["infra"], session="s")],
+    ]
+    for read in readings:
+        with SqliteStore(path, bus=Bus()) as store:
+            try:
+                read(store)
+            except Damaged as error:
+                assert error.path == str(path)
+                assert str(path) in str(error)
+                assert table in ("records", "tags"), "everything else is made again from these"
+
+
+def test_a_damaged_meaning_is_made_again_with_its_index(path: Path) -> None:
+    with SqliteStore(path) as store:
+        store.add(NOTES)
+        store.database.execute("UPDATE meanings SET vectors = x'01'")
+        store.database.execute("DELETE FROM segments")
+    with SqliteStore(path, bus=Bus()) as store:
+        assert best(store, "health of the dog") == NOTES[2].text
+        assert store.stats().vectors == 3
 
 
 def test_a_closed_store_says_so(path: Path) -> None:

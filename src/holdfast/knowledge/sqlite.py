@@ -212,7 +212,7 @@ class SqliteStore(BaseStore):
             if not page:
                 return
             last = page[-1][0]
-            yield from (read_row(text) for _, text in page)
+            yield from (read_row(self.database, text) for _, text in page)
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
@@ -315,19 +315,24 @@ class _Change:
     """Whether it must be indexed."""
 
 
-def read_row(text: str) -> Record:
+def read_row(database: sqlite3.Connection, text: str) -> Record:
     """The record that a row holds. Damaged if it holds none."""
     try:
         return from_json(json.loads(text))
     except (ValueError, TypeError, InputError) as error:
-        told = f"a record of the knowledge store cannot be read: {error}: {text[:80]!r}."
-        raise Damaged(told, hint="`holdfast knowledge forget` its id, if it is known, or restore a backup.") from error
+        told = f"a record cannot be read: {error}: {text[:80]!r}"
+        raise _damaged(database, told, hint="`holdfast knowledge forget` its id, if it is known, or restore a backup.") from error
+
+
+def _damaged(database: sqlite3.Connection, what: str, *, hint: str = "Set it aside and restore a backup, or start anew.") -> Damaged:
+    path = getattr(database, "path", "the knowledge store")
+    return Damaged(f"{path} is damaged: {what}.", path=path, hint=hint)
 
 
 def known_record(database: sqlite3.Connection, id: str) -> tuple[int, Record] | None:
     """The number and the content of the record with this id."""
     row = database.execute("SELECT number, record FROM records WHERE id = ?", (id,)).fetchone()
-    return None if row is None else (int(row[0]), read_row(row[1]))
+    return None if row is None else (int(row[0]), read_row(database, row[1]))
 
 
 def _put_record(database: sqlite3.Connection, record: Record, *, exactly: bool = False) -> _Change:
@@ -420,7 +425,7 @@ def records_by_number(database: sqlite3.Connection, numbers: Iterable[int]) -> d
     """The records with these numbers."""
     marks = ",".join(str(int(number)) for number in numbers)
     rows = database.execute(f"SELECT number, record FROM records WHERE number IN ({marks})")  # noqa: S608  # numbers only
-    return {number: read_row(text) for number, text in rows}
+    return {number: read_row(database, text) for number, text in rows}
 
 
 def _summary(database: sqlite3.Connection) -> dict[str, Any]:
@@ -434,22 +439,34 @@ def _summary(database: sqlite3.Connection) -> dict[str, Any]:
         "sessions": sessions,
         "vectors": vectors,
         "bytes": pages * size,
-        "oldest": _moment(oldest),
-        "newest": _moment(newest),
-        "tags": dict(database.execute("SELECT tag, count(*) FROM tags GROUP BY tag ORDER BY 2 DESC, 1")),
-        "kinds": dict(database.execute("SELECT kind, count(*) FROM records GROUP BY kind ORDER BY 2 DESC, 1")),
+        "oldest": _moment(database, oldest),
+        "newest": _moment(database, newest),
+        "tags": _counts(database, "SELECT tag, count(*) FROM tags GROUP BY tag ORDER BY 2 DESC, 1"),
+        "kinds": _counts(database, "SELECT kind, count(*) FROM records GROUP BY kind ORDER BY 2 DESC, 1"),
     }
+
+
+def _counts(database: sqlite3.Connection, query: str) -> dict[str, int]:
+    """How often there is each text. SQLite keeps bytes in a column for text where somebody put them: that is damage."""
+    found = dict(database.execute(query))
+    for name in found:
+        if not isinstance(name, str):
+            raise _damaged(database, f"{name[:80]!r} stands where a text should")
+    return found
 
 
 def _waiting(database: sqlite3.Connection, limit: int) -> Iterator[tuple[int, Record]]:
     """Records that are not in the index yet."""
     rows = database.execute("SELECT number, record FROM records WHERE segment IS NULL ORDER BY number LIMIT ?", (limit,)).fetchall()
-    return ((number, read_row(text)) for number, text in rows)
+    return ((number, read_row(database, text)) for number, text in rows)
 
 
 def _written(record: Record) -> str:
     return json.dumps(to_json(record), ensure_ascii=False)
 
 
-def _moment(since: int | None) -> datetime | None:
-    return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
+def _moment(database: sqlite3.Connection, since: Any) -> datetime | None:
+    try:
+        return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise _damaged(database, f"{str(since)[:80]!r} stands where a time should") from error

@@ -54,8 +54,13 @@ class SegmentIndex:
     def _is_stale(self) -> bool:
         if self._compact is None or not getattr(self._compact.embedder, "on_request", False):
             return False
-        forms = [form.partition("|")[2] for (form,) in self._database.execute("SELECT DISTINCT form FROM segments")]
+        forms = [form.partition("|")[2] for form in self._forms().values()]
         return any(embedder not in ("", self._compact.name) for embedder in forms)
+
+    def _forms(self) -> dict[int, str]:
+        """The form of every segment. Of whatever type a damaged one is, it reads as a text, and fits nothing."""
+        rows = self._database.execute("SELECT number, CAST(form AS BLOB) FROM segments")
+        return {number: form.decode(errors="replace") for number, form in rows}
 
     # Reading
 
@@ -71,7 +76,7 @@ class SegmentIndex:
         self.stale = self._is_stale()
         unusable = self._lost() if self._first else []
         self._first = False
-        stored = dict(self._database.execute("SELECT number, form FROM segments"))
+        stored = self._forms()
         gone = self._loaded.keys() - stored.keys()
         for number in gone:
             del self._loaded[number]
@@ -96,7 +101,8 @@ class SegmentIndex:
         return analysis == self._analysis and (self.compact is None or embedder == self.compact.name)
 
     def _read(self, number: int) -> Segment | None:
-        row = self._database.execute("SELECT checksum, body FROM segments WHERE number = ?", (number,)).fetchone()
+        query = "SELECT CAST(checksum AS INTEGER), CAST(body AS BLOB) FROM segments WHERE number = ?"
+        row = self._database.execute(query, (number,)).fetchone()
         if row is None or crc32(row[1]) != row[0]:
             return None
         try:
@@ -111,7 +117,8 @@ class SegmentIndex:
 
     def _kept_tokens(self, numbers: Sequence[int]) -> dict[int, bytes]:
         marks = ",".join(map(str, numbers))
-        return dict(self._database.execute(f"SELECT number, tokens FROM meanings WHERE number IN ({marks})"))  # noqa: S608  # numbers only
+        query = f"SELECT number, CAST(tokens AS BLOB) FROM meanings WHERE number IN ({marks})"  # noqa: S608  # numbers only
+        return dict(self._database.execute(query))
 
     # Writing
 
@@ -153,11 +160,15 @@ class SegmentIndex:
         if meaning is None:  # it was kept when we looked, and its last record was forgotten since
             meaning = self.embed([record])[0][text.hash]
         values = (text.hash, meaning.vectors, meaning.tokens)
-        cursor = self._database.execute("INSERT INTO meanings (hash, vectors, tokens) VALUES (?, ?, ?)", values)
-        return int(cursor.lastrowid or 0), meaning.vectors
+        query = (
+            "INSERT INTO meanings (hash, vectors, tokens) VALUES (?, ?, ?)"
+            " ON CONFLICT (hash) DO UPDATE SET vectors = excluded.vectors, tokens = excluded.tokens RETURNING number"  # over a damaged one
+        )
+        (number,) = self._database.execute(query, values).fetchone()
+        return int(number), meaning.vectors
 
     def _meaning(self, hash: bytes) -> tuple[int, bytes] | None:
-        row = self._database.execute("SELECT number, vectors FROM meanings WHERE hash = ?", (hash,)).fetchone()
+        row = self._database.execute("SELECT number, CAST(vectors AS BLOB) FROM meanings WHERE hash = ?", (hash,)).fetchone()
         if row is None or (self.compact is not None and len(row[1]) % (self._dimension + 6)):
             return None
         return int(row[0]), bytes(row[1])

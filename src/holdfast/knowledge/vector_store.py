@@ -495,7 +495,7 @@ class PieceLedger:
         query = (
             """SELECT r.record FROM (SELECT DISTINCT record FROM pieces WHERE state = 'due' LIMIT ?) p JOIN records r ON r.id = p.record"""
         )
-        return [read_row(text) for (text,) in self._database.execute(query, (limit,))]
+        return [read_row(self._database, text) for (text,) in self._database.execute(query, (limit,))]
 
     def numbers(self, keys: Collection[str]) -> dict[str, int]:
         """The numbers of the records to which these pieces belong. 0 for a piece that is to be taken out."""
