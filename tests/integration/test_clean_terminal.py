@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
-from holdfast.app.main import app
-from holdfast.app.output import console, echo_json
+from holdfast.app.main import app, main
+from holdfast.app.output import TRACEBACKS, console, echo_json
 from holdfast.context.records import MessageRecord
 from holdfast.events import JsonLines, PlainLines
 from holdfast.harness import build
@@ -110,6 +110,47 @@ def test_no_command_prints_what_would_command_the_terminal(home: Path, words: li
         and words != ["history"]
     ):
         assert "shown" in ran.output
+
+
+SHOWN = TEXT.replace("\x00", "")
+MISTYPED = {
+    "an unknown option": [f"--{SHOWN}"],
+    "an unknown option of a command": ["knowledge", "search", f"--{SHOWN}"],
+    "an unknown command": [SHOWN],
+    "an unknown command below one": ["knowledge", SHOWN],
+    "a value that is no number": ["knowledge", "search", "x", "--top", SHOWN],
+    "one argument too many": ["chat", "a", SHOWN],
+    "a value for a flag": ["eval", "recall", f"--ablate={SHOWN}"],
+    "a file that is not there": ["run", f"/nowhere/{SHOWN}"],
+}
+
+
+@pytest.mark.parametrize("words", MISTYPED.values(), ids=MISTYPED)
+def test_what_was_mistyped_is_said_again_without_what_commands_the_terminal(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """O1: a name or a line that was pasted is foreign text, also where it is the command line itself."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["holdfast", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert unseen(said) == set(), repr(said)
+
+
+def test_a_traceback_is_clean_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """O1: `--verbose` shows the message of an error with what was given."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["holdfast", "run", f"/nowhere/{SHOWN}", "--verbose"])
+    monkeypatch.setattr(TRACEBACKS, "set", lambda: None)
+    with pytest.raises(SystemExit):
+        main()
+    said = capfd.readouterr().err
+    assert "Traceback" in said
+    assert unseen(said) == set(), repr(said)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -43,6 +44,14 @@ def group_of(entries: Sequence[Entry]) -> type[TyperGroup]:
             for entry in entries:
                 self.add_command(TyperCommand(entry.name, help=entry.help), entry.name)
 
+        def make_context(self, *words: Any, **settings: Any) -> Any:
+            with _clean_refusals():
+                return super().make_context(*words, **settings)
+
+        def invoke(self, ctx: Any) -> Any:
+            with _clean_refusals():
+                return super().invoke(ctx)
+
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # the types are private to typer
             for entry in entries:
                 if args and entry.name == args[0]:
@@ -55,6 +64,23 @@ def group_of(entries: Sequence[Entry]) -> type[TyperGroup]:
                     formatter.write_dl([(entry.name, entry.help) for entry in entries if entry.heading == heading])
 
     return LazyGroup
+
+
+_REFUSAL: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")  # private to typer
+
+
+@contextmanager
+def _clean_refusals() -> Iterator[None]:
+    """What typer says of a command line repeats its words: they are cleaned here for all commands, before it is shown."""
+    try:
+        yield
+    except _REFUSAL as error:
+        from holdfast.redaction import visible
+
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                setattr(error, name, visible(value))
+        raise
 
 
 def _load(entry: Entry) -> Any:
@@ -167,9 +193,11 @@ def main() -> None:
         typer.echo("holdfast: stopped", err=True)
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the outermost handler: everything is told in a sentence, also what nobody foresaw
-        if verbose:
-            traceback.print_exc()
         from holdfast.app.output import report_error, typed_error
+        from holdfast.redaction import visible
+
+        if verbose:
+            sys.stderr.write(visible(traceback.format_exc()))
 
         sys.exit(report_error(typed_error(error), as_json="--json" in sys.argv[1:]))
 
