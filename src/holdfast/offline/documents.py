@@ -26,6 +26,16 @@ _MARKER = re.compile(r"^\s*(?:[-*+•‣◦▪]\s+(?:\[[ xX]\]\s+)?|>\s*)+")
 _NUMBER = re.compile(r"\s*\(?\w{1,3}[.)]\s+")
 ROW = re.compile(r"[^:;]{1,60}: [^;]*; ")
 """How a row of a table begins."""
+_CLOSINGS = {name: alternatives(entry) for name, entry in read_lists("holdfast.offline", "closings").items()}
+_CLOSING = re.compile(
+    rf"[# ]*(?:(?:(?:{_CLOSINGS['thanks']}) )?(?:{_CLOSINGS['closing']})(?!\w)(?:(?:[ \t]+[^\W\d]+){{1,4}}(?=,\s*(?:\n|\Z)))?"
+    rf"|(?P<word>{_CLOSINGS['closing_word']})(?=[ \t]*(?:[,!.;–—-]|\n|\Z)))",
+    re.IGNORECASE,
+)
+_SIGNED = 8  # lines that stand below a letter at most: who wrote it, as what, for whom
+_SIGNED_WORDS = 10
+_CONTACT = re.compile(r"[\d@]|://")
+_SMALL = re.compile(r"(?<!\w)(?=[^\W\d_]{4})[a-zß-öø-ÿа-яё]")
 _HEAD = 3  # units in which a document may say when it was written
 
 
@@ -51,14 +61,17 @@ class SourceDocument:
         return tuple(part for unit in cut([SourceText(self.id, self.text)]) for part in self._sentences(unit))
 
     def _sentences(self, unit: TextUnit) -> list[TextUnit]:
-        """The sentences of an item that has several and is no row of a table; the first keeps its mark."""
+        """The sentences of an item that has several and is no row of a table; the first keeps its mark. Of a letter's end its lines."""
         marker = _MARKER.match(unit.passage.text) or _NUMBER.match(unit.passage.text)
         first = marker.end() if marker else 0
-        parts = split_sentences(unit.passage.text[first:]) if unit.kind == "item" and not ROW.match(bare_text(unit)) else []
-        if len(parts) < 2:
-            return [unit]
         start = unit.passage.start
-        places = [(start if n == 0 else start + first + one.start, start + first + one.end) for n, one in enumerate(parts)]
+        if unit.kind == "sentence" and _closes(unit.passage.text.partition("\n")[0]):
+            places = [(start + line.start(), start + line.end()) for line in re.finditer(r"\S.*\S|\S", unit.passage.text)]
+        else:
+            parts = split_sentences(unit.passage.text[first:]) if unit.kind == "item" and not ROW.match(bare_text(unit)) else []
+            places = [(start if n == 0 else start + first + one.start, start + first + one.end) for n, one in enumerate(parts)]
+        if len(places) < 2:
+            return [unit]
         return [replace(unit, kind="sentence", passage=Passage(self.id, begin, end, self.text[begin:end])) for begin, end in places]
 
     @cached_property
@@ -200,6 +213,51 @@ def tainted_units(document: SourceDocument) -> frozenset[int]:
     return frozenset(
         n for n, unit in enumerate(document.units) if (unit.heading, -1) in sections or (unit.heading, unit.block) in sections
     )  # fmt: skip
+
+
+def closing_units(document: SourceDocument) -> frozenset[int]:
+    """The numbers of the units with which a letter or mail ends: the words before the name ("Best regards,") and who signed it.
+
+    A line below with figures or an address is no part of it: somebody may ask for a telephone number.
+    """
+    found: set[int] = set()
+    for n, unit in enumerate(document.units):
+        if unit.kind not in ("sentence", "heading") or (closing := _closes(unit.passage.text)) is None:
+            continue
+        if closing["word"] and unit.kind == "heading":
+            continue
+        found.add(n)
+        block = unit.block if re.search(r"\w", unit.passage.text[closing.end() :]) else None
+        for below in range(n + 1, min(n + 1 + _SIGNED, len(document.units))):
+            line = document.units[below]
+            fits = _is_name(line.passage.text) if block is None else line.block == block and _signs(line.passage.text)
+            if line.kind not in ("sentence", "heading") or not fits:
+                break
+            block = line.block
+            found.update([below] if _CONTACT.search(line.passage.text) is None else [])
+    return frozenset(found)
+
+
+def _closes(line: str) -> re.Match[str] | None:
+    """The words with which a line ends a letter, if it does: nothing but a name stands beside them."""
+    closing = _CLOSING.match(line)
+    if closing is None:
+        return None
+    beside = line[closing.end() :]
+    signed = _is_name(beside) or (not closing["word"] and beside.startswith(",") and _signs(beside))
+    return closing if signed and not _CONTACT.search(beside) else None
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can be the name below a letter, or has no words: none of them begins with a small letter, but for short ones."""
+    return _signs(text) and _SMALL.search(text) is None
+
+
+def _signs(text: str) -> bool:
+    """Whether a line can stand in what is below a letter: it is short and no sentence. The dot of "Kiel, Tel." ends none."""
+    words, end = text.split(), text.rstrip()
+    sentence = re.search(r"\w[。！？]\Z", end) or (end.endswith((".", ":", "?", "!")) and len(words) > 2 and _SMALL.search(text))
+    return len(words) <= _SIGNED_WORDS and not sentence and not text[:1].islower()
 
 
 def _speaks_to_reader(text: str) -> bool:

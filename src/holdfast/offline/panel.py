@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.extract.selection import SourceText, select
-from holdfast.offline.documents import Library, SourceDocument, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, closing_units, tainted_units
 from holdfast.offline.sources import check_sources, gather, library_of_outputs, mapping, stand_ins, texts, whole_number, wrong
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput, data_problems
 from holdfast.text.normalise import inert, one_line
@@ -260,8 +260,8 @@ def readings(request: StageRequest, asked: str) -> Library:
 
 
 def without_orders(document: SourceDocument) -> str:
-    """The text without what gives orders to an assistant."""
-    bad = tainted_units(document)
+    """The text without what gives orders to an assistant, and without the end of a letter."""
+    bad = tainted_units(document) | closing_units(document)
     text = document.text
     for n in sorted(bad, reverse=True):
         passage = document.units[n].passage

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.errors import Cancelled
 from holdfast.extract.selection import TextUnit
 from holdfast.extract.sentence_index import FAIR, FLOOR, SURE, IndexedSentence, SentenceIndex
-from holdfast.offline.documents import Library, SourceDocument, bare_text, section_name, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, bare_text, closing_units, section_name, tainted_units
 from holdfast.offline.planner import TaskQuestion, questions_json, questions_listed, questions_of
 from holdfast.offline.quantities import find_quantities, find_values
 from holdfast.offline.sources import check_sources, gather, whole_number, wrong
@@ -207,7 +207,8 @@ class Retrieval:
             bad = tainted_units(document)
             if bad:
                 self.tainted[document.id] = len(bad)
-            said = [n for n, unit in enumerate(document.units) if n not in bad and _says_something(unit)]
+            silent = bad | closing_units(document)
+            said = [n for n, unit in enumerate(document.units) if n not in silent and _says_something(unit)]
             self._passages += [AnswerUnit(document, first, last, 0.0) for first, last in _runs(document, said)]
         self._known = {(one.document.id, one.number) for one in self._passages}
         self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, one.document.context(one.unit)) for one in self._passages])

@@ -13,8 +13,9 @@ from tests.unit.offline.desk import write_corpus
 
 from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.records import Hit, Record
-from holdfast.offline.documents import Library, SourceDocument, bare_text, tainted_units
+from holdfast.offline.documents import Library, SourceDocument, bare_text, closing_units, tainted_units
 from holdfast.offline.quantities import differ, find_quantities
+from holdfast.offline.researcher import Retrieval
 from holdfast.offline.sources import read_folder, record_document
 from holdfast.text.file_formats import read_text
 
@@ -45,6 +46,59 @@ def test_front_matter_and_the_headers_of_a_mail_are_data_and_no_findings() -> No
     read = read_text(mail, ".eml")
     assert (read.title, read.dated, read.author) == ("Your quote", "2031-03-17", "Ann Lee")
     assert read.text.strip() == "The pump costs 900 euros."
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Regards, Ines Barrow",
+        "Best regards,\nInes Barrow\nHarbour office, Kiel",
+        "Thanks and kind regards from the board,\n\nPiet van den Berg",
+        "Thanks,\nTom",
+        "Mit freundlichen Grüßen\nJana Holm\n-- \nHafenamt Kiel",
+        "Viele Grüße aus Kiel\nJana",
+        "Bien cordialement,\nLuc Moreau",
+        "Un saludo,\nOlga Reyes",
+        "Cordiali saluti\nAnna Neri",
+        "Atenciosamente,\nRui Alves",
+        "Met vriendelijke groet,\nPiet",
+        "С уважением,\nИван Петров",
+        "此致\n敬礼\n王伟",
+        "よろしくお願いいたします。\n田中",
+    ],
+)
+def test_the_end_of_a_letter_is_no_finding(end: str) -> None:
+    """W18: neither the words before the name nor who signed."""
+    document = SourceDocument("a", f"Hello,\n\nthe berth costs 40 euros.\n\n{end}\n")
+    closed = closing_units(document)
+    assert [bare_text(unit) for n, unit in enumerate(document.units) if n not in closed] == ["Hello,", "the berth costs 40 euros."]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Thanks, the boat is fine",
+        "Thanks to Ines the berth is free.",
+        "Best Western Kiel",
+        "Kind regards are sent by the office.",
+        "Regards the board as a partner",
+        "- Love, Simon",
+        "Best regards, Ines Barrow, +49 431 555 0199",
+    ],
+)
+def test_what_only_begins_like_the_end_of_a_letter_is_read(said: str) -> None:
+    """W18"""
+    assert closing_units(SourceDocument("a", f"The berth costs 40 euros.\n\n{said}\n")) == frozenset()
+
+
+def test_what_a_letter_says_below_its_end_is_found() -> None:
+    """W18: a telephone number, and what was added."""
+    end = "Best regards,\nInes Barrow\nHarbour office, Kiel\n+49 431 555 0199\n\nPS: the key lies under the mat."
+    document = SourceDocument("offer.eml", f"Hello Tom,\n\nthe berth costs 40 euros.\n\n{end}\n", author="Ines Barrow")
+    retrieval = Retrieval(Library([document]))
+    assert retrieval.answers("What is the phone number of Ines Barrow?")[0].fact == "+49 431 555 0199"
+    assert retrieval.answers("Where is the key?")[0].fact == "PS: the key lies under the mat."
+    assert all("regards" not in one.fact for one in retrieval.answers("Who is Ines Barrow?"))
 
 
 def test_a_mail_that_names_no_character_set_is_utf_8_and_one_that_names_a_wrong_one_is_read_all_the_same() -> None:
