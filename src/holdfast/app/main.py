@@ -71,7 +71,10 @@ _REFUSAL: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if 
 
 @contextmanager
 def _clean_refusals() -> Iterator[None]:
-    """What typer says of a command line repeats its words: they are cleaned here for all commands, before it is shown."""
+    """What typer says of a command line repeats its words: they are cleaned here for all commands, before it is shown.
+
+    Below it stands the first example of the command, as its help has it.
+    """
     try:
         yield
     except _REFUSAL as error:
@@ -80,6 +83,10 @@ def _clean_refusals() -> Iterator[None]:
         for name, value in vars(error).items():
             if isinstance(value, str):
                 setattr(error, name, visible(value))
+        context, said = getattr(error, "ctx", None), error.format_message()  # type: ignore[attr-defined]  # private to typer
+        if context is not None and context.parent is not None and context.command.epilog and "Example" not in said:
+            example = context.command.epilog.partition(" | ")[0].replace("Examples:", "Example:")
+            vars(error)["format_message"] = lambda: f"{said}\n{example}"
         raise
 
 
@@ -110,7 +117,7 @@ def _name_values(parameter: Any) -> None:
     if parameter.param_type_name == "argument":
         parameter.display_type_rich = lambda ctx: ""
         if parameter.required:
-            shown = parameter.metavar + ("..." if parameter.nargs != 1 else "")
+            shown = parameter.metavar.removesuffix("...") + ("..." if parameter.nargs != 1 else "")
             parameter.get_usage_pieces = lambda ctx: [shown]
 
 

@@ -89,6 +89,29 @@ def test_an_option_that_no_command_has_is_only_refused(words: str, run: Run) -> 
     assert "No such option" in run(*shlex.split(words), code=2).output
 
 
+@pytest.mark.parametrize(
+    ("words", "says", "example"),
+    [
+        ("chat hello there", "extra argument", 'Example: holdfast chat -p "'),
+        ("run", "Missing argument 'FILE'", "Example: holdfast run workflow.yaml\n"),
+        ("knowledge", "Commands:", "Example: holdfast knowledge search "),
+        ("session s1", "No such command 's1'", "Example: holdfast session show "),
+        ("knowledge search", "Missing argument 'WORDS'", "Example: holdfast knowledge search "),
+        ("memory search tea --top abc", "Invalid value for '--top'", "Example: holdfast memory search which database"),
+    ],
+)
+def test_a_command_line_that_does_not_fit_is_shown_one_that_does(words: str, says: str, example: str, run: Run) -> None:
+    """O1: the example of the help stands below what is wrong."""
+    shown = run(*shlex.split(words), code=2).output
+    assert says in shown and shown.count("Example: ") == 1
+    assert shown.index(says) < shown.index(example)
+
+
+def test_an_argument_that_may_be_given_again_has_three_dots(run: Run) -> None:
+    """O1"""
+    assert "import [OPTIONS] PATH...\n" in run("knowledge", "import", code=2).output
+
+
 def test_a_backup_takes_its_folder_with_and_without_the_option(run: Run, base: Path) -> None:
     """O1: the folder alone is as good as `--to FOLDER`."""
     run("memory", "add", "The staging server is heron")
