@@ -18,7 +18,7 @@ import pytest
 import holdfast
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "holdfast.app.main"]
+PROGRAM = [sys.executable, "-m", "holdfast"]
 AGENT = "tests.integration.workflow_agents:"
 
 

@@ -327,6 +327,9 @@ class _OutputModel(BaseModel):
         return name
 
 
+_PLAIN = '{"summary": "...", "key_findings": [], "confidence": "medium"}'
+
+
 def _from_text(text: str) -> tuple[Any, str | None]:
     """The value that a text is, or that its only fenced block is; models like to wrap their answer in one."""
     blocks = _FENCE.findall(text)
@@ -336,7 +339,7 @@ def _from_text(text: str) -> tuple[Any, str | None]:
     except json.JSONDecodeError as error:
         if not text.strip():
             return None, "the output: is empty"
-        words = "" if body.lstrip().startswith(("{", "[")) else '; plain words go into {"summary": "..."}'
+        words = "" if body.lstrip().startswith(("{", "[")) else f"; plain words go into {_PLAIN}"
         return None, f"the output: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{words}"
     except (ValueError, RecursionError) as error:
         return None, f"the output: is not JSON: {type(error).__name__}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError, OutputInvalid
-from holdfast.session.output import OUTPUT_SCHEMA, Finding, StageOutput, check_schema, output_json, output_schema, parse_output
+from holdfast.session.output import OUTPUT_SCHEMA, Finding, StageOutput, addressed, check_schema, output_json, output_schema, parse_output
 
 SHARED = Path(__file__).parents[4] / "shared" / "reference" / "stage_output.json"
 GOOD: dict[str, Any] = {
@@ -99,7 +99,7 @@ def test_text_may_be_json_or_hold_one_block_of_it(wrapped: str) -> None:
     ("text", "said"),
     [
         ("", "is empty"),
-        ("I could not do it.", 'column 1; plain words go into {"summary": "..."}'),
+        ("I could not do it.", 'column 1; plain words go into {"summary": "...", "key_findings": [], "confidence": "medium"}'),
         ('{"summary": "a",\n }', "at line 2, column 2"),
         ("[1, 2]", "must be an object, not a list"),
         ("[" * 100_000, "is not JSON"),
@@ -108,6 +108,11 @@ def test_text_may_be_json_or_hold_one_block_of_it(wrapped: str) -> None:
 )
 def test_text_that_is_no_output_is_refused_with_the_reason(text: str, said: str) -> None:
     assert said in problems(text)[0]
+
+
+def test_what_is_advised_for_plain_words_is_an_output() -> None:
+    advised = json.loads(problems("Three boats are in.")[0].partition("go into ")[2])
+    assert parse_output(addressed(advised, "web_research"), stage="web_research").confidence == "medium"
 
 
 @pytest.mark.parametrize("value", [None, 7, [GOOD], object()])
