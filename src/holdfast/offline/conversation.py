@@ -317,7 +317,7 @@ class ExtractiveConversation:
         if _FORGETS.fullmatch(one_line(question).strip(" .!")):
             return "\n".join((_FORGETTING, _NOT_ASKED))
         secret = _reads_secret(question)
-        if secret and not _asks_beside(question):
+        if secret and not is_question(_parted(question)[0]):
             return "\n".join((_NO_FACT, _NOT_ASKED))
         if _tells_of_the_user(question):
             return "\n".join((_KEPT, _NOT_ASKED))
@@ -418,12 +418,6 @@ def _parted(message: str) -> tuple[str, str]:
 
 def _reads_secret(message: str) -> bool:
     return tells_secret(message, [Turn("said", "user", message)]) is not None
-
-
-def _asks_beside(message: str) -> bool:
-    """Whether a message asks something, with a text that is given beside it: that is answered, whatever the text reads like."""
-    asked, given = _parted(message)
-    return bool(given) and is_question(asked) and not _reads_secret(asked)
 
 
 def _needs_model() -> InputError:

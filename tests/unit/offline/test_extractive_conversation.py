@@ -128,6 +128,12 @@ def test_text_that_is_given_with_a_question_answers_it_first(talk: ExtractiveCon
     assert talk.ask("The PIN of my card is 4711.").startswith("That reads like a secret")
 
 
+def test_a_question_is_looked_up_whatever_it_reads_like(talk: ExtractiveConversation) -> None:
+    talk.ask("The harbour board says that the pier stays closed.")
+    answer = talk.ask("What does the harbour board say?")
+    assert answer.startswith("- The harbour board says that the pier stays closed.")
+
+
 def test_titles_and_other_conversations_need_no_model(talk: ExtractiveConversation) -> None:
     talk.ask("The key of the office is under the blue pot.")
     talk.title = "My trip"
