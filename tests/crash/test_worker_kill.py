@@ -16,7 +16,7 @@ def test_every_session_completes_once_whoever_dies(tmp_path: Path, effort: Effor
     sessions = effort(6, 200)
     proving = effort.proving
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    with own_server(tmp_path / "postgres") as server:
+    with own_server() as server:
 
         def restart() -> None:
             server.kill()

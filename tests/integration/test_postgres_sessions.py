@@ -209,9 +209,9 @@ def test_a_dead_owner_is_taken_over_at_once(store: SessionStore) -> None:
     os.close(writer)
 
 
-def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path: Path) -> None:
+def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner() -> None:
     """The server forgets all locks; another machine, which cannot see the process, has to wait until the owner had time to come back."""
-    with own_server(tmp_path / "server") as server:
+    with own_server() as server:
         owner = postgres_sessions(server.dsn, beat=10.0)
         other = postgres_sessions(server.dsn, beat=10.0)
         made = owner.create(session())
@@ -231,9 +231,9 @@ def test_a_restart_of_the_server_does_not_take_a_session_from_its_owner(tmp_path
         other.close()
 
 
-def test_somebody_who_only_looks_after_a_restart_does_not_end_a_lease(tmp_path: Path) -> None:
+def test_somebody_who_only_looks_after_a_restart_does_not_end_a_lease() -> None:
     """W16: the lock alone says nothing. The owner that comes back while a stranger has it is refused then, and goes on when it is free."""
-    with own_server(tmp_path / "server") as server:
+    with own_server() as server:
         owner = postgres_sessions(server.dsn, beat=600.0)
         made = owner.create(session())
         with owner.lease(ID, owner="patient"):

@@ -27,6 +27,7 @@ from holdfast.memory.queue_tables import QueueTables, Run, SqliteTables, read_tu
 from holdfast.validation import check_thread
 
 _CRASHES = 20  # an item that so many workers began and none ended takes them down with it
+_SKEW = 60.0  # seconds by which clocks differ, or a claim waits for its turn; what seems queued later than that is due: a clock went back
 _REMEMBER = 90 * 86400.0
 _OWN = 1000  # items that a process remembers to have queued itself
 
@@ -190,7 +191,7 @@ class MemoryQueue:
         now = self._now()
         holder = f"{self._tables.sign()}|{self._ids.new()}"
         wanted = (json.dumps(list(besides)), only is None, json.dumps(list(only or ())))
-        row = self._tables.change(lambda run: run("claim", holder, now + self._lease, now, early, now, now, *wanted).fetchone())
+        row = self._tables.change(lambda run: run("claim", holder, now + self._lease, now, early, now, now + _SKEW, *wanted).fetchone())
         item = None if row is None else _item(row)
         if item is not None and item.claims > _CRASHES:
             self._give_up(item, f"{item.claims - 1} workers began with it and none came to an end")
