@@ -43,16 +43,16 @@ _WISHES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (_STYLE.compiled(wish["order"], re.IGNORECASE), wish["becomes"]) for wish in _STYLE.tables["wishes"]
 )
 _LONGEST_WISH = 120  # characters
+_LONGEST_ASKED = 1200  # characters with all that is said around a wish: "please", "from now on"
 _SENTENCE = 4  # words: a shorter comment is a mark for a program
 
 _BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[A-Za-z0-9+/_-]{20,}={0,2}(?![\w+/=-])")
 _HEX = re.compile(r"(?<![0-9a-zA-Z])(?:0x)?(?:[0-9a-fA-F]{2}[\s:-]?){16,}(?![0-9a-zA-Z])")
-_SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5,}\w\b")
+_SPACED = re.compile(r"(?:\b\w[ \u00a0._*-]{1,3}){5}\w\b")  # the end of a longer one is one too
 _FANCY = re.compile("[\U0001d400-\U0001d7ff\u24b6-\u24e9\U0001f130-\U0001f189\uff21-\uff3a\uff41-\uff5a]{2,}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _LEET = str.maketrans("013457@$", "oieastas")
 _LEET_WORD = re.compile(r"(?i)(?<![\w/.@$-])(?=[a-z@$]*[013457][a-z@$]*)(?=(?:[013457@$]*[a-z]){3})[a-z013457@$]{4,}(?![\w/-]|\.\w)")
-_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _PLANTED = tuple((one["rule"], word_lists("planted").compiled(one["form"]), one["why"]) for one in word_lists("planted").tables["planted"])
 _OF_THE_USER = word_lists("planted").compiled("{of_the_user}")
 _CODE = re.compile(r"[`|{}=]|^\s*[-#]")  # a sentence with names of a program, or a row or item of a page that explains one
@@ -159,11 +159,19 @@ def find_planted(text: str) -> Finding | None:
         claim = find_instruction(sentence, disguised=False) if plain else None
         if claim is not None and claim.rule in _CLAIMS:
             return claim
-    unseen = [*(match[1] for match in _COMMENT.finditer(text)), *(other for run in _blobs(text) if (other := _decoded64(run)))]
+    unseen = [*_comments(text), *(other for run in _blobs(text) if (other := _decoded64(run)))]
     for part in unseen:
         if find_instruction(part, disguised=False) is not None and not _is_a_mark(part):
             return Finding("encoded", "holds an instruction where a reader does not see it")
     return None
+
+
+def _comments(text: str) -> Iterator[str]:
+    """What stands between marks of a comment. One that is not closed is looked for once, however many are open."""
+    start = text.find("<!--")
+    while start >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        yield text[start + 4 : end]
+        start = text.find("<!--", end + 3)
 
 
 def _is_a_mark(comment: str) -> bool:
@@ -178,6 +186,8 @@ def describe_wish(text: str) -> str | None:
     ('User wants answers in German', None)
     """
     wish = text.strip().replace("’", "'")
+    if len(wish) > _LONGEST_ASKED:
+        return None
     while (shorter := _TAIL.sub("", wish)) != wish:
         wish = shorter
     asked = _ASK.match(wish[:1].lower() + wish[1:])
