@@ -305,7 +305,7 @@ _NAMED = re.compile(
 _HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<value>(?=[\w.~+/=-]{0,256}[\d=])[\w.~+/=-]{6,})")
 _SERVICE = re.compile(
     r"\b(?P<value>(?:sk|pk|rk|tp)-[\w-]{8,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|xox[abprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|hf_\w{16,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+    r"|eyJ[\w-]{8,4096}\.[\w-]{8,}\.[\w-]*)"
 )
 _COOKIE = re.compile(r"(?i)\bcookie[\"']?\s{0,4}:\s{0,4}[\"']?(?P<value>[\w.-]{1,64}=[^\r\n\"']{1,4096})")
 _FORMED = re.compile(r"[A-Za-z0-9_+/=-]{16}|-----BEGIN|(?i:pass|密码|密碼|パスワード|contraseña|senha|пароль|kennwort)")

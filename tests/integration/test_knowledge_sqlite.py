@@ -169,7 +169,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     assert path.read_bytes().startswith(b"this is no database")
 
 
-@pytest.mark.parametrize("content", ['{"schema": 1, "id": "k-1', "[]", "7", "{}"])
+@pytest.mark.parametrize("content", ['{"schema": 1, "id": "k-1', "[]", "7", "{}", "[" * 100_000], ids=lambda content: content[:9])
 def test_a_row_that_holds_no_record_is_damage(path: Path, content: str) -> None:
     """K2, P1: said in a sentence, not by an error of the JSON reader."""
     with SqliteStore(path, embedder=None) as store:

@@ -84,7 +84,7 @@ def _simple(written: str) -> tuple[bool, Any]:
             return True, written
         try:
             return True, json.loads(written)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False, None
     plain = _PLAIN.fullmatch(written) is not None and written.lower() not in _WORDS_OF_YAML
     return plain, written
@@ -96,6 +96,8 @@ def _yaml(text: str) -> Mapping[str, Any] | None:
 
     try:
         value = YAML(typ="safe", pure=True).load(text)
+    except RecursionError as error:
+        raise InputError("its head is nested too deeply.", hint="Mend the lines between the dashes.") from error
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 2}: " if mark is not None else ""

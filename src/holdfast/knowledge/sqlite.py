@@ -319,7 +319,7 @@ def read_row(database: sqlite3.Connection, text: str) -> Record:
     """The record that a row holds. Damaged if it holds none."""
     try:
         return from_json(json.loads(text))
-    except (ValueError, TypeError, InputError) as error:
+    except (ValueError, TypeError, RecursionError, InputError) as error:
         told = f"a record cannot be read: {error}: {text[:80]!r}"
         raise _damaged(database, told, hint="`holdfast knowledge forget` its id, if it is known, or restore a backup.") from error
 

@@ -42,7 +42,10 @@ ASKED = frozenset({"override", "permission", "check", "secrecy", "recipient", "m
 
 _PLACEHOLDER = re.compile(r"\[redacted: [^\]]*\]")
 _CATEGORY = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_MEMORY_LINE = re.compile(r"^\s*(?:[-*]\s+|(?:Work|Personal|Top of mind|Recent|Earlier|Background):\s*)|\s*\(confidence: [\d.]+\)\s*$")
+_MEMORY_LINE = re.compile(
+    r"^\s*(?:[-*]\s+|(?:Work|Personal|Top of mind|Recent|Earlier|Background):\s*)"
+    r"|(?:(?<!\s)\s*+|(?<=\s))\(confidence: [\d.]+\)\s*+$"
+)
 _ABOUT_USER = re.compile(r"(?:the )?user\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"(?:i|i['’](?:m|ve|d|ll)|my|we|we['’]re|our)\b", re.IGNORECASE)
 _REMOVAL = word_lists("support").pattern("removal", re.IGNORECASE)

@@ -31,7 +31,7 @@ _CASELESS = re.IGNORECASE
 _LEAD_IN = _LISTS.pattern("lead_in", _CASELESS)
 
 
-_QUESTION_END = re.compile(r"[?？]\s*[\"'”’)]*\s*$")
+_QUESTION_END = re.compile(r"[?？]\s*+[\"'”’)]*+\s*+$")
 _QUESTION_HEAD = _LISTS.pattern("question_head", _CASELESS)
 _TAG_QUESTION = _LISTS.pattern("tag_question", _CASELESS)
 _ASIDE = _LISTS.pattern("aside", _CASELESS)

@@ -196,6 +196,7 @@ _OF_LIST = re.compile(
 _ORDER = re.compile(rf"^(?:please\s+)?{_WORDS['order']}\s+", re.IGNORECASE)
 _NEXT_ORDER = re.compile(rf"[;,]\s+(?:and\s+|then\s+)*(?={_ORDER.pattern[1:]})", re.IGNORECASE)
 _MARK = re.compile(r"[?？]\W*$")
+_LONG_GAP = re.compile(r"[^\S\n]{200,}")  # the patterns here try every blank of a gap as its beginning
 _AFTER_MARK = re.compile(r"(?<=[?？])\s+")
 _NUMBER = re.compile(r"^\(?(?:\d{1,2}|[a-zA-Z])[.)]\s+")
 _WIDE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
@@ -236,7 +237,8 @@ def split_task(task: str, *, most: int = MOST_QUESTIONS) -> list[TaskQuestion]:
 
 def _sentences(task: str) -> list[str]:
     """The sentences of a task, without the numbers of a list; the mark of a question ends one whatever follows."""
-    units = (part for unit in split_sentences(task.replace("\r\n", "\n")) for part in _AFTER_MARK.split(unit.text))
+    written = _LONG_GAP.sub(" ", task.replace("\r\n", "\n"))
+    units = (part for unit in split_sentences(written) for part in _AFTER_MARK.split(unit.text))
     return [_NUMBER.sub("", part.strip(" \t\n-*#")) for part in units if part.strip(" \t\n-*#>`|?？")]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import accumulate
 
 from holdfast.text.dates import Span, find_dates
 from holdfast.text.language import read_lists
@@ -45,6 +46,8 @@ _CALENDAR = re.compile(
 _TIME_OF_DAY = re.compile(r"(?<![\d:.])([01]?\d|2[0-3])[:h]([0-5]\d)\b(?!\.\d)")
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 _NAMED = re.compile(r"\b[A-Z][\w-]*[^\W\d_] $")  # before a figure that is part of a name: "Calder 9"
+_LONGEST_NAME = 200  # characters
+_WRITTEN = re.compile(r"[$€£¥]?\s?[-−]?[\d.,  ’']{0,60}\d|[^\W\d_]+")
 _ROUNDED = 0.02
 _TIMES = 5
 DATE, CLOCK = "date", "clock"
@@ -165,12 +168,13 @@ def find_values(text: str) -> list[Value]:
             days = date(int(one.text), 1, 1), date(int(one.text), 12, 31)
             found.append(Value(DATE, 0.0, one.text, one.start, one.end, Span(*days, "year", one.text, one.start)))
             continue
-        if one.sort not in MEASURES and one.text[0].isdigit() and _NAMED.search(text[: one.start]):
+        if one.sort not in MEASURES and one.text[0].isdigit() and _NAMED.search(text, max(0, one.start - _LONGEST_NAME), one.start):
             continue
-        figure = re.match(r"[$€£¥]?\s?[-−]?[\d.,  ’']*\d|[^\W\d_]+", text[one.start :])
-        found.append(Value(one.sort, one.value, one.text, one.start, one.start + (figure.end() if figure else len(one.text))))
+        figure = _WRITTEN.match(text, one.start)
+        found.append(Value(one.sort, one.value, one.text, one.start, figure.end() if figure else one.start + len(one.text)))
     found.sort(key=lambda one: (one.start, one.end))
-    return [one for n, one in enumerate(found) if not any(other.start <= one.start < other.end for other in found[:n])]
+    reached = accumulate((one.end for one in found), max, initial=0)
+    return [one for one, taken in zip(found, reached, strict=False) if one.start >= taken]
 
 
 def _meets(first: Span, second: Span) -> bool:

@@ -27,7 +27,7 @@ _MOST_PIECES = 200
 
 PROBE = "The users' databases were renamed: parse_url, getUserName, v3.11.7, 2024-05-08, e-mail; Häuser, машины, 数据库"
 """Words whose analysis shows whether an index was made as one would be made today."""
-_ENDS = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\s*\n+\s*")
+_ENDS = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|(?<!\s)\s*\n\s*")
 _SPACELESS = re.compile(f"[{NO_SPACES}]")
 
 

@@ -240,7 +240,7 @@ FRAMES = frozenset(_NAMES.split())
 """Every tag that a prompt of ours, or a model's own template, may have."""
 
 _LESS = "<＜﹤‹"
-_TAG = re.compile(rf"[{_LESS}](?=\s*[/\\|!]?\s*(?:{'|'.join(sorted(FRAMES, key=len, reverse=True))})\b|\|)", re.IGNORECASE)
+_TAG = re.compile(rf"[{_LESS}](?=\s*+[/\\|!]?\s*+(?:{'|'.join(sorted(FRAMES, key=len, reverse=True))})\b|\|)", re.IGNORECASE)
 _TEMPLATE_MARKS = re.compile(r"\[(/?)(INST|SYS|SYSTEM|USER|ASSISTANT)\]", re.IGNORECASE)
 _LABELS = "raw data|recommended next|data|confidence|without a result[^:]*|system|user|assistant|human|ai|tool|developer|the user|you"
 _OWN_LINE = re.compile(rf"\s*(?:[#\[>|]|(?:=+|-{{2,}}|\*{{3,}}|_{{3,}})\s*$|(?:{_LABELS})\s*[:：])", re.IGNORECASE)

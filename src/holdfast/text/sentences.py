@@ -17,7 +17,7 @@ BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)?(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}(?=[ \t])")
-_RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|={3,})\s*")
+_RULE = re.compile(r" {0,3}(?:(?:-[ \t]*+){3,}|(?:\*[ \t]*+){3,}|(?:_[ \t]*+){3,}|={3,})\s*+")
 _UNDERLINE = re.compile(r" {0,3}(?:=+|-{2,})\s*")
 _ITEM = re.compile(
     r"[ \t]*(?:>[ \t]?)?(?:[-*+•‣◦▪●○·–—][ \t]+(?:\[[ xX]\][ \t]+)?|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)][ \t]+"
@@ -25,7 +25,7 @@ _ITEM = re.compile(
 )
 _LETTER_ITEM = re.compile(r"[ \t]*[a-zA-Z]\.[ \t]")
 _ROW = re.compile(r"[ \t]*\|.*\|[ \t]*$|[ \t]*\|.*\|.*\|")
-_RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*$|[ \t]*\+(?:[-=]+\+)+[ \t]*$")
+_RULER = re.compile(r"[ \t]*+\|?[ \t]*+:?-+:?[ \t]*+(?:\|[ \t]*+:?-+:?[ \t]*+)+\|?[ \t]*+$|[ \t]*\+(?:[-=]+\+)+[ \t]*$")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 
 

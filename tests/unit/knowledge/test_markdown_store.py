@@ -118,6 +118,16 @@ def test_heads_of_other_programs_are_understood(store: MarkdownStore, root: Path
     assert store.stats().problems == ()
 
 
+@pytest.mark.parametrize("head", ["[" * 20_000, "tags: " + "[" * 20_000, "a: " + "{" * 20_000])
+def test_a_head_that_is_nested_without_end_is_a_problem_of_that_file(store: MarkdownStore, root: Path, head: str) -> None:
+    """K2, P1: the other files are read all the same."""
+    root.mkdir()
+    (root / "deep.md").write_text(f"---\n{head}\n---\nText.\n")
+    (root / "plain.md").write_text("The printer is in room 12.\n")
+    assert found(store, "where is the printer") == ["The printer is in room 12."]
+    assert any("deep.md" in problem for problem in store.stats().problems)
+
+
 def test_two_lines_of_dashes_around_a_paragraph_are_no_head(store: MarkdownStore, root: Path) -> None:
     root.mkdir()
     (root / "a.md").write_text("---\nA quiet paragraph\n---\nand more.\n")
