@@ -310,6 +310,8 @@ def _likeness(claims: Sequence[_Claim], rarity: dict[str, float]) -> tuple[Liken
         return by_words, _ALIKE_WORDS
     import numpy as np
 
+    from holdfast.search.segments import product
+
     texts = list(dict.fromkeys(text for claim in claims for text in claim.bare))
     vectors = dict(zip(texts, (one.vector for one in compact.embedder.embed(texts)), strict=True))
     sentences, clauses = (np.array([vectors[claim.bare[part]] for claim in claims]) for part in (0, 1))
@@ -317,9 +319,9 @@ def _likeness(claims: Sequence[_Claim], rarity: dict[str, float]) -> tuple[Liken
 
     @cache
     def by_meaning(a: int) -> Sequence[float]:
-        near = sentences @ sentences[a]
+        near = product(sentences, sentences[a])
         if whole[a]:
-            parts = np.maximum(clauses @ clauses[a], np.maximum(clauses @ sentences[a], sentences @ clauses[a]))
+            parts = np.max([product(clauses, clauses[a]), product(clauses, sentences[a]), product(sentences, clauses[a])], axis=0)
             near = np.where(whole, np.maximum(near, parts), near)
         row: list[float] = near.tolist()
         return row

@@ -27,7 +27,7 @@ from holdfast.search.corpus import Corpus, CorpusStatistics, beside
 from holdfast.search.pieces import WISH
 from holdfast.search.plain_ranking import COMMON, DATE, EXACT, K1, SHOWN, WINDOW, B
 from holdfast.search.questions import Asked, Ranked, Sought, Statistics, Weights, named_speaker, token_weights, weigh, weights_in_use
-from holdfast.search.segments import NOTHING, WORD_SCALE, Segment
+from holdfast.search.segments import NOTHING, WORD_SCALE, Segment, product
 
 Floats = NDArray[np.float32]
 Units = NDArray[np.int64]
@@ -253,7 +253,7 @@ def coarse_scores(question: Floats, corpus: Corpus) -> Floats:
     for segment, start in zip(corpus.segments, corpus.starts, strict=False):
         if segment.dimension == len(question):
             short, rows = segment.coarse
-            likeness = short @ question[: short.shape[1]]
+            likeness = product(short, question[: short.shape[1]])
             if len(rows) == len(segment):
                 nearest[start : start + len(segment)] = likeness
             else:
@@ -320,12 +320,12 @@ def _row_meanings(question: Floats, segment: Segment, here: NDArray[np.int64]) -
             top, mean = _row_meanings(question, segment, segment.filled)
             return top[places], mean[places]
         begins, ends = starts[here], starts[here + 1]
-        likeness = segment.floats @ question
+        likeness = product(segment.floats, question)
     else:
         counts = starts[here + 1] - starts[here]
         ends = np.cumsum(counts)
         begins = ends - counts
-        likeness = segment.vectors_of(np.arange(counts.sum()) - np.repeat(begins - starts[here], counts)) @ question
+        likeness = product(segment.vectors_of(np.arange(counts.sum()) - np.repeat(begins - starts[here], counts)), question)
     summed = np.append(0.0, np.cumsum(likeness, dtype=np.float64))
     total = (summed[ends] - summed[begins]) / np.maximum(segment["length"][here], 1e-6)
     return np.maximum.reduceat(likeness, begins), total.astype(np.float32)
@@ -376,7 +376,7 @@ def _met(question: Floats, counts: NDArray[np.int64], vectors: NDArray[np.int8])
     met = np.zeros((len(counts), len(question)), np.float32)
     if not len(vectors):
         return met
-    likeness = np.maximum(vectors.astype(np.float32) @ (question.T / WORD_SCALE), 0.0)
+    likeness = np.maximum(product(vectors.astype(np.float32), question.T / WORD_SCALE), 0.0)
     begins = np.cumsum(counts) - counts
     filled = np.flatnonzero(counts)
     met[filled] = np.maximum.reduceat(likeness, begins[filled], axis=0) ** 2

@@ -39,6 +39,7 @@ class Meaning:
 
 
 _AT_A_TIME = 32  # pieces
+_IN_ONE_THREAD = 200_000  # multiplications; OpenBLAS asks its threads from 262,144 on
 
 
 class Compact:
@@ -84,12 +85,12 @@ class Compact:
         return self._all_kept([pieces])[0]
 
     def _all_kept(self, texts: Sequence[Sequence[Embedding]]) -> list[Meaning]:
-        """The small forms of several texts, with one product of matrices for all: many small ones wait for each other's threads."""
+        """The small forms of several texts, with one product of matrices for all."""
         pieces = [piece for text in texts for piece in text]
         if not pieces:
             return [Meaning(b"", b"") for _ in texts]
         vectors = np.stack([piece.vector for piece in pieces])
-        scales, numbers = _bytes(vectors if self._sentence is None else vectors @ self._sentence)
+        scales, numbers = _bytes(vectors if self._sentence is None else product(vectors, self._sentence))
         found, words = [], self._words_kept(pieces)
         at = 0
         for text in texts:
@@ -106,7 +107,7 @@ class Compact:
         if not tokens:
             return [None] * len(pieces)
         words = np.concatenate(tokens)
-        small = _word_bytes(unit_length(words if self._token is None else words @ self._token))
+        small = _word_bytes(unit_length(words if self._token is None else product(words, self._token)))
         parts = iter(np.split(small, np.cumsum([len(one) for one in tokens])[:-1]))
         return [next(parts) if piece.tokens is not None else None for piece in pieces]
 
@@ -116,10 +117,10 @@ class Compact:
 
     def asked(self, question: Embedding) -> tuple[Floats, Floats | None]:
         """The vectors of a question in the same directions: its own, and those of its words, of length 1."""
-        vector = question.vector if self._sentence is None else question.vector @ self._sentence
+        vector = question.vector if self._sentence is None else product(question.vector[None, :], self._sentence)[0]
         if question.tokens is None:
             return vector, None
-        words = question.tokens if self._token is None else question.tokens @ self._token
+        words = question.tokens if self._token is None else product(question.tokens, self._token)
         return vector, unit_length(words)
 
 
@@ -147,6 +148,19 @@ def _bytes(vectors: Floats) -> tuple[Floats, NDArray[np.int8]]:
 def unit_length(vectors: Floats) -> Floats:
     """Vectors brought to length 1, one or many."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+def product(rows: Floats, by: Floats) -> Floats:
+    """`rows @ by`, in stretches so small that the linear algebra library does each in this thread.
+
+    It would share a larger one with threads of its own, and wait for them: for milliseconds where the other cores have something to do.
+    """
+    step = max(1, _IN_ONE_THREAD // max(1, by.size))
+    whole = len(rows) // step * step
+    found = np.empty((len(rows), *by.shape[1:]), np.float32)
+    np.matmul(rows[:whole].reshape(-1, step, rows.shape[1]), by, out=found[:whole].reshape(-1, step, *by.shape[1:]))
+    np.matmul(rows[whole:], by, out=found[whole:])
+    return found
 
 
 NOTHING = np.iinfo(np.int64).min

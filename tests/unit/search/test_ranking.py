@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date
@@ -18,7 +20,7 @@ from holdfast.search.pieces import ASKS, cut_for_meaning, ends_with_a_question
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked, Weights
 from holdfast.search.ranking import rank
-from holdfast.search.segments import Compact, Segment, build, joined, read_vectors
+from holdfast.search.segments import Compact, Segment, build, joined, product, read_vectors
 from holdfast.text.words import terms
 
 Line = tuple[str, str | None, str]
@@ -261,3 +263,36 @@ def test_bytes_of_another_form_are_no_segment() -> None:
         Segment.from_bytes(one.to_bytes()[:40])
     with pytest.raises((ValueError, KeyError)):
         Segment.from_bytes(one.to_bytes().replace(b'"form": 1', b'"form": 9'))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 390, 391, 5000])
+@pytest.mark.parametrize("shape", [(64,), (64, 1), (64, 8), (64, 4000)])
+def test_a_product_in_stretches_is_the_product(rows: int, shape: tuple[int, ...]) -> None:
+    chance = np.random.default_rng(7)
+    many, by = (chance.standard_normal(size).astype(np.float32) for size in ((rows, 64), shape))
+    np.testing.assert_allclose(product(many, by), many @ by, atol=1e-4)
+
+
+_OTHERS = """
+import os, time
+import numpy as np
+from holdfast.search.segments import product
+
+def worked():
+    tasks = [int(name) for name in os.listdir("/proc/self/task") if int(name) != os.getpid()]
+    facts = [open(f"/proc/self/task/{task}/stat").read().rpartition(") ")[2].split() for task in tasks]
+    return sum(int(one[11]) + int(one[12]) for one in facts)
+
+rows, by, one = np.ones((20_000, 128), np.float32), np.ones((128, 8), np.float32), np.ones(128, np.float32)
+time.sleep(0.5)  # new threads look for work for a while
+before, until = worked(), time.process_time() + 1
+while time.process_time() < until:
+    product(rows, by), product(rows, one)
+print(worked() - before)
+"""
+
+
+def test_a_search_waits_for_no_other_core() -> None:
+    """K2, K6: no thread of the linear algebra library has anything to do, however large the product."""
+    done = subprocess.run([sys.executable, "-c", _OTHERS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 2, "hundredths of a second that other threads worked"
