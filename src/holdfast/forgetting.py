@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 MOVED = "user-data/outputs/moved"
 """Where texts that are too long for the window stand, below the folder of a thread."""
-_OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**")
-"""Keys below the base directory that their rooms have cleaned already, and files of the user's own."""
+_TOKEN = "server.token"  # noqa: S105  # the name of the file in which it is
+_OF_ROOMS = ("memory.json", "memory.d/**", "agents/**", "threads/**", "sessions/**", "skills/**", "models/**", _TOKEN)
+"""Keys below the base directory that their rooms have cleaned already, files of the user's own, and what nobody said."""
 
 
 @dataclass
@@ -59,7 +60,7 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     Stores that others may keep from us (databases, servers) come first: if one cannot be reached its error is raised, and nothing was
     forgotten yet. Files that an agent or the user wrote are not changed; those that hold the text are in `left`. InputError for no text.
     """
-    needle, done = Needle(text), Forgotten()
+    needle, done = Needle.asked(text), Forgotten()
     _knowledge(harness, text, done)
     _sessions(harness, text, done)
     if harness.has_checkpoints:
@@ -180,18 +181,18 @@ def _sessions(harness: Harness, text: str, done: Forgotten) -> None:
 
 
 def _still_there(harness: Harness, needle: Needle, done: Forgotten) -> None:
-    """Name every file that holds the text after all or is called by it, whoever put it there: nothing is passed over without a word."""
+    """Name every file that holds the text after all, and those of the user and of agents that are called by it."""
     told, unread = [one.partition(": ")[0] for one in done.left], dict[str, str]()
     of_told = tuple(f"{place.removesuffix('.json')}/" for place in told)  # a session that is being run has a folder beside its file
     for tree, folder, path in _kept_files(
         harness, unread, lambda path: path.parent == harness.base and path.name in ("models", "postgres")
     ):
         name, place = path.rpartition("/")[2], str(folder / path)
-        if place in told or place.startswith(of_told):
+        if place in told or place.startswith(of_told) or folder / path == harness.base / _TOKEN:
             continue
         theirs = _is_of_the_user(path)
         try:
-            if needle.in_text(name) or ((theirs or not name.endswith(_OF_DATABASES)) and _holds(tree, path, needle)):
+            if (theirs and needle.in_text(name)) or ((theirs or not name.endswith(_NO_TEXT)) and _holds(tree, path, needle)):
                 done.left.append(f"{place}: a file that {'you or an agent wrote' if theirs else 'is not known here'}; change it by hand")
         except FileNotFoundError:
             continue
@@ -233,14 +234,17 @@ def _holds(tree: Tree, path: str, needle: Needle) -> bool:
     with tree.open(path) as opened:
         while piece := opened.read(_PIECE):
             if needle.in_bytes(tail + piece):
-                return True
+                if not path.endswith((".json", ".jsonl", ".ndjson")):
+                    return True
+                opened.seek(0)
+                return needle.in_file(opened.read())
             tail = piece[-overlap:]
     return False
 
 
 _OTHERS = ("user-data", "skills", "models", "postgres")
 """Folders below the base directory in which nothing is of our naming."""
-_OF_DATABASES = (".db", ".sqlite", "-wal", "-shm", "-journal")
+_NO_TEXT = (".db", ".sqlite", "-wal", "-shm", "-journal", ".lock")
 _ASIDE = re.compile(r"\.(?:damaged|edited)-")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from holdfast import Harness, build
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.context.compaction import FileOutputs
 from holdfast.durable.folder import remove_tree
+from holdfast.errors import InputError
 from holdfast.forgetting import forget_text
 from holdfast.knowledge.records import Record
+from holdfast.session.document import session_json
 from holdfast.testing.models import ScriptedModel
 
 CANARY = "zanzibar-clove-market"
@@ -117,6 +121,71 @@ def test_a_text_that_the_window_moved_to_a_file_is_forgotten_and_no_link_is_foll
     assert done.touched == {"texts that were moved to files": 1}
     assert [path.read_text() for path in moved.iterdir()] == ["another text"]
     assert (tmp_path / "host" / "mine.txt").read_text() == CANARY
+
+
+def written(value: Any) -> Iterator[str]:
+    """The names of all members of a JSON value, and the texts in it that are one word."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield name
+            yield from written(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from written(member)
+    elif isinstance(value, str) and " " not in value:
+        yield value
+
+
+SAID = ("User has a dog.", "User likes plum cake.", "Tides come twice a day.", "The vault opens at seven since May.", "Hello, you.")
+
+
+def test_what_our_own_files_are_made_of_is_no_text_that_can_be_forgotten(tmp_path: Path) -> None:
+    """M14: neither the name of a member nor a state, a time or an id takes with it what somebody said, nor the token of the server.
+
+    The Markdown of a stage, which is a view, and what was put before a model are texts like any other, labels included.
+    """
+    base, docs = tmp_path / "base", tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text("The vault opens at seven since May.\n")
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        for fact in SAID[:2]:
+            harness.memory.add(fact)
+        harness.knowledge.add([Record(text=SAID[2])])
+        stages = [{"name": "zz", "agent_type": "researcher", "sources": {"folder": str(docs)}}]
+        harness.run_workflow({"id": "w", "task": "When does the vault open?", "stages": stages})
+        with harness.lead_agent(model=ScriptedModel([SAID[4]])) as agent:
+            agent.conversation("t1").ask(SAID[4])
+        (base / "server.token").write_text("hf-0123456789abcdef")
+        files = [path for path in base.rglob("*.json*") if path.suffix in (".json", ".jsonl")]
+        texts = [line for path in files for line in ([path.read_text()] if path.suffix == ".json" else path.read_text().splitlines())]
+        found = {word for text in texts for word in written(json.loads(text))}
+        said = " ".join((*SAID, "when does the vault open a.md researcher", str(docs))).lower()
+        own = sorted(word for word in found if len(word) > 3 and word.lower() not in said and not re.search("zz|/|^w-", word))
+        assert {"category", "manual", "context", "stage_outputs", "completed"} <= set(own), own
+
+        def kept() -> tuple[Any, ...]:
+            session = harness.sessions.load(harness.sessions.ids()[0])
+            state = {**session_json(session), "revision": 0, "updated_at": ""}
+            return harness.memory.document(None).facts, state, [*harness.knowledge.records()], harness.archive.messages("t1")
+
+        before, views = kept(), {"sessions: stage file", "sessions: checkpoint", "checkpoints: threads"}
+        for word in (*own, "2026", "hf-", "cat", "tent", "0123456789abcdef"):
+            done = forget_text(harness, word)
+            assert not done.facts and set(done.touched) <= views, (word, done.touched)
+        assert before == kept()
+        assert (base / "server.token").read_text() == "hf-0123456789abcdef"
+        assert len(forget_text(harness, "plum").facts) == 1
+        assert [fact.content for fact in harness.memory.document(None).facts] == ["User has a dog."]
+
+
+@pytest.mark.parametrize("text", ["e", "at", "日"])
+def test_a_text_that_stands_in_everything_is_refused(tmp_path: Path, text: str) -> None:
+    """M14: before anything is touched."""
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        harness.memory.add("User has a cat 日.")
+        with pytest.raises(InputError, match="too short"):
+            forget_text(harness, text)
+        assert len(harness.memory.document(None).facts) == 1
 
 
 TEMPORARY = ".new-0123456789abcdef.tmp"

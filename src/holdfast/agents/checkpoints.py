@@ -198,7 +198,12 @@ class Checkpoints(SqliteSaver):
         with self.cursor() as cursor:
             for table, column in (("checkpoints", "checkpoint"), ("writes", "value")):
                 for row, thread, kind, blob in _holding(cursor, table, column, needle):
-                    new = self.serde.dumps_typed(_scrubbed(self.serde.loads_typed((kind, blob)), needle))
+                    value = self.serde.loads_typed((kind, blob))
+                    parts = value.get("channel_values") if table == "checkpoints" and isinstance(value, Mapping) else None
+                    rest = _scrubbed(value, needle) if parts is None else {**value, "channel_values": _scrubbed(parts, needle)}
+                    if rest == value:
+                        continue  # only the names of its own parts show it
+                    new = self.serde.dumps_typed(rest)
                     cursor.execute(f"UPDATE {table} SET type = ?, {column} = ? WHERE rowid = ?", (*new, row))  # noqa: S608 - our own names
                     touched.add(thread)
             for thread, title in cursor.execute("SELECT id, title FROM threads WHERE title <> ''").fetchall():
@@ -260,12 +265,16 @@ def _holding(cursor: sqlite3.Cursor, table: str, column: str, needle: Needle) ->
     return [row for row in rows if row[3] is not None and needle.in_bytes(row[3])]
 
 
+_NOBODY_SAID = frozenset({"id", "index", "type", "role", "tool_call_id", "status", "finish_reason", "model_name", "model_provider"})
+"""Members of messages and calls that programs wrote; without them a conversation could not go on."""
+
+
 def _scrubbed(value: Any, needle: Needle) -> Any:
     """The value with `FORGOTTEN` for every text in it that holds the one to forget."""
     if isinstance(value, str):
         return FORGOTTEN if needle.in_text(value) else value
     if isinstance(value, Mapping):
-        return {key: _scrubbed(item, needle) for key, item in value.items()}
+        return {key: item if key in _NOBODY_SAID else _scrubbed(item, needle) for key, item in value.items()}
     if isinstance(value, BaseMessage):
         parts = ("content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "artifact")
         return value.model_copy(update={name: _scrubbed(getattr(value, name), needle) for name in parts if hasattr(value, name)})

@@ -29,6 +29,7 @@ from holdfast.memory.facts import Decision, Turn
 from holdfast.redaction import redact_text, replace_secrets, without_paths
 from holdfast.session.document import session_json
 from holdfast.session.story import story_markdown, tell
+from holdfast.text.needle import Needle
 from holdfast.validation import problems_of, some
 from holdfast.workers.session_states import seen
 
@@ -379,6 +380,8 @@ def _knowledge_changes(server: MCPServer[Any], harness: Harness) -> None:
         """Forget records for good, by their ids or by words that they hold. This cannot be undone."""
         if not ids and not text:
             raise InputError("there is nothing to forget.", hint="Give ids, or a text.")
+        if text:
+            Needle.asked(text)
         there = [id for id in dict.fromkeys(ids or ()) if harness.knowledge.get(id) is not None]
         harness.knowledge.forget(there)
         return {"ids": [*there, *(harness.knowledge.forget_text(text) if text else ())]}

@@ -182,8 +182,8 @@ class Filter:
 
 def holds(needle: Needle, record: Record) -> bool:
     """Whether anything that people wrote into a record holds a text that is to be forgotten."""
-    said = (record.text, record.id, record.session, record.source, record.speaker, record.kind, record.tags, record.extra)
-    return any(needle.in_value(one) for one in said if one)
+    names = ("text", "id", "session", "source", "speaker", "kind", "tags", "extra")
+    return needle.in_value({name: getattr(record, name) for name in names})
 
 
 def check_question(query: str, top_k: int, budget: int | None) -> str:

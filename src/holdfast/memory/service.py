@@ -176,6 +176,10 @@ class MemoryService(OpenMemory):
         """Forget everything in memory that holds a text, in all scopes."""
         return forget_text(self.store, self.queue, text)
 
+    def facts_with(self, text: str) -> list[str]:
+        """The ids of the facts, in every scope, that `forget_text` would take."""
+        return _facts_with(self.store, _Target(Needle(text), anywhere=True))
+
     def prune(self, before: str, *, dry_run: bool = False) -> dict[str, int]:
         """Remove changes, and conversations that were given up, from before a moment (ISO); counts by place. Facts stay."""
         scopes = [*self.store.scopes()]
@@ -385,11 +389,15 @@ def forget_text(store: MemoryStore, queue: MemoryQueue | None, text: str) -> For
     """Forget everything that holds a text, in every scope: facts as a whole, of summaries and blocks the sentences that hold it."""
     target = _Target(Needle(text), anywhere=True)
     touched = _forget_queued(queue, target, set())  # first, so that no worker brings it back
-    facts: list[str] = []
+    facts = _facts_with(store, target)
     for agent in [*store.scopes()]:
-        facts += [fact.id for fact in (store.own(agent) or Document()).facts if target.fact(fact_to_json(fact)) is None]
         touched |= _forget_in(store, agent, target)
     return Forgotten(tuple(facts), touched)
+
+
+def _facts_with(store: MemoryStore, target: _Target) -> list[str]:
+    every = (fact for agent in [*store.scopes()] for fact in (store.own(agent) or Document()).facts)
+    return [fact.id for fact in every if target.fact(fact_to_json(fact)) is None]
 
 
 def _forget_in(store: MemoryStore, agent: str | None, target: _Target) -> dict[str, int]:
@@ -414,7 +422,7 @@ def _forget_in(store: MemoryStore, agent: str | None, target: _Target) -> dict[s
 
 def _cleansed(document: Document, target: _Target) -> Document:
     def kept(members: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: member for name, member in members.items() if not target.in_value([name, member])}
+        return {name: member for name, member in members.items() if not target.in_value({name: member})}
 
     slots = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.slots.items()}
     blocks = {name: replace(one, text=target.without(one.text), extra=kept(one.extra)) for name, one in document.blocks.items()}

@@ -259,7 +259,7 @@ def _scrubbed_member(name: str, member: Any, needle: Needle) -> tuple[Any, int]:
         return {stage: rest for stage, (rest, _) in pairs.items()}, sum(count for _, count in pairs.values())
     if name in ("memory_snapshots", "error"):
         return needle.out_of(member, _STAGE_FIXED)
-    return needle.out_of(member, _DEFINITION_FIXED if name == "workflow" else ())
+    return needle.out_of(member, _DEFINITION_FIXED if name == "workflow" else (), name=name)
 
 
 def _output(output: Mapping[str, Any], needle: Needle) -> tuple[dict[str, Any], int]:
@@ -282,11 +282,11 @@ class _Forgetting:
         """Whether anything of it holds the text. Reads everything and changes nothing, so that most sessions need no lock."""
         if self.store.views is not None:
             stored = self.store.views.get(self.id)
-            if stored is not None and self.needle.in_bytes(stored.data):
+            if stored is not None and self.needle.in_file(stored.data):
                 return True
         if any(self._holds(backend, item.key, item.kind) for backend in self.store.backends() for item in self._items(backend)):
             return True
-        return any(data is None or self.needle.in_bytes(data) or self.needle.in_text(path) for path, data, _ in self._own_files())
+        return any(data is None or self.needle.in_file(data) or self.needle.in_text(path) for path, data, _ in self._own_files())
 
     def _items(self, backend: Backend) -> list[Item]:
         """What storage keeps of it. Files that agents wrote are looked at where they lie, since not every name is a key."""
@@ -303,7 +303,7 @@ class _Forgetting:
                 return self.needle.in_bytes(backend.get_blob(below, name) or b"")
             return False
         stored = backend.get(key)
-        return stored is not None and self.needle.in_bytes(stored.data)
+        return stored is not None and self.needle.in_file(stored.data)
 
     def _shows_in(self, records: Sequence[Record]) -> bool:
         """Whether records hold it, or a text that is put together from several of them."""
@@ -368,7 +368,7 @@ class _Forgetting:
                 if item.kind != "document" or inner in _OURS:
                     continue
                 stored = backend.get(item.key)
-                if stored is not None and self.needle.in_bytes(stored.data):
+                if stored is not None and self.needle.in_file(stored.data):
                     leftover = ".damaged-" in inner
                     _clean(backend, item.key, stored.data, self.needle, leftover)
                     yield Touched(self.id, "leftover" if leftover else "stage file", backend.where(item.key))

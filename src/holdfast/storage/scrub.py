@@ -35,6 +35,9 @@ class Needle(Protocol):
     def in_bytes(self, data: bytes) -> bool:
         """Whether bytes show it."""
 
+    def in_file(self, data: bytes) -> bool:
+        """Whether a file holds it."""
+
     def without(self, text: str) -> str:
         """The text without the sentences that hold it."""
 
@@ -139,7 +142,7 @@ class _Scrubbing:
             reading = self.backend.read(item.key)
             return sum(map(self.needle.in_value, reading.records)) + sum(map(self.needle.in_bytes, reading.torn))
         data = self._data(item)
-        return int(data is not None and self.needle.in_bytes(data))
+        return int(data is not None and self.needle.in_file(data))
 
     def _clean(self, item: Item) -> int:
         if item.kind == "log":
@@ -162,7 +165,7 @@ class _Scrubbing:
 
     def _clean_document(self, key: str) -> int:
         stored = self.backend.get(key)
-        if stored is None or not self.needle.in_bytes(stored.data):
+        if stored is None or not self.needle.in_file(stored.data):
             return 0
         if self.rule.document is not None:
             rest, count = self.rule.document(stored.data, self.needle), 1
@@ -170,7 +173,7 @@ class _Scrubbing:
             rest, count = _cleaned(key, stored.data, self.needle)
         if count < 0:
             return count
-        if rest is None or self.needle.in_bytes(rest):  # better gone than half forgotten
+        if rest is None or self.needle.in_file(rest):  # better gone than half forgotten
             self.backend.write(Delete(key, expect=stored.mark))
         else:
             self.backend.write(Put(key, rest, expect=stored.mark))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -78,4 +79,49 @@ def test_two_members_whose_names_hold_it_both_stay() -> None:
 
 
 def test_the_texts_of_a_value_are_its_keys_too() -> None:
-    assert list(strings_of({"a": ["b", b"c", 1, None, {"d": "e"}]})) == ["a", "b", "c", "d", "e"]
+    assert list(strings_of({"a": ["b", b"c", 1, None, {"d": "e"}]})) == ["a", "b", "c", "1", "d", "e"]
+
+
+def test_what_our_files_are_made_of_is_nobodys_text() -> None:
+    """M14: names of members, states, times and ids stay and take nothing with them."""
+    fact = {
+        "id": "fact_1a2b3c4d",
+        "category": "context",
+        "createdAt": "2026-04-19T08:15:30.120Z",
+        "source": "manual",
+        "content": "Has a cat.",
+        "revision": 4711,
+    }
+    for word in ("category", "tego", "context", "2026", "manual", "1a2b3c4d", "4711", "content"):
+        assert not Needle(word).in_value(fact), word
+        assert not Needle(word).in_file(json.dumps(fact).encode()), word
+        assert Needle(word).out_of(fact) == (fact, 0)
+    assert Needle("cat").out_of(fact) == ({**fact, "content": FORGOTTEN}, 1)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"pin": 4711},
+        {"codes": [1, 4711]},
+        {"4711": "x"},
+        {"text": "4711"},
+        {"phone": "4711555666"},
+        {"born": "4711-04-19"},
+        {"content": "4711aabbccdd"},
+        ["4711"],
+    ],
+)
+def test_a_figure_that_somebody_told_is_found(told: Any) -> None:
+    """M14: as a number, under a name that is not ours, as a name, and alone."""
+    needle = Needle("4711")
+    assert needle.in_value(told)
+    rest, count = needle.out_of(told)
+    assert count == 1 and not needle.in_value(rest)
+
+
+def test_a_file_of_json_is_read_for_what_it_says() -> None:
+    lines = b'{"kind": "fact"}\n{"text": "An elm."}\n'
+    assert Needle("elm").in_file(lines) and not Needle("fact").in_file(lines)
+    assert Needle("fact").in_file(b'{"kind": "fact"') and Needle("fact").in_file(b"a fact")
+    assert Needle("elm").in_file(b'{"text": "elm", "text": "oak"}')

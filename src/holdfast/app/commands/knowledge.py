@@ -40,7 +40,7 @@ from holdfast.knowledge.base import BaseStore
 from holdfast.knowledge.evaluation import evaluate
 from holdfast.knowledge.import_export import ImportReport, import_path
 from holdfast.knowledge.records import Hit, Record, files_of, read_moment, to_json
-from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, report_to_json, snippet_and_why, stats_to_json
+from holdfast.knowledge.store import NO_REASON, KnowledgeStore, Stats, hit_to_json, holds, report_to_json, snippet_and_why, stats_to_json
 from holdfast.knowledge.vector_store import COLLECTIONS
 from holdfast.redaction import visible_json
 from holdfast.sandbox.uploads import MarkItDown
@@ -237,15 +237,15 @@ def forget(
         return
     with _opened(store) as (opened, _):
         if text:
-            needle = Needle(text)
-            found = [one.id for one in opened.records() if needle.in_text(one.text)]
+            needle = Needle.asked(text)
+            found = [one.id for one in opened.records() if holds(needle, one)]
         else:
             found = list(dict.fromkeys(ids or ()))
             for id in found:
                 _record(opened, id)
         if found:
-            holds = f" that {'holds' if len(found) == 1 else 'hold'} {text!r}" if text else ""
-            confirm(f"Forget {counted(len(found), 'record')}{holds}? This cannot be undone.", yes=yes)
+            those = f" that {'holds' if len(found) == 1 else 'hold'} {text!r}" if text else ""
+            confirm(f"Forget {counted(len(found), 'record')}{those}? This cannot be undone.", yes=yes)
         gone = opened.forget_text(text) if text else [id for id in found if opened.forget([id])]
     lines = [f"Forgotten: {counted(len(gone), 'record')}.", *(f"  {id}" for id in gone)] if gone or ids else [f"No record holds {text!r}."]
     say({"ids": gone}, "\n".join(lines))

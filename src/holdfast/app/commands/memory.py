@@ -170,8 +170,8 @@ def forget(
     what = f"everything that holds {text!r}" if text else ", ".join(facts or ())
     with open_harness(*(ALL_STATE if text else MEMORY)) as harness:
         if text:
-            needle = Needle(text)
-            holding = counted(sum(needle.in_text(fact.content) for fact in harness.memory.document(agent).facts), "fact")
+            Needle.asked(text)
+            holding = counted(len(harness.memory.facts_with(text)), "fact")
             also = f"{holding} and whatever records, conversations and sessions have of it"
             confirm(f"Forget everything that holds {text!r}: {also}? This cannot be undone.", yes=yes)
             done = forget_text(harness, text)

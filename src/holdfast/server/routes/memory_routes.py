@@ -157,7 +157,12 @@ def facts_forget(use: Use, id: Id, agent: Agent = None) -> dict[str, Any]:
 def memory_forget(use: Use, body: Words) -> dict[str, Any]:
     """Forget every place that holds these words: memory, archive, sessions, knowledge. Says what it touched and what it could not."""
     done = forget_text(use.harness, body.text)
-    return {"facts": list(done.facts), "touched": dict(done.touched), "left": [without_paths(one) for one in done.left]}
+    return {"facts": list(done.facts), "touched": dict(done.touched), "left": _left(use, done.left)}
+
+
+def _left(use: Use, told: Sequence[str]) -> list[str]:
+    """What still holds a text, with files by their place in the base directory."""
+    return [without_paths(one.replace(f"{use.harness.base}/", "")) for one in told]
 
 
 @router.get("/history")
@@ -365,7 +370,7 @@ def forget_form(
         touched, left = dict(gone.touched), []
     elif text.strip():
         done = forget_text(use.harness, text)
-        touched, left = dict(done.touched), [without_paths(one) for one in done.left]
+        touched, left = dict(done.touched), _left(use, done.left)
     else:
         raise InputError("there is nothing to forget.", hint="Name a fact or give a text.")
     return page(request, "forgotten.html", title="Forgotten", touched=touched, left=left, agent=agent, back="/memory")
