@@ -73,7 +73,7 @@ def run_apart(
             binds.append(Bind(home, home, read_only=True))
         python = str(Path(sys.executable).resolve())
         command = [python, "-I", "-B", *options, "-c", program, f"/mnt/document/{name}", *arguments]
-        environment = base_environment({"OMP_NUM_THREADS": "1"})
+        environment = base_environment({"OMP_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"})
         return run_program(wrap.program_for(command, binds=binds, environment=environment, limits=limits, folder="/"), limits)
 
 

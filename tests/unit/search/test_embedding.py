@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -161,3 +166,13 @@ def test_without_the_extra_there_is_no_embedder_and_asking_for_it_by_name_says_w
     assert load_embedder("none") is None
     with pytest.raises(ConfigError, match=r"holdfast\[vectors\]"):
         load_embedder("minilm")
+
+
+_EMBEDS = "from holdfast.search.minilm import MiniLM; MiniLM().embed(['the heron sings'])"
+
+
+def test_embedding_tells_nobody(tmp_path: Path) -> None:
+    """O6, K6: offline means that nothing is looked up and nothing is noted for later: the runtime of the model would do both."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "ORT_"))}
+    subprocess.run([sys.executable, "-c", _EMBEDS], env={**env, "HOME": str(tmp_path)}, check=True)
+    assert [*tmp_path.rglob("*")] == []
