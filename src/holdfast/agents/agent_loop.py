@@ -104,7 +104,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
     window, outputs = window_of(parts, plan), FileOutputs(config.base)
     memory = None
     if plan.memory:  # a sub-agent reads memory and never writes it
-        memory = MemoryMiddleware(parts.memory, agent=plan.memory_of, learn=plan.lead, window=window, clock=parts.clock, ids=parts.ids)
+        memory = MemoryMiddleware(parts.memory, agent=plan.memory_of, learn=plan.lead, window=window, clock=parts.clock)
     summarization = SummarizationMiddleware.from_config(
         config,
         window=window,

