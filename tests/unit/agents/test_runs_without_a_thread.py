@@ -13,7 +13,7 @@ from holdfast import SummarizationMiddleware
 from holdfast.context.archive import FileArchive
 from holdfast.testing.models import ScriptedModel
 
-SECRET = "The spare key of the boathouse hangs behind the blue fuse box."
+KEY = "The spare key of the boathouse hangs behind the blue fuse box."
 
 
 def asks(query: str) -> AIMessage:
@@ -38,7 +38,8 @@ def test_calls_without_a_thread_share_nothing(tmp_path: Path, config: Any, ids: 
     )
     replies = [asks("boathouse key"), "Found it.", asks("boathouse key"), "Nothing."]
     agent = create_agent(ScriptedModel(replies), tools=[], middleware=[middleware])
-    mine = agent.invoke({"messages": [HumanMessage("Good day.", id=ids), HumanMessage(SECRET), *talk("sea"), HumanMessage("Where is the key?")]}, config)
+    said = [HumanMessage("Good day.", id=ids), HumanMessage(KEY), *talk("sea"), HumanMessage("Where is the key?")]
+    mine = agent.invoke({"messages": said}, config)
     assert "blue fuse box" in found(mine)
     others = agent.invoke({"messages": [HumanMessage("Hello.", id=ids), *talk("land"), HumanMessage("Where is the key?")]}, config)
     assert found(others) and "blue fuse box" not in found(others)
@@ -50,7 +51,7 @@ def test_who_hands_the_messages_back_goes_on_in_the_same_conversation(tmp_path: 
         archive=FileArchive(tmp_path), window=1500, trigger=("tokens", 600), keep=("messages", 2), summarizer=lambda text: "They talked."
     )
     agent = create_agent(ScriptedModel(["Noted.", asks("boathouse key"), "Found it."]), tools=[], middleware=[middleware])
-    first = agent.invoke({"messages": [HumanMessage("Good day."), HumanMessage(SECRET), *talk("sea"), HumanMessage("Thank you.")]})
-    assert SECRET not in " ".join(message.text for message in first["messages"])
+    first = agent.invoke({"messages": [HumanMessage("Good day."), HumanMessage(KEY), *talk("sea"), HumanMessage("Thank you.")]})
+    assert KEY not in " ".join(message.text for message in first["messages"])
     second = agent.invoke({"messages": [*first["messages"], HumanMessage("Where is the key?")]})
     assert "blue fuse box" in found(second)
