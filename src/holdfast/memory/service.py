@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from holdfast.clock import stamp
 from holdfast.errors import Damaged, InputError, NotThere
-from holdfast.memory.document import Document, fact_from, fact_to_json, parse
+from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import (
     SLOTS,
     Candidate,
@@ -227,14 +227,27 @@ class MemoryService(OpenMemory):
         return self.store.rebuild(agent)
 
     def import_(self, data: Any, agent: str | None = None, *, mode: Literal["merge", "replace"] = "merge") -> Change | None:
-        """Take in a document of either spelling. `merge` adds what is not there yet; `replace` puts it in place of all there is."""
-        given = parse(data, path="the document to import")
+        """Take in a document of either spelling. `merge` adds what is not there yet; `replace` puts it in place of all there is.
+
+        A secret in it is left out, and what reads as an order waits for review, as `take_in` tells.
+        """
+        return self.take_in(data, agent, mode=mode)[0]
+
+    def take_in(
+        self, data: Any, agent: str | None = None, *, mode: Literal["merge", "replace"] = "merge"
+    ) -> tuple[Change | None, tuple[str, ...]]:
+        """Like `import_`: the change, which names what waits for review, and in words what was left out (M10)."""
+        from holdfast.memory.importing import read_import, taken_in
+
+        read, waiting = read_import(data, now=self._now(), new_id=self._new_id), self.store.held(agent)
 
         def edit(document: Document) -> Edit:
-            after, evicted = self._within(given if mode == "replace" else document.joined(given))
-            return Edit(after, "import", f"imported ({mode})", evicted)
+            after, held = taken_in(read, document, waiting, mode)
+            after, evicted = self._within(after)
+            left = f", {len(read.left_out)} left out" if read.left_out else ""
+            return Edit(after, "import", f"imported ({mode}){left}", evicted, held=held)
 
-        return self.store.change(agent, edit)
+        return self.store.change(agent, edit), read.left_out
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is no such one, it is read-only, or the text is too long or tells a secret."""

@@ -263,11 +263,21 @@ def import_(
     replace: Annotated[bool, typer.Option("--replace", help="In place of all there is, instead of beside it.")] = False,
     agent: AgentOption = None,
 ) -> None:
-    """Take in a memory document. What is known already is not doubled; `undo` takes it back."""
+    """Take in a memory document. Secrets are left out, orders wait in `review`; what is known is not doubled, and `undo` takes it back."""
     data = _read(file)
     with _memory() as memory:
-        made = memory.import_(data, agent, mode="replace" if replace else "merge")
-    _show_change(made, "Everything in it is known already.")
+        made, left_out = memory.take_in(data, agent, mode="replace" if replace else "merge")
+    held = len(made.held) if made else 0
+    counts = {"active": _active(made), "held": held, "left_out": list(left_out)}
+    value = {**(to_record(made) if made else {"change": None}), "counts": counts}
+    show(value, lambda console: draw_import(console, made, held, left_out))
+    if left_out:
+        raise typer.Exit(1)
+
+
+def _active(made: Change | None) -> int:
+    """How many facts came in with a change."""
+    return sum(one.kind == "fact" and one.before is None for one in made.differences) if made else 0
 
 
 def _read(file: Path) -> Any:
@@ -453,6 +463,18 @@ def draw_change(console: Console, change: Change, *, only: str | None = None) ->
         if only is None or difference.id == only:
             sign, colour = _SIGNS[difference.what]
             prose(console, _difference(difference), mark=plain(f"  {sign} ", colour))
+
+
+def draw_import(console: Console, change: Change | None, held: int, left_out: Sequence[str]) -> None:
+    """What came in, what waits, and what was left out."""
+    if change is not None:
+        draw_change(console, change)
+    elif not left_out:
+        prose(console, "Everything in it is known already.")
+    if held:
+        prose(console, f"{counted(held, 'part waits', 'parts wait')} in quarantine: holdfast memory review", style="yellow")
+    for one in left_out:
+        prose(console, plain(f"Left out: {one}.", "red"))
 
 
 def _difference(difference: Difference) -> Text:
