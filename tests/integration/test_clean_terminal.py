@@ -73,6 +73,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         harness.memory.store.change(None, lambda document: Edit(document.with_fact(fact), "storage", "put there"))
         harness.knowledge.add([Record(storable, source=storable, speaker=storable, tags=(storable,), id="k-1")])
         harness.run_workflow(workflow, agents={"holds": holds, "fails": fails}, remember=False, session_id="s")
+        harness.run_workflow({**workflow, "stages": stages[:1]}, agents={"holds": holds}, remember=False, session_id="done")
         harness.archive.add("t", [MessageRecord(id="m-1", role="human", content=storable), MessageRecord(id="m-2", role="ai", content="x")])
     return tmp_path
 
@@ -89,7 +90,9 @@ COMMANDS = [
     ["knowledge", "export"],
     ["sessions"],
     ["session", "show", "s"],
+    ["session", "export", "s"],
     ["session", "export", "s", "--markdown"],
+    ["session", "report", "done"],
     ["resume", "s"],
     ["history"],
     ["history", "t"],
