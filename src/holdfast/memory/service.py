@@ -103,21 +103,30 @@ class MemoryService(OpenMemory):
     def add(
         self, content: str, agent: str | None = None, *, category: str = "context", confidence: float = 1.0, by: Author = "user"
     ) -> Fact:
-        """Remember a fact that somebody states. InputError if it is empty, too long, known already, or tells a secret: nothing is kept."""
+        """Remember a fact that somebody states. InputError if it is empty, too long, known already, or tells a secret: nothing is kept.
+
+        It takes the place of facts that say another value of the same thing ("Lives in Oslo" for "Lives in Bern"): `replaces` names them.
+        """
+        from holdfast.memory.merge import other_values
+
         text = without_secret(stated_text(content, by_hand=True))
         now = self._now()
         kind: Literal["manual", "assistant"] = "assistant" if by == "agent" else "manual"
         fact = Fact(self._new_id(), text, category, stated_confidence(confidence), now, "manual", Origin(kind, quote=None), valid_from=now)
+        made: list[Fact] = []
 
         def edit(document: Document) -> Edit:
             same = next((one for one in document.facts if one.content.casefold() == text.casefold()), None)
             if same is not None:
                 raise InputError(f"that is known already, as {same.id}.", hint="Edit that one.")
-            after, evicted = self._within(document.with_fact(fact))
-            return Edit(after, by, "added by hand", evicted)
+            replaced = [one.id for one in other_values(text, document.facts)]
+            made[:] = [replace(fact, replaces=tuple(replaced))]
+            after, evicted = self._within(document.without(replaced).with_fact(made[0]))
+            taken = {id: (f"{fact.id} took its place", "superseded") for id in replaced}
+            return Edit(after, by, "added by hand", {**taken, **evicted})
 
         self.store.change(agent, edit)
-        return fact
+        return made[0]
 
     def edit(
         self,

@@ -22,6 +22,7 @@ from holdfast.app.output import (
     listing,
     moment,
     open_harness,
+    piped_text,
     plain,
     prose,
     say,
@@ -114,11 +115,15 @@ def add(
     confidence: Annotated[float, typer.Option("--confidence", min=0.0, max=1.0, help="How sure it is.")] = 1.0,
     agent: AgentOption = None,
 ) -> None:
-    """Remember a fact. What reads like a password, a PIN or another secret is refused."""
+    """Remember a fact, in place of one that says otherwise. What reads like a secret is refused. A single - reads standard input."""
     with _memory() as memory:
         _check_category(category, memory, agent)
-        fact = memory.add(" ".join(words), agent, category=category, confidence=confidence)
-    say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}")
+        known = {one.id: one.content for one in memory.document(agent).facts}
+        text = piped_text().strip() if words == ["-"] else " ".join(words)
+        fact = memory.add(text, agent, category=category, confidence=confidence)
+    replaced = "; ".join(known.get(id, id) for id in fact.replaces)
+    line = f"Remembered as {fact.id}: {fact.content}" + (f"\nReplaces: {replaced}. This brings it back:" if replaced else "")
+    say(fact_to_json(fact), line, then="holdfast memory undo" if replaced else None)
 
 
 @command(
