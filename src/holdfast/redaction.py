@@ -380,6 +380,18 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
 
 
+_COMMANDING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]|\r(?!\n)")
+
+
+def harmless(text: str) -> str:
+    """A document without characters that command a terminal or turn its lines round; joiners and hard spaces, which it needs, stay.
+
+    >>> harmless("10\\xa0km\\x1b[2J")
+    '10\\xa0km\ufffd[2J'
+    """
+    return _COMMANDING.sub("\ufffd", text)
+
+
 def visible_json(text: str) -> str:
     """JSON with every character that nobody sees written as an escape: for a program the same value, for a terminal no command."""
     return text if text.isprintable() else "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in text)

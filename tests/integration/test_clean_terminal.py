@@ -19,6 +19,8 @@ from holdfast.context.records import MessageRecord
 from holdfast.events import JsonLines, PlainLines
 from holdfast.harness import build
 from holdfast.knowledge.records import Record
+from holdfast.memory.facts import Fact
+from holdfast.memory.memory_store import Edit
 
 ROOT = Path(__file__).parents[2]
 EVIL = {
@@ -66,10 +68,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise ValueError(storable)
 
     with build() as harness:
-        fact = {"id": "f-1", "content": storable, "category": "context", "confidence": 1.0, "createdAt": "2026-01-01T00:00:00Z"}
-        harness.memory.import_({"facts": [fact]})  # what somebody states may not hold these; the file of another program may
+        fact = Fact("f-1", storable, confidence=1.0, created="2026-01-01T00:00:00Z")
+        # what somebody states or imports may not hold these; the file of another program may
+        harness.memory.store.change(None, lambda document: Edit(document.with_fact(fact), "storage", "put there"))
         harness.knowledge.add([Record(storable, source=storable, speaker=storable, tags=(storable,), id="k-1")])
         harness.run_workflow(workflow, agents={"holds": holds, "fails": fails}, remember=False, session_id="s")
+        harness.run_workflow({**workflow, "stages": stages[:1]}, agents={"holds": holds}, remember=False, session_id="done")
         harness.archive.add("t", [MessageRecord(id="m-1", role="human", content=storable), MessageRecord(id="m-2", role="ai", content="x")])
     return tmp_path
 
@@ -86,7 +90,9 @@ COMMANDS = [
     ["knowledge", "export"],
     ["sessions"],
     ["session", "show", "s"],
+    ["session", "export", "s"],
     ["session", "export", "s", "--markdown"],
+    ["session", "report", "done"],
     ["resume", "s"],
     ["history"],
     ["history", "t"],

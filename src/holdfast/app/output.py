@@ -29,7 +29,7 @@ from holdfast.app.command_group import CommandGroup
 from holdfast.config.reading import BASE_NAME
 from holdfast.errors import ConfigError, HoldfastError, InputError, NotTrusted, StorageError
 from holdfast.events import JsonLines, PlainLines
-from holdfast.redaction import redact_text, visible, visible_json
+from holdfast.redaction import harmless, redact_text, visible, visible_json
 from holdfast.tracing import set_up_tracing
 from holdfast.validation import counted, missing_extra
 
@@ -181,8 +181,8 @@ def clean_console() -> type[Console]:
 
 
 def echo(text: str, *, exact: bool = False, nl: bool = True) -> None:
-    """A line for a person. With `exact` it is a document, which a pipe gets as it is; a terminal never gets what would command it."""
-    typer.echo(text if exact and not sys.stdout.isatty() else visible(text), nl=nl)
+    """A line for a person. With `exact` it is a document, which a pipe gets as it is but for what would command a terminal behind it."""
+    typer.echo(harmless(text) if exact and not sys.stdout.isatty() else visible(text), nl=nl)
 
 
 def echo_json(value: Any) -> None:

@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError, InputError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
 from holdfast.knowledge.records import Hit, Record, Why
-from holdfast.knowledge.store import AddReport, Filter, Progress, check_question
+from holdfast.knowledge.store import AddReport, Filter, Progress, check_moment, check_question
 from holdfast.search.embedding import Reranker, load_reranker
 from holdfast.search.pieces import ASKS, PROBE, WISH, cut_for_meaning, ends_with_a_question, form_of_marks, states_a_wish
 from holdfast.search.plain_ranking import Entry, PlainIndex
@@ -290,7 +290,7 @@ class BaseStore(ABC):
         chosen = Filter.of(tags, after, before, session)
         depth = top_k if self._reranker is None else max(top_k, _RERANKED)
         with span("retrieval", type(self).__name__, "RETRIEVER", asked_about(question)) as traced:
-            hits = self._each_once(question, chosen, now or self._clock.now(), depth + 1)
+            hits = self._each_once(question, chosen, check_moment(now, "now") or self._clock.now(), depth + 1)
             if self._reranker is not None and hits:
                 hits = _reranked(self._reranker, question, hits)
             hits = sorted(hits, key=lambda hit: _only_asks(hit, question))

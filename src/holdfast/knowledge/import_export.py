@@ -118,6 +118,8 @@ class ImportReport:
     """Files of a kind that is not read."""
     gone: int = 0
     """Records of documents that were imported before and no longer say this: forgotten."""
+    hidden: tuple[str, ...] = ()
+    """Hidden files and folders that were passed over."""
 
 
 def import_path(
@@ -141,6 +143,7 @@ def import_path(
     """
     faults: list[Fault] = []
     skipped: list[str] = []
+    hidden: list[str] = []
     files: set[str] = set()
     given = tuple(tags)
     taken: _Taken = {}
@@ -150,7 +153,7 @@ def import_path(
             raise InputError(f"there is no {place}.", hint="Give the path of a file or a folder.")
 
     def records() -> Iterator[Record]:
-        for file, one in (found for place in paths for found in read_path(place, skipped, convert)):
+        for file, one in (found for place in paths for found in read_path(place, skipped, convert, hidden)):
             files.add(file)
             if isinstance(one, Record):
                 record = _placed(one, given, session)
@@ -166,7 +169,7 @@ def import_path(
     changed, gone = _replaced(store, taken, [Path(place).absolute() for place in paths])
     added = replace(added, added=max(added.added - changed, 0), updated=added.updated + min(changed, added.added))
     read = len(files - {one.file for one in faults if one.line is None})
-    return ImportReport(added, read, tuple(faults), tuple(skipped), gone)
+    return ImportReport(added, read, tuple(faults), tuple(skipped), gone, tuple(hidden))
 
 
 _Taken = dict[tuple[str, str | None], dict[str, str | None]]
@@ -210,17 +213,17 @@ def _placed(record: Record, tags: tuple[str, ...], session: str | None) -> Recor
 
 
 def read_path(
-    path: str | os.PathLike[str], skipped: list[str] | None = None, convert: Convert | None = None
+    path: str | os.PathLike[str], skipped: list[str] | None = None, convert: Convert | None = None, hidden: list[str] | None = None
 ) -> Iterator[tuple[str, Record | Fault]]:
     """What is at a path, in order, each with its file. InputError if there is nothing that can be read.
 
-    The names of files of another kind are put into `skipped`.
+    The names of files of another kind are put into `skipped`, those of hidden files and folders, which are passed over, into `hidden`.
     """
     place = Path(path)
     kinds = (*READ, *(CONVERTED if convert is not None else ()))
     if place.is_dir():
         refused: list[OSError] = []
-        found = sorted(_files(place, refused))
+        found = sorted(_files(place, refused, hidden if hidden is not None else []))
         known = [file for file in found if _ending(file.name) in kinds]
         if not known and not refused:
             raise InputError(f"{place} has no files that can be imported.", hint=f"Known are {', '.join(kinds)}.")
@@ -255,9 +258,12 @@ def _is_section(record: Record, name: str) -> bool:
     return record.kind == "document" and (record.source == name or (record.source or "").startswith(f"{name}#"))
 
 
-def _files(folder: Path, refused: list[OSError]) -> Iterator[Path]:
-    """All files below a folder but hidden ones. Folders that may not be looked into are in `refused` at the end."""
+def _files(folder: Path, refused: list[OSError], hidden: list[str]) -> Iterator[Path]:
+    """All files below a folder but hidden ones, which are in `hidden` at the end. Folders that may not be looked into are in `refused`."""
     for here, folders, names in os.walk(folder, onerror=refused.append):
+        below = Path(here).relative_to(folder)
+        hidden += [f"{(below / name).as_posix()}/" for name in sorted(folders) if name.startswith(".")]
+        hidden += [(below / name).as_posix() for name in sorted(names) if name.startswith(".")]
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(here, name) for name in names if not name.startswith("."))
 

@@ -233,7 +233,15 @@ def in_session(session: str | None, wanted: str) -> bool:
     return session is not None and (session == wanted or session.startswith(wanted.rstrip("/") + "/"))
 
 
+def check_moment(moment: datetime | None, name: str) -> datetime | None:
+    """The moment that an argument names. InputError if it is none."""
+    if moment is None or isinstance(moment, datetime):
+        return moment
+    raise InputError(f"`{name}` is a datetime, and not {moment!r}.", hint="For example `datetime(2026, 1, 1, tzinfo=UTC)`.")
+
+
 def _in_utc(moment: datetime | None, name: str) -> datetime | None:
+    moment = check_moment(moment, name)
     if moment is not None and moment.tzinfo is None:
         raise InputError(f"`{name}` has no zone.", hint="Give one, for example `tzinfo=datetime.UTC`.")
     return None if moment is None else moment.astimezone(UTC)

@@ -232,7 +232,8 @@ def _get(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-_LONGEST = 2000  # characters of a fact that somebody states
+LONGEST_STATED = 2000
+"""Characters of a fact that somebody states."""
 
 
 def stated_text(content: str, *, by_hand: bool = False) -> str:
@@ -245,12 +246,13 @@ def stated_text(content: str, *, by_hand: bool = False) -> str:
     control = next((one for one in find_invisible(text) if one.kind == "control"), None) if by_hand else None
     if control is not None:
         raise InputError(f"a fact is text, and this holds a character that cannot be seen ({control.name}).", hint="Take it out.")
-    if len(text) > _LONGEST:
-        raise InputError(f"a fact has at most {_LONGEST} characters, and this one {len(text)}.", hint="Make several of it.")
+    if len(text) > LONGEST_STATED:
+        raise InputError(f"a fact has at most {LONGEST_STATED} characters, and this one {len(text)}.", hint="Make several of it.")
     return text
 
 
-_FRAME = re.compile(r"\AUser (?:said|wants): ?“?|”\Z")
+FRAME = re.compile(r"\AUser (?:said|wants): ?“?|”\Z")
+"""What the gate puts around a user's words."""
 _PLAINLY = 0.5  # above the mark from which on a sentence of a conversation counts as telling a secret
 
 
@@ -270,16 +272,22 @@ def let_go_of_secret(decision: Decision) -> Decision:
     return Decision("drop", blank, f"tells a secret ({kind})", rule="secret")
 
 
-def without_secret(text: str) -> str:
-    """The text, if it tells no secret. InputError, which does not repeat it, if it does.
+def stated_secret(text: str) -> str | None:
+    """The kind of the secret in a text that stands as a fact, or None.
 
     Whoever states a fact has thought about it: where only its wording speaks against it, that must be plain ("The heron is grey" is not).
     """
     from holdfast.memory.wording import reads_secret
 
-    own = _FRAME.sub("", text)  # what we put around a user's words says nothing
+    own = FRAME.sub("", text)
     kind = _secret_in(own)
-    if kind and (kind != "told in plain words" or reads_secret(own) >= _PLAINLY):
+    return kind if kind and (kind != "told in plain words" or reads_secret(own) >= _PLAINLY) else None
+
+
+def without_secret(text: str) -> str:
+    """The text, if it tells no secret. InputError, which does not repeat it, if it does."""
+    kind = stated_secret(text)
+    if kind:
         raise InputError(
             f"this reads like a secret ({kind}) and was not kept.",
             hint="Passwords, PINs, keys and numbers of accounts belong in a password manager. If it is none, put it in other words.",

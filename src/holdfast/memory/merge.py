@@ -124,6 +124,26 @@ def find_related(content: str, facts: Iterable[Fact]) -> tuple[Relation, Fact | 
     return ("contradicts", against) if against is not None else ("apart", None)
 
 
+def other_values(content: str, facts: Iterable[Fact]) -> list[Fact]:
+    """The facts that say another value of the very thing that a text says, where it can have only one at a time.
+
+    >>> [one.id for one in other_values("Lives in Oslo", [Fact("f1", "Lives in Bern"), Fact("f2", "Likes Bern")])]
+    ['f1']
+    """
+    about = _attribute_of_user(content)
+    named = [(fact, _attribute_of_user(fact.content)) for fact in facts] if about and not about.denied else []
+    return [
+        fact
+        for fact, other in named
+        if other and other.name == about.name and not other.denied and not _narrower(about.value, other.value)  # type: ignore[union-attr]
+    ]
+
+
+def _attribute_of_user(content: str) -> Attribute | None:
+    """What a fact is about; one without a subject ("Lives in Bern") is about the user."""
+    return attribute_of(content) or attribute_of(f"User {content[:1].lower()}{content[1:]}")
+
+
 def confirm(old: Fact, new: Fact, now: str) -> Fact:
     """The old fact, said once more in the user's own words: more confirmations, the newest date, never less confidence.
 

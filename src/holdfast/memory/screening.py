@@ -210,7 +210,12 @@ _CODE = re.compile(r"(?<![\w/.-])(?:[A-Z0-9]{4,6}(?:-[A-Z0-9]{4,6}){1,7}|[a-z0-9
 _LONG_NUMBER = re.compile(r"(?<![\d.,/-])\d(?:[ -]?\d){8,}(?![\d/])")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PERSON_CODE = re.compile(r"\b(?:[A-Z]{4}\d{6}[A-Z0-9]{8}|[XYZ]?\d{7,8}-?[A-Z]|\d{17}[\dXx])\b")
-_BY_WORDING = "told in plain words"
+BY_WORDING = "told in plain words"
+"""The kind of a secret that only the reading finds."""
+_STATES = _SECRET_LISTS.compiled(r"[=:：→]|->|(?<!\w)(?:{is})(?!\w)|(?:{cjk_is})", re.IGNORECASE)
+_PLAIN_WORDS = r"(?:[^\W\d_]+(?:['’-][^\W\d_]+)*)"
+_NAMES_ARTICLE = re.compile(rf"(?:{_PLAIN_WORDS} ){{0,5}}[A-Z]{{1,4}}-\d{{1,4}}[A-Z]?(?: {_PLAIN_WORDS}){{0,5}}[ .!?]*", re.IGNORECASE)
+_OF_SECRETS = ("secret_word", "lockable", "opens", "id_word", "access", "my", "i")
 _SMALL_WORDS = frozenset(word for words in STOP_WORDS.values() for word in words)
 _STRAY = 2  # small words that may stand among the words of a wallet by chance ("again", "this")
 _JOINING = frozenset(_SECRET_LISTS.words("joining"))
@@ -251,14 +256,33 @@ def tells_secret(text: str, turns: Sequence[Turn] = ()) -> str | None:
             continue
         earlier = next((one.text for one in reversed(turns[:place]) if one.kind == "user"), "")
         for told in (turn.text, f"{earlier}\n{turn.text}" if earlier else ""):
-            if told and reads_secret(told) > 0 and _shares_word(words, told):
-                return _BY_WORDING
+            if told and reads_secret(told) > 0 and not names_article(told) and _shares_word(words, told):
+                return BY_WORDING
         said = [unit.text for unit in split_sentences(turn.text)]
         for one, following in zip(said, [*said[1:], ""], strict=False):  # "My backup codes. The first is ..." tells it in two
             kind = find_spoken_secret(one) or (find_spoken_secret(f"{one.rstrip(' .。')}, {following}") if following else None)
             if kind and _shares_word(words, f"{one} {following}"):
                 return kind
     return None
+
+
+def states(text: str) -> bool:
+    """Whether a text has a word or a sign that gives something its value ("is", "lautet", "=").
+
+    >>> states("The gate is blue"), states("price of CB-50")
+    (True, False)
+    """
+    return _STATES.search(text) is not None
+
+
+def names_article(text: str) -> bool:
+    """Whether a text only names a thing by its number ("price of CB-50"): plain words around one code, with nothing stated or locked.
+
+    >>> names_article("price of CB-50"), names_article("gate CB-50"), names_article("it is CB-50")
+    (True, False, False)
+    """
+    one = text.strip()
+    return _NAMES_ARTICLE.fullmatch(one) is not None and not states(one) and not any(speaks_of(one, about) for about in _OF_SECRETS)
 
 
 def _shares_word(words: frozenset[str], sentence: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from holdfast.clock import stamp
 from holdfast.errors import Damaged, InputError, NotThere
-from holdfast.memory.document import Document, fact_from, fact_to_json, parse
+from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import (
     SLOTS,
     Candidate,
@@ -103,21 +103,30 @@ class MemoryService(OpenMemory):
     def add(
         self, content: str, agent: str | None = None, *, category: str = "context", confidence: float = 1.0, by: Author = "user"
     ) -> Fact:
-        """Remember a fact that somebody states. InputError if it is empty, too long, known already, or tells a secret: nothing is kept."""
+        """Remember a fact that somebody states. InputError if it is empty, too long, known already, or tells a secret: nothing is kept.
+
+        It takes the place of facts that say another value of the same thing ("Lives in Oslo" for "Lives in Bern"): `replaces` names them.
+        """
+        from holdfast.memory.merge import other_values
+
         text = without_secret(stated_text(content, by_hand=True))
         now = self._now()
         kind: Literal["manual", "assistant"] = "assistant" if by == "agent" else "manual"
         fact = Fact(self._new_id(), text, category, stated_confidence(confidence), now, "manual", Origin(kind, quote=None), valid_from=now)
+        made: list[Fact] = []
 
         def edit(document: Document) -> Edit:
             same = next((one for one in document.facts if one.content.casefold() == text.casefold()), None)
             if same is not None:
                 raise InputError(f"that is known already, as {same.id}.", hint="Edit that one.")
-            after, evicted = self._within(document.with_fact(fact))
-            return Edit(after, by, "added by hand", evicted)
+            replaced = [one.id for one in other_values(text, document.facts)]
+            made[:] = [replace(fact, replaces=tuple(replaced))]
+            after, evicted = self._within(document.without(replaced).with_fact(made[0]))
+            taken = {id: (f"{fact.id} took its place", "superseded") for id in replaced}
+            return Edit(after, by, "added by hand", {**taken, **evicted})
 
         self.store.change(agent, edit)
-        return fact
+        return made[0]
 
     def edit(
         self,
@@ -231,14 +240,27 @@ class MemoryService(OpenMemory):
         return self.store.rebuild(agent)
 
     def import_(self, data: Any, agent: str | None = None, *, mode: Literal["merge", "replace"] = "merge") -> Change | None:
-        """Take in a document of either spelling. `merge` adds what is not there yet; `replace` puts it in place of all there is."""
-        given = parse(data, path="the document to import")
+        """Take in a document of either spelling. `merge` adds what is not there yet; `replace` puts it in place of all there is.
+
+        A secret in it is left out, and what reads as an order waits for review, as `take_in` tells.
+        """
+        return self.take_in(data, agent, mode=mode)[0]
+
+    def take_in(
+        self, data: Any, agent: str | None = None, *, mode: Literal["merge", "replace"] = "merge"
+    ) -> tuple[Change | None, tuple[str, ...]]:
+        """Like `import_`: the change, which names what waits for review, and in words what was left out (M10)."""
+        from holdfast.memory.importing import read_import, taken_in
+
+        read, waiting = read_import(data, now=self._now(), new_id=self._new_id), self.store.held(agent)
 
         def edit(document: Document) -> Edit:
-            after, evicted = self._within(given if mode == "replace" else document.joined(given))
-            return Edit(after, "import", f"imported ({mode})", evicted)
+            after, held = taken_in(read, document, waiting, mode)
+            after, evicted = self._within(after)
+            left = f", {len(read.left_out)} left out" if read.left_out else ""
+            return Edit(after, "import", f"imported ({mode}){left}", evicted, held=held)
 
-        return self.store.change(agent, edit)
+        return self.store.change(agent, edit), read.left_out
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is no such one, it is read-only, or the text is too long or tells a secret."""

@@ -25,7 +25,7 @@ from holdfast.events import bus as process_bus
 from holdfast.knowledge.adapters import open_knowledge
 from holdfast.memory.facts import Turn, turns_of, without_uploads
 from holdfast.memory.rendering import best_first
-from holdfast.memory.screening import tells_secret
+from holdfast.memory.screening import BY_WORDING, states, tells_secret
 from holdfast.memory.service import MemoryService
 from holdfast.offline.documents import Library, SourceDocument, bare_text
 from holdfast.offline.planner import is_question, is_request
@@ -103,6 +103,7 @@ _FOUND: Mapping[str, Any] = {"found": True}
 _LATER = (_FOUND, _SPOKEN)
 """Mark what was said in a conversation, which answers only after documents, and what a run found in a document, which names that one."""
 _MOST, _LOOKED_AT = 5, 8
+_SEARCH_WORDS = 8
 _FACTS, _MEMORY = 200, "memory: "
 _ENOUGH = 0.3  # the score below which a sentence is not worth showing, unless the user asks about themselves and it is a fact about them
 _HINT = "`holdfast models list` says what there is."
@@ -317,7 +318,7 @@ class ExtractiveConversation:
         if _FORGETS.fullmatch(one_line(question).strip(" .!")):
             return "\n".join((_FORGETTING, _NOT_ASKED))
         secret = _reads_secret(question)
-        if secret and not is_question(_parted(question)[0]):
+        if secret and not (is_question(_parted(question)[0]) or (secret == BY_WORDING and _is_search(question))):
             return "\n".join((_NO_FACT, _NOT_ASKED))
         if _tells_of_the_user(question):
             return "\n".join((_KEPT, _NOT_ASKED))
@@ -416,8 +417,14 @@ def _parted(message: str) -> tuple[str, str]:
     )
 
 
-def _reads_secret(message: str) -> bool:
-    return tells_secret(message, [Turn("said", "user", message)]) is not None
+def _reads_secret(message: str) -> str | None:
+    return tells_secret(message, [Turn("said", "user", message)])
+
+
+def _is_search(message: str) -> bool:
+    """Whether a message is a few words to look for ("the weight of the box") and states nothing."""
+    said = message.strip()
+    return "\n" not in said and 1 < len(said.split()) <= _SEARCH_WORDS and not states(said) and not _tells_of_the_user(said)
 
 
 def _needs_model() -> InputError:

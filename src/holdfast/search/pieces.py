@@ -10,7 +10,9 @@ answer after it too.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -116,36 +118,35 @@ def snippet_of(
 ) -> Snippet:
     """The sentence of `text[within]` that matches best, with the words that match; shortened around them if it is long.
 
-    `weights` are the terms that were asked for. Without any match it is the beginning of the text.
+    `weights` are the terms that were asked for; each counts once for a sentence, and more the fewer sentences have it. A code ("CB-50")
+    is a term as a whole and by its parts, so it counts more than another code with a part of it. Without any match it is the beginning.
     """
     start, stop = within if within is not None else (0, min(len(text), 4 * PIECE))
     part = text[start:stop]
-    found = terms_with_offsets(part, language)
-    matching = [(key, term.start, term.end) for term in found if (key := term.key[:TERM_LENGTH]) in weights]
-    said = {key: part[begin:end] for key, begin, end in reversed(matching)}
-    return replace(_best(part, [(begin, end, weights[key]) for key, begin, end in matching], length), said=said)
+    hits = [(key, term.start, term.end) for term in terms_with_offsets(part, language) if (key := term.key[:TERM_LENGTH]) in weights]
+    units = split_sentences(part) if hits else []
+    held = [[hit for hit in hits if unit.start <= hit[1] < unit.end] for unit in units]
+    shares = Counter(key for unit in held for key in {key for key, _, _ in unit})
+    worth = {key: weights[key] * math.log(1 + len(units) / count) for key, count in shares.items()}
+    best = max(range(len(units)), key=lambda at: (sum(worth[key] for key in {key for key, _, _ in held[at]}), -at), default=0)
+    said = {key: part[begin:end] for key, begin, end in (*reversed(hits), *(reversed(held[best]) if held else ()))}
+    inside = [hit for hit in held[best] if hit[2] <= units[best].end] if held else []
+    if not inside:
+        return Snippet(_shortened(" ".join(part.split()), length), said=said)
+    _, *anchor = max(inside, key=lambda hit: (worth[hit[0]], -hit[1]))
+    spans = sorted({(begin, end) for _, begin, end in inside})
+    return replace(_around(part, units[best].start, units[best].end, spans, (anchor[0], anchor[1]), length), said=said)
 
 
-def _best(part: str, hits: list[tuple[int, int, float]], length: int) -> Snippet:
-    units = split_sentences(part)
-    if not hits or not units:
-        return Snippet(_shortened(" ".join(part.split()), length))
-    best = max(units, key=lambda unit: (sum({(s, e): w for s, e, w in hits if unit.start <= s < unit.end}.values()), -unit.start))
-    spans = sorted({(s, e) for s, e, _ in hits if best.start <= s and e <= best.end})
-    if not spans:
-        return Snippet(_shortened(" ".join(part.split()), length))
-    return _around(part, best.start, best.end, spans, length)
-
-
-def _around(text: str, start: int, end: int, spans: list[tuple[int, int]], length: int) -> Snippet:
-    """The sentence as one line, or the part of it with the first matches when it is too long to show."""
+def _around(text: str, start: int, end: int, spans: list[tuple[int, int]], anchor: tuple[int, int], length: int) -> Snippet:
+    """The sentence as one line, or the part of it around the match that matters most when it is too long to show."""
     head = tail = ""
     if end - start > length:
-        begin = max(start, min(spans[0][0] - length // 4, end - length))
+        begin = max(start, min(anchor[0] - length // 4, end - length))
         stop = min(end, begin + length)
         if begin > start:  # from a whole word on, and to one
-            begin += max(0, text[begin : spans[0][0]].find(" ") + 1)
-        if stop < end and (last := text.rfind(" ", spans[0][1], stop)) > stop - length // 4:
+            begin += max(0, text[begin : anchor[0]].find(" ") + 1)
+        if stop < end and (last := text.rfind(" ", anchor[1], stop)) > stop - length // 4:
             stop = last
         head, tail = "… " if begin > start else "", " …" if stop < end else ""
         start, end = begin, stop

@@ -122,6 +122,17 @@ def test_import_names_what_it_could_not_read_and_ends_with_an_error_code(run: Ru
     assert len(run("knowledge", "export").stdout.splitlines()) == 1
 
 
+def test_import_of_a_folder_names_the_hidden_files_that_it_passes_over(run: Run, base: Path) -> None:
+    """K1, O1"""
+    folder = base / "notes"
+    (folder / ".git").mkdir(parents=True)
+    for name in ("a.md", ".draft.md", ".git/config.md"):
+        (folder / name).write_text("The heron is grey.\n")
+    result = run("knowledge", "import", str(folder))
+    assert "hidden, and passed over: 2 files or folders (.git/, .draft.md)" in result.output
+    assert asked(run, "knowledge", "import", str(folder))["hidden"] == [".git/", ".draft.md"]
+
+
 def test_an_export_goes_round(run: Run, base: Path) -> None:
     run("knowledge", "add", "One note", "--tag", "a")
     assert asked(run, "knowledge", "export", "out.jsonl")["records"] == 1

@@ -51,6 +51,14 @@ def test_a_letter_without_any_mark_is_taken_for_pasted() -> None:
     assert reads_pasted("I teach a class of ten-year-olds and I like short answers.") < 0
 
 
+def test_the_number_of_a_thing_is_no_secret_and_that_of_a_lock_is_one() -> None:
+    """M10"""
+    for said in ("price of CB-50", "AX-30", "weight of BX-30", "poids du KX-200", "BX-30 Ersatzteile"):
+        assert tells_secret(said, [Turn("1", "user", said)]) is None, said
+    for said in ("gate AX-30", "Tresor AX-30", "my bike AX-30", "it is AX-30", "AX-30 = open", "XR7-KQ2-9PD", "hunter2"):
+        assert tells_secret(said, [Turn("1", "user", said)]) is not None, said
+
+
 def test_a_secret_in_words_that_no_form_has_is_not_kept() -> None:
     """M10: a message that reads like telling one gives no fact that shares its words."""
     said = "the safe at work is three turns right to nineteen then left to forty, why does it jam?"

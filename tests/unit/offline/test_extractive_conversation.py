@@ -128,6 +128,26 @@ def test_text_that_is_given_with_a_question_answers_it_first(talk: ExtractiveCon
     assert talk.ask("The PIN of my card is 4711.").startswith("That reads like a secret")
 
 
+@pytest.mark.parametrize("words", ["price of CB-50", "CB-50", "Preis von CB-50", "what is the price of CB-50?"])
+def test_the_number_of_a_thing_is_looked_up(talk: ExtractiveConversation, tmp_path: Path, words: str) -> None:
+    """W18, M10: a few words to look for are a search, and the number of a thing is no secret."""
+    rows = ("Model: CB-40; Price: 489", "Model: CB-50; Price: 612")
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with open_knowledge(config, bus=Bus()) as store:
+        store.add([Record("".join(f"- {row}\n" for row in rows), source="prices.csv", kind="document")])
+    assert talk.ask(words).startswith("- Model: CB-50; Price: 612")
+
+
+def test_a_few_words_that_state_nothing_are_looked_up(talk: ExtractiveConversation, tmp_path: Path) -> None:
+    """W18: what only reads like a secret; what has the form of one, or states something, is not looked up."""
+    config = config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with open_knowledge(config, bus=Bus()) as store:
+        store.add([Record("The weight of the box is 7 kg.", source="box.md", kind="document")])
+    assert talk.ask("the weight of the box").startswith("- The weight of the box is 7 kg.")
+    for secret in ("hunter2", "box PIN 4711", "the box: heron42", "the box lautet heron42"):
+        assert talk.ask(secret).startswith("That reads like a secret"), secret
+
+
 def test_a_question_is_looked_up_whatever_it_reads_like(talk: ExtractiveConversation) -> None:
     talk.ask("The harbour board says that the pier stays closed.")
     answer = talk.ask("What does the harbour board say?")

@@ -158,6 +158,20 @@ def test_pieces_cover_a_text_without_gap_or_overlap(text: str) -> None:
     assert all(start < stop or not text for start, stop in pieces)
 
 
+def test_a_snippet_is_the_sentence_with_the_code_that_was_asked_for() -> None:
+    """K2, K6: a code is one thing, and a word that every line has says nothing about which line is meant."""
+    rows = [f"Model: CB-{number}; Price: {number * 12 + 9}" for number in (10, 20, 40, 50)]
+    text = "\n\n".join(rows)
+    for number, row in zip((10, 20, 40, 50), rows, strict=True):
+        snippet = snippet_of(text, {"cb": 1.0, "price": 0.5, str(number): 1 / 3, f"cb{number}": 0.25})
+        assert snippet.text == row
+        assert snippet.said["cb"] == f"CB-{number}"
+    wordy = "Price, price and again price of tea.\n\nThe kettle."
+    assert snippet_of(wordy, {"price": 0.9, "kettl": 1.0}).text == "The kettle."
+    wide = f"Price: 9; {'x' * 20} " + "Colour: a shade of grey; " * 30 + "Model: CB-50"
+    assert "CB-50" in snippet_of(wide, {"price": 0.5, "cb": 0.5, "50": 0.3, "cb50": 0.6}).text
+
+
 def test_a_snippet_is_the_matching_sentence_with_its_words_marked() -> None:
     text = "First things first.\nThe heron\nstands in Frankfurt. The end."
     snippet = snippet_of(text, {"heron": 2.0, "frankfurt": 2.0, "end": 1.0})

@@ -183,6 +183,7 @@ def import_(
         "files": report.files,
         "faults": [{"file": one.file, "line": one.line, "problem": one.problem} for one in report.faults],
         "skipped": list(report.skipped),
+        "hidden": list(report.hidden),
         "gone": report.gone,
         "waiting": waiting,
     }
@@ -378,9 +379,14 @@ def _draw_import(console: Console, report: ImportReport, waiting: int) -> None:
     """What an import did, and each thing that it could not take in."""
     for fault in report.faults:
         prose(console, plain(f"not taken in: {fault}", "red"))
-    if report.skipped:
-        named = ", ".join(report.skipped[:_NAMED]) + (", ..." if len(report.skipped) > _NAMED else "")
-        prose(console, plain(f"of a kind that is not read: {counted(len(report.skipped), 'file')} ({named})", "yellow"))
+    for what, things, names in (
+        ("of a kind that is not read", "file", report.skipped),
+        ("hidden, and passed over", "file or folder", report.hidden),
+    ):
+        if names:
+            named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+            many = counted(len(names), things, things.replace("file", "files").replace("folder", "folders"))
+            prose(console, plain(f"{what}: {many} ({named})", "yellow"))
     done = report.added
     faults = f"; {counted(len(report.faults), 'fault')}" if report.faults else ""
     prose(

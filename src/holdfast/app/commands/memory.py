@@ -22,6 +22,7 @@ from holdfast.app.output import (
     listing,
     moment,
     open_harness,
+    piped_text,
     plain,
     prose,
     say,
@@ -114,11 +115,15 @@ def add(
     confidence: Annotated[float, typer.Option("--confidence", min=0.0, max=1.0, help="How sure it is.")] = 1.0,
     agent: AgentOption = None,
 ) -> None:
-    """Remember a fact. What reads like a password, a PIN or another secret is refused."""
+    """Remember a fact, in place of one that says otherwise. What reads like a secret is refused. A single - reads standard input."""
     with _memory() as memory:
         _check_category(category, memory, agent)
-        fact = memory.add(" ".join(words), agent, category=category, confidence=confidence)
-    say(fact_to_json(fact), f"Remembered as {fact.id}: {fact.content}")
+        known = {one.id: one.content for one in memory.document(agent).facts}
+        text = piped_text().strip() if words == ["-"] else " ".join(words)
+        fact = memory.add(text, agent, category=category, confidence=confidence)
+    replaced = "; ".join(known.get(id, id) for id in fact.replaces)
+    line = f"Remembered as {fact.id}: {fact.content}" + (f"\nReplaces: {replaced}. This brings it back:" if replaced else "")
+    say(fact_to_json(fact), line, then="holdfast memory undo" if replaced else None)
 
 
 @command(
@@ -263,11 +268,21 @@ def import_(
     replace: Annotated[bool, typer.Option("--replace", help="In place of all there is, instead of beside it.")] = False,
     agent: AgentOption = None,
 ) -> None:
-    """Take in a memory document. What is known already is not doubled; `undo` takes it back."""
+    """Take in a memory document. Secrets are left out, orders wait in `review`; what is known is not doubled, and `undo` takes it back."""
     data = _read(file)
     with _memory() as memory:
-        made = memory.import_(data, agent, mode="replace" if replace else "merge")
-    _show_change(made, "Everything in it is known already.")
+        made, left_out = memory.take_in(data, agent, mode="replace" if replace else "merge")
+    held = len(made.held) if made else 0
+    counts = {"active": _active(made), "held": held, "left_out": list(left_out)}
+    value = {**(to_record(made) if made else {"change": None}), "counts": counts}
+    show(value, lambda console: draw_import(console, made, held, left_out))
+    if left_out:
+        raise typer.Exit(1)
+
+
+def _active(made: Change | None) -> int:
+    """How many facts came in with a change."""
+    return sum(one.kind == "fact" and one.before is None for one in made.differences) if made else 0
 
 
 def _read(file: Path) -> Any:
@@ -453,6 +468,18 @@ def draw_change(console: Console, change: Change, *, only: str | None = None) ->
         if only is None or difference.id == only:
             sign, colour = _SIGNS[difference.what]
             prose(console, _difference(difference), mark=plain(f"  {sign} ", colour))
+
+
+def draw_import(console: Console, change: Change | None, held: int, left_out: Sequence[str]) -> None:
+    """What came in, what waits, and what was left out."""
+    if change is not None:
+        draw_change(console, change)
+    elif not left_out:
+        prose(console, "Everything in it is known already.")
+    if held:
+        prose(console, f"{counted(held, 'part waits', 'parts wait')} in quarantine: holdfast memory review", style="yellow")
+    for one in left_out:
+        prose(console, plain(f"Left out: {one}.", "red"))
 
 
 def _difference(difference: Difference) -> Text:

@@ -37,6 +37,7 @@ from holdfast.app.output import (
 from holdfast.app.session_views import draw_story, report_of, story_page
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
+from holdfast.redaction import visible_json
 from holdfast.session.document import render_session, session_json
 from holdfast.session.editor import Difference, differences, edit_session
 from holdfast.session.output import output_json
@@ -319,7 +320,7 @@ def export(
         if markdown_wanted and sys.stdout.isatty():
             console().print(markdown(text))
         else:
-            echo(text, exact=True, nl=False)
+            echo(text if markdown_wanted else visible_json(text), exact=True, nl=False)
         return
     if to is not None:
         replace_text(to, text, mode=0o644)
