@@ -27,6 +27,29 @@ from holdfast.workflow.control import approve, fix, outdated_stages, reject
 # Output that does not fit (W4)
 
 
+def test_an_output_with_a_value_that_has_no_form_in_json_is_malformed_like_any_other(place: Place) -> None:
+    """W4: it is asked for again, and kept as far as JSON can hold it when the stage halts."""
+    bad = {"v": float("nan"), "when": {1: "half \ud800", "by": Path("/x")}}
+    place.agent.script = {"a": [output("a", data=bad)], "b": [output("b", data=bad)] * 3}
+    session = place.run(linear("a", "b", "c"))
+    assert "data.v: NaN has no form in JSON" in place.agent.prompts("a")[1]
+    error = saved(place)["error"]
+    assert (session.status, error["stage"], error["kind"]) == ("halted", "b", "malformed_output")
+    assert error["problems"][0] == "data.v: NaN has no form in JSON; use null or a text"
+    assert error["raw_output"]["data"] == {"v": "nan", "when": {"1": "half \\ud800", "by": "PosixPath('/x')"}}
+    assert saved(place)["completed_stages"] == ["a"]
+
+
+def test_such_an_output_is_skipped_where_the_stage_may_be_and_its_sibling_is_kept(place: Place) -> None:
+    """W4, W13, W19."""
+    place.agent.script = {"a": [output("a", summary="half \ud800")], "c": [ValueError("half \ud800")]}
+    both = linear("a", "b", "c", max_repairs=0, retries=0, on_error="skip", needs=[])
+    assert place.run(both).status == "completed"
+    stages = saved(place)["stages"]
+    assert {name: one["status"] for name, one in stages.items()} == {"a": "skipped", "b": "completed", "c": "skipped"}
+    assert stages["c"]["errors"][0]["message"].endswith("ValueError: half \\ud800")
+
+
 def test_a_malformed_output_is_asked_for_again_with_what_was_wrong(place: Place) -> None:
     bad = {"summary": "x", "key_findings": [{"fact": "f"}], "confidence": "sure"}
     place.agent.script = {"a": [bad]}
