@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from holdfast.clock import Clock
 from holdfast.events import current_scope, within
 from holdfast.tracing import bare_context, span
-from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
+from holdfast.workflow.agent import StageAgent, StageRequest, StageResult, as_result
 from holdfast.workflow.transitions import TimedOut
 
 LONGEST_WAIT = 0.1
@@ -178,7 +178,7 @@ class TimedExecutor:
                 "holdfast.agent_type": request.stage.agent_type,
             }
             with within(**scope.as_dict(), stage=attempt.stage), span("invoke_agent", attempt.stage, "AGENT", about):
-                return agent.run(request)
+                return as_result(agent.run(request))
 
         def work() -> AttemptOutcome:
             try:

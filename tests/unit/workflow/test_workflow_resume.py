@@ -21,7 +21,7 @@ from holdfast.errors import (
     WorkflowChanged,
 )
 from holdfast.session.output import parse_output
-from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.control import approve, fix, outdated_stages, reject
 
 # Output that does not fit (W4)
@@ -48,6 +48,70 @@ def test_such_an_output_is_skipped_where_the_stage_may_be_and_its_sibling_is_kep
     stages = saved(place)["stages"]
     assert {name: one["status"] for name, one in stages.items()} == {"a": "skipped", "b": "completed", "c": "skipped"}
     assert stages["c"]["errors"][0]["message"].endswith("ValueError: half \\ud800")
+
+
+class Giving:
+    """An agent that is an object, and returns what it is told to."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def run(self, request: StageRequest) -> object:
+        return self.found() if callable(self.found) else self.found
+
+
+async def _later() -> dict[str, Any]:
+    return output("a")
+
+
+def test_an_object_may_return_its_output_as_a_function_may(place: Place) -> None:
+    """W12: a mapping, or JSON text."""
+    for number, found in enumerate([output("a"), json.dumps(output("a"))]):
+        session = place.run(linear("a"), agents={"x": Giving(found)}, session_id=f"s{number}")
+        assert session.stage_outputs["a"].summary == "a is done"
+
+
+@pytest.mark.parametrize("found", [None, 7, object(), [output("a")], _later])
+def test_what_else_an_agent_returns_is_malformed_output_of_its_stage(place: Place, found: object) -> None:
+    """W4, W12."""
+    session = place.run(linear("a", max_repairs=0), agents={"x": Giving(found)})
+    error = saved(place)["error"]
+    assert (session.status, error["stage"], error["kind"]) == ("halted", "a", "malformed_output")
+    assert "must be an object" in error["problems"][0]
+    skipped = place.run(linear("a", max_repairs=1, on_error="skip"), agents={"x": Giving(found)}, session_id="s2")
+    assert (skipped.status, skipped.stages["a"].status, skipped.stages["a"].repairs) == ("completed", "skipped", 1)
+
+
+class Asynchronous:
+    """An agent in the form of other frameworks."""
+
+    async def run(self, request: StageRequest) -> object:
+        return output("a")
+
+
+class Called:
+    """The same as a callable."""
+
+    async def __call__(self, request: StageRequest) -> object:
+        return output("a")
+
+
+@pytest.mark.parametrize("agent", [Asynchronous, Asynchronous(), Called()])
+def test_an_agent_that_is_asynchronous_is_refused_before_anything_runs(place: Place, agent: Any) -> None:
+    """W12: as a function is."""
+    with pytest.raises(ConfigError, match="not an `async` one") as caught:
+        place.run(linear("a"), agents={"x": agent})
+    assert caught.value.key == "stages.a.agent_type"
+    assert not place.file.exists()
+
+
+@pytest.mark.parametrize("wanted", [7, "dig", ["dig"], [{"name": "dig", "agent_type": "x", "why": "\ud800"}]])
+def test_stages_that_cannot_be_added_are_part_of_a_malformed_output(place: Place, wanted: Any) -> None:
+    """W4, W13."""
+    result = StageResult(output=output("a"), add_stages=wanted)
+    session = place.run(linear("a", max_repairs=0) | {"max_added_stages": 3}, agents={"x": Giving(result)})
+    assert (session.status, saved(place)["error"]["kind"]) == ("halted", "malformed_output")
+    assert saved(place)["error"]["problems"][0].startswith("add_stages")
 
 
 def test_a_malformed_output_is_asked_for_again_with_what_was_wrong(place: Place) -> None:
