@@ -214,6 +214,7 @@ class Launcher:
             store.load(session_id)  # a name that nobody has is told before anything is made for it
             with store.lease(session_id, owner=self.owner), self._journal(store, session_id):
                 session = store.load(session_id)
+                store.check_edit(session)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
                 agents = find_agents(whole, self.agents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,16 @@ from holdfast.errors import (
     WorkflowChanged,
 )
 from holdfast.session.output import parse_output
+from holdfast.session.state import Session
+from holdfast.session.store import SessionStore
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.control import approve, fix, outdated_stages, reject
+from holdfast.workflow.control import approve, cancel, fix, outdated_stages, reject
+from holdfast.workflow.launcher import resume
+
+
+def resume_of(store: SessionStore, session_id: str) -> Session:
+    return resume(session_id, store=store, config={}, agents={"x": Giving(None)})
+
 
 # Output that does not fit (W4)
 
@@ -150,6 +159,31 @@ def test_all_mistakes_in_the_list_of_completed_stages_are_told_at_once(place: Pl
         place.resume()
     with pytest.raises(OutputInvalid, match="'reserch': no stage of the workflow"):
         place.resume()
+
+
+@pytest.mark.parametrize(
+    "act", [approve, partial(reject, why="no"), cancel, resume_of, partial(fix, stage="a", text=json.dumps(output("a")))]
+)
+def test_an_edit_that_lists_a_stage_without_an_output_is_refused_before_anything_is_written(place: Place, act: Any) -> None:
+    """W4, W6: whatever is done with the session; and no recovery point is made of it."""
+    place.run(linear("a", "b", approve=True))
+    document = saved(place)
+    document["completed_stages"].append("zz")
+    place.file.write_text(json.dumps(document, indent=2), "utf-8")
+    line = next(number for number, text in enumerate(place.file.read_text("utf-8").splitlines(), 1) if "completed_stages" in text)
+    log = (place.folder / "sessions/s1/log.jsonl").read_bytes()
+    with pytest.raises(OutputInvalid, match=rf"names 'zz', but stage_outputs has no output of it \(line {line}\)"):
+        act(place.store, "s1")
+    assert saved(place) == document
+    assert (place.folder / "sessions/s1/log.jsonl").read_bytes() == log
+    assert [point.name for point in place.store.checkpoints("s1")] == []
+    document["completed_stages"].remove("zz")
+    place.file.write_text(json.dumps(document, indent=2), "utf-8")
+    assert approve(place.store, "s1").completed_stages == ("a",)
+    place.file.write_text(place.file.read_text("utf-8").replace('"completed_stages": [', '"completed_stages": ["zz",'), "utf-8")
+    place.store.restore("s1", "001-a")
+    assert [point.name for point in place.store.checkpoints("s1") if "restore" in point.name] == ["before-restore-001"]
+    assert place.store.load_checkpoint("s1", "before-restore-001").completed_stages == ("a",)
 
 
 def test_a_plain_function_is_not_asked_again_for_an_output_that_does_not_fit_unless_its_stage_says_so(place: Place) -> None:
