@@ -400,7 +400,7 @@ def _to_run_again(session: Session, stages: Collection[str]) -> Session:
         session,
         status="ready" if session.status in ("completed", "paused") and not waiting_stages(session) else session.status,
         completed_stages=completed,
-        next_stage=next((name for name in session.stage_names() if name not in completed), None),
+        next_stage=next((name for name in session.stage_names() if name not in completed and name not in session.removed_stages()), None),
         memory_snapshots=tuple(shot for shot in session.memory_snapshots if shot.get("stage") not in again),
     )
 

@@ -243,7 +243,7 @@ class Launcher:
                 values = _mapping(session.configuration.get(_PARAMETERS))
                 session = _adopted(session, definition, _configuration(settings, values))
                 store.clear_cancel(session_id)
-                stages, done = len(whole.stages), len(session.completed_stages)
+                stages, done = len(whole.stages), len(whole.by_name.keys() & {*session.completed_stages})
                 self.bus.emit(
                     events.SessionStarted(session=session_id, stages=stages)  # it was created and never run
                     if is_new

@@ -21,9 +21,11 @@ from holdfast.errors import (
     StageFailed,
     WorkflowChanged,
 )
+from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.session.output import parse_output
-from holdfast.session.state import Session
+from holdfast.session.state import Session, brief_of
 from holdfast.session.store import SessionStore
+from holdfast.session.story import tell
 from holdfast.workflow.agent import StageRequest, StageResult
 from holdfast.workflow.control import approve, cancel, fix, outdated_stages, reject
 from holdfast.workflow.launcher import resume
@@ -400,6 +402,23 @@ def test_a_workflow_that_changed_is_refused_unless_the_change_is_accepted(place:
     session = place.resume(accept_changes=True)
     assert session.completed_stages == ("a", "b", "c")
     assert place.agent.requests[-2].system_prompt == "Other words"
+
+
+@pytest.mark.parametrize("was_done", [True, False])
+def test_a_stage_that_was_renamed_is_no_longer_counted_and_not_remembered(place: Place, was_done: bool) -> None:
+    """W2, W6, W9: its output stays in the file, and is shown as that of a stage that was removed."""
+    place.agent.script = {"c" if was_done else "b": ["bad"]}
+    place.run(linear("a", "b", "c", max_repairs=0))
+    knowledge = MarkdownStore(place.folder / "knowledge")
+    session = place.resume(workflow=linear("a", "bee", "c", max_repairs=0), accept_changes=True, knowledge=knowledge)
+    assert (session.status, session.progress()) == ("completed", (3, 3))
+    assert ("b" in session.stage_outputs) is was_done
+    story = tell(session)
+    assert story.headline == "completed: 3 of 3 stages"
+    shown = {chapter.name: chapter.status for chapter in story.chapters}
+    assert shown == {"a": "completed", "bee": "completed", "c": "completed", "b": "removed"}
+    assert {record.extra["stage"] for record in knowledge.records()} == {"a", "bee", "c"}
+    assert brief_of(session).total == 3
 
 
 def test_a_workflow_file_that_only_looks_different_is_the_same(place: Place, tmp_path: Path) -> None:
