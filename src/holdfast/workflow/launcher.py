@@ -98,7 +98,8 @@ def run_workflow(
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
     With `check` a session that does not complete raises what stopped it, from what the agent raised. LimitExceeded and StorageError are
-    always raised; what was done is on disk then, and `resume` goes on.
+    always raised; what was done is on disk then, and `resume` goes on. The keywords with `<default>` are the fields of
+    `holdfast.workflow.launcher.Launcher`, which says what each is; all of them work without being given.
     """
     launcher = Launcher(**parts)
     session = launcher.run(workflow, task=task, parameters=parameters, session_id=session_id)
@@ -119,7 +120,8 @@ def resume(
 
     The workflow is the one given, else the file that it was started from, else the one that the session keeps. One that has changed
     since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
-    An agent that was stopped in this process and is still at work is waited for; Locked if it does not end.
+    An agent that was stopped in this process and is still at work is waited for; Locked if it does not end. The keywords with `<default>`
+    are those of `run_workflow`.
     """
     launcher = Launcher(**parts)
     session = launcher.resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
