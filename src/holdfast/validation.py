@@ -170,10 +170,17 @@ def _what(error: ErrorDetails) -> str:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+class _Usual:
+    """Stands in a signature for a default that is made when the function is called."""
+
+    def __repr__(self) -> str:
+        return "<default>"
+
+
 def spelled_out(keywords: type, *, checked: bool = True) -> Callable[[_F], _F]:
     """The function with the keywords of this `TypedDict` in its signature, in place of the `**` that stands for them.
 
-    Without `checked` other keywords are left to the function.
+    What each is without being given is shown as `<default>`. Without `checked` other keywords are left to the function.
     """
 
     def wrap(function: _F) -> _F:
@@ -182,7 +189,7 @@ def spelled_out(keywords: type, *, checked: bool = True) -> Callable[[_F], _F]:
         if rest.kind is not inspect.Parameter.VAR_KEYWORD:
             raise TypeError(f"{function.__qualname__} has no `**` to spell out")
         more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=said)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_Usual(), annotation=getattr(said, "__forward_arg__", said))
             for name, said in keywords.__annotations__.items()
         ]
         known = [one.name for one in (*named, *more)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,19 @@ def test_every_keyword_is_shown_with_its_type(function: object, wanted: set[str]
     shown = inspect.signature(function).parameters  # type: ignore[arg-type]
     assert wanted <= shown.keys()
     assert [name for name in wanted if shown[name].annotation in (inspect.Parameter.empty, "Any")] == []
+
+
+@pytest.mark.parametrize(
+    "function", [holdfast.run_workflow, holdfast.resume, holdfast.open_knowledge, holdfast.SummarizationMiddleware.__init__]
+)
+def test_help_can_be_read(function: Any) -> None:
+    """P1: types as they are written, defaults that say what they are, and a text."""
+    shown = pydoc.plain(pydoc.render_doc(function))
+    assert "ForwardRef" not in shown and "Ellipsis" not in shown and "object at 0x" not in shown
+    assert inspect.getdoc(function) and inspect.getdoc(function) != inspect.getdoc(object.__init__)
+    if "<default>" in str(inspect.signature(function)):
+        assert "`<default>`" in (function.__doc__ or "")
+        assert inspect.signature(holdfast.run_workflow).parameters["agents"].annotation == "Agents | None"
 
 
 def test_a_wrong_keyword_is_refused_under_the_name_that_was_called() -> None:

@@ -272,14 +272,14 @@ def _error_lines(error: SessionError) -> list[str]:
 def story_page(story: Story) -> str:
     """The page."""
     template = Template((files("holdfast.app") / "session_page.html").read_text("utf-8"))
-    total = len(story.chapters)
+    done, total = story.session.progress()
     texts = [str(one.get("text", json.dumps(dict(one), ensure_ascii=False, default=str))) for one in story.session.retrieved]
     steps = [f"<code>{_text(step)}</code>" for step in story.next_steps]
     return template.substitute(
         title=_text(story.session.workflow_id),
         status=_text(story.status),
         headline=_text(story.headline.partition(": ")[2]),
-        percent=round(100 * len(story.session.completed_stages) / total) if total else 0,
+        percent=round(100 * done / total) if total else 0,
         task=_text(story.session.task),
         facts="".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in story.facts),
         trouble=_trouble(story),

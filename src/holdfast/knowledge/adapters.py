@@ -96,7 +96,8 @@ def open_knowledge(
 
     `settings` are those of the section `knowledge` and count before what the configuration says: `adapter`, `path`, `dsn`,
     `collection`, `server`, `use`, `arguments`, `rerank`, `rerank_model`, and so does `embedder`: a name, a mapping with `use`, or an
-    object that embeds. A path is a Markdown folder if it is a folder or has no ending, else a SQLite file.
+    object that embeds; `<default>` is what the configuration says. A path is a Markdown folder if it is a folder or has no ending,
+    else a SQLite file.
     """
     wanted: dict[str, Any] = {**settings}
     made = None if embedder is None or isinstance(embedder, str | Mapping | EmbedderSettings) else as_embedder(embedder)

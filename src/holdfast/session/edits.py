@@ -121,6 +121,23 @@ def _check_edited_outputs(session: Session, data: bytes) -> None:
             raise output_invalid(session, stage, [f"{problem} (line {line})" for problem in problems])
 
 
+def check_completed(session: Session, data: bytes | None = None) -> None:
+    """OutputInvalid if a stage is listed as completed that has no output, with the line in `data`, the file that was edited."""
+    missing = [name for name in session.completed_stages if name not in session.stage_outputs]
+    if not missing:
+        return
+    line = json_line(data.decode("utf-8-sig"), ["completed_stages"]) if data is not None else None
+    strangers = [repr(name) for name in session.strange_stages()]
+    raise OutputInvalid(
+        f"completed_stages names {', '.join(map(repr, missing))}, but stage_outputs has no output of it{f' (line {line})' if line else ''}."
+        + (f" {', '.join(strangers)}: no stage of the workflow." if strangers else ""),
+        problems=tuple(f"stage_outputs.{name}: is missing" for name in missing),
+        session=session.workflow_id,
+        stage=missing[0],
+        hint="Put its output in, or take it out of completed_stages to run it again. Nothing was changed.",
+    )
+
+
 def output_problems(session: Session, stage: str, schema: Mapping[str, Any] | None) -> list[str]:
     """What does not fit in the output of a stage, each with its place in it."""
     try:
@@ -143,8 +160,9 @@ def output_invalid(session: Session, stage: str, problems: list[str]) -> OutputI
 
 
 def check_outputs(session: Session) -> list[str]:
-    """What does not fit the stages' own schemas, each with its place."""
-    return [
+    """What does not fit the stages' own schemas, and stages that are listed as completed without an output, each with its place."""
+    missing = [f"completed_stages: {name!r} has no output" for name in session.completed_stages if name not in session.stage_outputs]
+    return missing + [
         f"stage_outputs.{stage}.{problem}"
         for stage in session.stage_outputs
         for problem in output_problems(session, stage, schema_of(session, stage))

@@ -9,16 +9,19 @@ of the published meta-schemas, which come with the library: nothing is ever fetc
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from holdfast.errors import ConfigError, OutputInvalid
+from holdfast.durable import strict_json
+from holdfast.errors import ConfigError, InputError, OutputInvalid
 from holdfast.redaction import redact_text
-from holdfast.validation import Problem, counted, kind_of, place_of, problems_of, shown, some
+from holdfast.validation import Loc, Problem, counted, kind_of, place_of, problems_of, shown, some
 
 _MOST = 20  # problems that are worth telling at once
 _LONG = 200
@@ -201,7 +204,9 @@ def parse_output(value: object, *, stage: str, schema: Mapping[str, Any] | None 
         output = read_output(given, stage)
     except ValidationError as error:
         problems = problems_of(error)
-    if schema is not None and given.get("legacy") is not True:
+    formless = form_problems(output_json(output) if output is not None else {str(name): member for name, member in given.items()})
+    problems += formless
+    if schema is not None and given.get("legacy") is not True and not formless:
         problems += data_problems(given.get("data"), schema, stage=stage, missing=given.get("data") is None)
     if output is None or problems:
         raise _invalid(stage, [str(problem) for problem in problems], value)
@@ -228,6 +233,50 @@ def read_output(value: Mapping[Any, Any], stage: str) -> StageOutput:
         model.legacy,
         dict(model.model_extra or {}),
     )
+
+
+_INSIDE = "\n" + "  " * 20  # a session and its log are around an output
+_DEEPEST = strict_json.MAX_DEPTH - 20
+
+
+def form_problems(value: Any) -> list[Problem]:
+    """What JSON has no form for in a value, each with its place."""
+    try:
+        strict_json.encode_inside(value, _INSIDE)
+    except InputError as error:
+        return [*islice(_formless(value, ()), _MOST)] or [Problem("the output", error.message)]
+    return []
+
+
+def _formless(value: Any, loc: Loc) -> Iterator[Problem]:
+    if isinstance(value, dict | list | tuple):
+        if len(loc) >= _DEEPEST:
+            yield Problem(place_of(loc[:3]), f"is nested deeper than {_DEEPEST} levels")
+            return
+        for key, member in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(value, dict) and not isinstance(key, str):
+                yield Problem(place_of(loc), f"the key {shown(key)} is not text, and JSON has no form for it")
+            elif isinstance(value, dict) and _no_form(key) is not None:
+                yield Problem(place_of(loc), f"the key {shown(key)} {_no_form(key)}")
+            else:
+                yield from _formless(member, (*loc, key))
+    elif (why := _no_form(value)) is not None:
+        yield Problem(place_of(loc), why)
+
+
+def _no_form(value: object) -> str | None:
+    """Why JSON has no form for a value that holds no others; None if it has one."""
+    try:
+        strict_json.encode(value)
+    except InputError:
+        if isinstance(value, str):
+            return "holds half of a surrogate pair, which has no form in JSON; leave it out"
+        if isinstance(value, float):
+            return f"{'NaN' if math.isnan(value) else 'an infinity'} has no form in JSON; use null or a text"
+        if isinstance(value, int):
+            return "is a number of more digits than can be written; use a text"
+        return f"{kind_of(value)} has no form in JSON; use text, numbers, lists and objects with text keys"
+    return None
 
 
 def legacy_output(stage: str, value: Any, summary: str | None = None) -> StageOutput:

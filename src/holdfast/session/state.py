@@ -247,10 +247,24 @@ class Session:
         known = {*evolved(self, completed_stages=()).stage_names()}
         return tuple(name for name in dict.fromkeys(self.completed_stages) if name not in known)
 
+    def removed_stages(self) -> tuple[str, ...]:
+        """Names in this session that are no stage of the workflow which it keeps: of stages that were taken out of it, and slips.
+
+        Their outputs stay; they count as nothing.
+        """
+        defined = self.workflow.get("stages")
+        if not defined or not isinstance(defined, (list, tuple)):
+            return ()
+        known = {one.get("name") for one in defined if isinstance(one, Mapping)}
+        more = {name: record.added_by for name, record in self.stages.items() if record.added_by is not None}
+        while new := {name for name, by in more.items() if by in known and name not in known}:
+            known |= new
+        return tuple(name for name in self.stage_names() if name not in known)
+
     def progress(self) -> tuple[int, int]:
         """How many stages are completed, of how many there are. A name that is no stage of the workflow is neither."""
-        strange = len(self.strange_stages())
-        return len({*self.completed_stages}) - strange, len(self.stage_names()) - strange
+        gone = {*self.removed_stages()}
+        return len({*self.completed_stages} - gone), len(self.stage_names()) - len(gone)
 
 
 _Value = TypeVar("_Value", StageRecord, Session)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
 from holdfast.session.document import parse_session, render_session, session_json
-from holdfast.session.edits import Edit
+from holdfast.session.edits import Edit, check_completed
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
 from holdfast.session.state import (
     CheckpointBrief,
@@ -126,9 +126,10 @@ class SessionStore:
     ) -> Session:
         """Write durably, then return it with revision `expect + 1` and the time: what was returned survives a power cut.
 
-        RevisionConflict if somebody else wrote first, or edited the file that `session` was not read from; nothing is written then. Never
-        leaves a mix of old and new: a reader at any moment finds one of the two. With `point` the state is a recovery point of that name
-        as well; `files` are the Markdown of stages by their names (see `state.stage_files`). One record and one sync for all of it (W5).
+        RevisionConflict if somebody else wrote first, or edited the file that `session` was not read from, OutputInvalid as `check_edit`;
+        nothing is written then. Never leaves a mix of old and new: a reader at any moment finds one of the two. With `point` the state is
+        a recovery point of that name as well; `files` are the Markdown of stages by their names (see `state.stage_files`). One record and
+        one sync for all of it (W5).
 
         With `views_later` the files that people read may be left as they are for a moment, if they were written less than VIEW_DELAY
         seconds ago: who says so holds the session and calls `write_views` when nothing more is to be committed soon.
@@ -146,11 +147,19 @@ class SessionStore:
                 if looked:
                     self._refreshed(known)
                     edit = self._expected(known, session, expect)
+                if edit is not None:
+                    self.check_edit(session)
                 new = evolved(session, revision=expect + 1, updated_at=self.now())
                 with suppress(ReadAgain):
                     return known.append(new, edit=edit, point=point, files=files, views_later=later)
                 looked = True  # the writing itself notices that somebody else wrote or edited; only then is it looked at who
         raise self._never_at_rest(session.workflow_id, expect)
+
+    def check_edit(self, session: Session) -> None:
+        """OutputInvalid, with the line, if this came from a person's edit that lists a stage as completed which has no output."""
+        if session.mark is not None:
+            stored = self.views.get(session.workflow_id) if self.views is not None else None
+            check_completed(session, stored.data if stored is not None else None)
 
     def list(self) -> builtins.list[SessionBrief]:
         """All sessions, newest first. A damaged one is listed with its problem. Who asks again reads only those that were written since."""
@@ -350,6 +359,8 @@ class SessionStore:
         """The record that keeps what is current as a recovery point. A file that does not fit is set aside."""
         try:
             edit = known.compare()
+            if edit is not None:
+                self.check_edit(edit.session)
         except HoldfastError:
             if self.views is not None:
                 self.views.backend.set_aside(self.views.key(known.id))

@@ -81,7 +81,8 @@ def tell(
     """The story of a session. `owner` is who runs it now, `place` where it is kept."""
     status = "interrupted" if session.status == "running" and owner is None else session.status
     names = session.stage_names()
-    chapters = tuple(_chapter(session, number, name) for number, name in enumerate(names, 1))
+    removed = {*session.removed_stages()} - {*session.strange_stages()}
+    chapters = tuple(_chapter(session, number, name, is_removed=name in removed) for number, name in enumerate(names, 1))
     done, total = session.progress()
     progress = f"{done} of {counted(total, 'stage')}" if session.workflow.get("stages") else f"{stages(done)} completed"
     headline = f"{status}: {progress}" + (f", now at {session.current_stage}" if session.current_stage and done < total else "")
@@ -102,10 +103,10 @@ def tell(
     )
 
 
-def _chapter(session: Session, number: int, name: str) -> Chapter:
+def _chapter(session: Session, number: int, name: str, *, is_removed: bool) -> Chapter:
     record = session.stages.get(name, StageRecord())
     output = session.stage_outputs.get(name)
-    status = "completed" if name in session.completed_stages else record.status
+    status = "removed" if is_removed else "completed" if name in session.completed_stages else record.status
     facts = [
         f"confidence {output.confidence}" if output is not None and not output.legacy else "",
         "kept from an older file" if output is not None and output.legacy else "",

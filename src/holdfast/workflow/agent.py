@@ -1,6 +1,7 @@
 """The seam between the runner and what does the work of a stage, the registry of agent types, and the check of what they wrote (W12).
 
-An agent is anything with `run(request) -> StageResult`, and a plain function that takes the request and returns the output is enough.
+An agent is anything with `run(request)`, and a plain function that takes the request is enough; either returns the output, or a
+StageResult with more than that.
 What it may know is in the request; what it found goes back in the result. It never sees the session itself.
 
 A stage names its agent by a short name, or by the path of any importable callable, `package.module:function`. The names of the registry
@@ -183,12 +184,21 @@ class StageResult:
     """Stages to run after this one, in the form of the workflow file (W13). Allowed up to the workflow's `max_added_stages`."""
 
 
+def as_result(found: object) -> StageResult:
+    """What an agent returned as a result: what is none is the output, whether it fits or not."""
+    if inspect.iscoroutine(found):
+        found.close()  # nobody will wait for it
+    return found if isinstance(found, StageResult) else StageResult(output=found)
+
+
 @runtime_checkable
 class StageAgent(Protocol):
     """Does the work of a stage."""
 
-    def run(self, request: StageRequest) -> StageResult:
-        """Work the stage out. Called in a thread of its own; may be called again with `feedback`, and again after a crash.
+    def run(self, request: StageRequest) -> object:
+        """Work the stage out, and return a StageResult or its `output` alone.
+
+        Called in a thread of its own; may be called again with `feedback`, and again after a crash.
 
         Raises what it likes: the runner retries, then halts or skips as the stage says. Where it loops it must ask `request.cancelled()`.
         An agent may also have `check(stage)`, which is called before anything runs and raises ConfigError for settings that it cannot use,
@@ -221,8 +231,7 @@ class FunctionAgent:
     function: Callable[[StageRequest], object]
 
     def run(self, request: StageRequest) -> StageResult:
-        found = self.function(request)
-        return found if isinstance(found, StageResult) else StageResult(output=found)
+        return as_result(self.function(request))
 
 
 def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, StageAgent]:
@@ -328,10 +337,11 @@ def _as_agent(source: object, stage: Stage, file: str | None) -> StageAgent:
             source = source()
         except TypeError as error:
             raise _error(f"the agent class {source!r:.80} cannot be made without arguments: {error}.", stage, file) from error
+    work = source.run if isinstance(source, StageAgent) else source
+    if inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(getattr(work, "__call__", None)):  # noqa: B004 - is it `async`?
+        raise _error("an agent is an ordinary function, not an `async` one.", stage, file, hint="Wrap it: `asyncio.run(work(request))`.")
     if isinstance(source, StageAgent):
         return source
-    if inspect.iscoroutinefunction(source):
-        raise _error("an agent is an ordinary function, not an `async` one.", stage, file, hint="Wrap it: `asyncio.run(work(request))`.")
     if callable(source):
         return FunctionAgent(source)
     raise _error(f"{source!r:.80} is no agent.", stage, file, hint="It needs a method `run(request)`, or to be a function of the request.")

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import ApprovalWanted, ConfigError, InputError, OutputInvalid, WorkflowChanged
+from holdfast.errors import ApprovalWanted, ConfigError, InputError, WorkflowChanged
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.redaction import redact_text
 from holdfast.session.editor import fix_in_editor, fix_output
-from holdfast.session.edits import output_invalid, output_problems
+from holdfast.session.edits import check_completed, output_invalid, output_problems
 from holdfast.session.output import StageOutput, output_json
 from holdfast.session.state import ASKS, Session, SessionError, StageRecord
 from holdfast.session.store import SessionStore
@@ -231,17 +231,7 @@ def reopened(session: Session, workflow: Workflow, *, accept_changes: bool = Fal
 
 
 def _check_names(session: Session, workflow: Workflow, *, accept_changes: bool) -> None:
-    missing = [name for name in session.completed_stages if name not in session.stage_outputs]
-    if missing:
-        strangers = [name for name in session.completed_stages if name not in workflow.by_name and not accept_changes]
-        unknown = f" {', '.join(map(repr, strangers))}: no stage of the workflow." if strangers else ""
-        raise OutputInvalid(
-            f"completed_stages names {', '.join(map(repr, missing))}, but stage_outputs has no output of it.{unknown}",
-            problems=tuple(f"stage_outputs.{name}: is missing" for name in missing),
-            session=session.workflow_id,
-            stage=missing[0],
-            hint="Put its output in, or take it out of completed_stages to run it again.",
-        )
+    check_completed(session)
     if not accept_changes:
         check_stages_known(session, workflow)
 
@@ -289,6 +279,7 @@ def asked_calls(session: Session) -> dict[str, Mapping[str, Any]]:
 
 def _answered(store: SessionStore, session: Session, stage: str, call: Mapping[str, Any], *, approved: bool, why: str = "") -> Session:
     """Keep an answer where the stage finds it, then let the stage be run again."""
+    store.check_edit(session)
     decide(SessionJournal(store, session.workflow_id, stage, lambda: False), str(call.get("call")), approved=approved, why=why)
     changed = transitions.answered(session, stage)
     return store.commit(replace(changed, status="paused" if waiting_stages(changed) else "ready"), expect=session.revision)
@@ -409,7 +400,7 @@ def _to_run_again(session: Session, stages: Collection[str]) -> Session:
         session,
         status="ready" if session.status in ("completed", "paused") and not waiting_stages(session) else session.status,
         completed_stages=completed,
-        next_stage=next((name for name in session.stage_names() if name not in completed), None),
+        next_stage=next((name for name in session.stage_names() if name not in completed and name not in session.removed_stages()), None),
         memory_snapshots=tuple(shot for shot in session.memory_snapshots if shot.get("stage") not in again),
     )
 

@@ -17,7 +17,17 @@ from holdfast.clock import Clock, IdSource, RandomIds, SystemClock
 from holdfast.config.loading import config_from_values, load_config
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
-from holdfast.errors import Cancelled, ConfigError, HoldfastError, InputError, OutputInvalid, StageFailed, WorkflowChanged, WorkflowError
+from holdfast.errors import (
+    Cancelled,
+    ConfigError,
+    HoldfastError,
+    InputError,
+    Locked,
+    OutputInvalid,
+    StageFailed,
+    WorkflowChanged,
+    WorkflowError,
+)
 from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
 from holdfast.session.state import Session
@@ -36,6 +46,7 @@ from holdfast.workflow.run_settings import RunSettings, open_knowledge_store, op
 from holdfast.workflow.runner import Runner, SessionRecorder
 from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage
+from holdfast.workflow.timed_executor import stopped_agent
 from holdfast.workflow.transitions import Finish, next_step, placed
 from holdfast.workflow.workflow_file import Further, load_workflow, parse_workflow
 
@@ -46,6 +57,8 @@ if TYPE_CHECKING:
 WorkflowSource = Workflow | Mapping[str, Any] | str | PathLike[str]
 ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
 _PARAMETERS = "parameters"
+GOODBYE = 5.0
+"""Seconds that `resume` waits for an agent that was stopped in this process and has not noticed yet."""
 _GO_ON = "`holdfast resume` goes on with it."
 
 
@@ -85,7 +98,8 @@ def run_workflow(
     """Start a session of this workflow and run it until it is completed, paused, halted or cancelled; that is its `status`.
 
     With `check` a session that does not complete raises what stopped it, from what the agent raised. LimitExceeded and StorageError are
-    always raised; what was done is on disk then, and `resume` goes on.
+    always raised; what was done is on disk then, and `resume` goes on. The keywords with `<default>` are the fields of
+    `holdfast.workflow.launcher.Launcher`, which says what each is; all of them work without being given.
     """
     launcher = Launcher(**parts)
     session = launcher.run(workflow, task=task, parameters=parameters, session_id=session_id)
@@ -106,6 +120,8 @@ def resume(
 
     The workflow is the one given, else the file that it was started from, else the one that the session keeps. One that has changed
     since is refused with WorkflowChanged, unless `accept_changes`; `as_started` takes the one that the session keeps.
+    An agent that was stopped in this process and is still at work is waited for; Locked if it does not end. The keywords with `<default>`
+    are those of `run_workflow`.
     """
     launcher = Launcher(**parts)
     session = launcher.resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started)
@@ -212,8 +228,10 @@ class Launcher:
         configs = [self._said, workflow_config(given) if given is not None else None, self._session_config]
         with self._stores(settings_of(configs), configs) as (store, knowledge):
             store.load(session_id)  # a name that nobody has is told before anything is made for it
+            self._await_agents(store, session_id)
             with store.lease(session_id, owner=self.owner), self._journal(store, session_id):
                 session = store.load(session_id)
+                store.check_edit(session)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
                 agents = find_agents(whole, self.agents)
@@ -227,7 +245,7 @@ class Launcher:
                 values = _mapping(session.configuration.get(_PARAMETERS))
                 session = _adopted(session, definition, _configuration(settings, values))
                 store.clear_cancel(session_id)
-                stages, done = len(whole.stages), len(session.completed_stages)
+                stages, done = len(whole.stages), len(whole.by_name.keys() & {*session.completed_stages})
                 self.bus.emit(
                     events.SessionStarted(session=session_id, stages=stages)  # it was created and never run
                     if is_new
@@ -235,6 +253,17 @@ class Launcher:
                 )
                 ended = self._run(whole, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
+
+    def _await_agents(self, store: SessionStore, session_id: str) -> None:
+        """Let agents that were stopped in this process come to their end. Locked if one does not: its stage would be worked on twice."""
+        stage = stopped_agent(store.where(session_id), GOODBYE, self.stop.is_set)
+        if stage is not None:
+            raise Locked(
+                f"the agent of stage {stage!r} of session {session_id} was stopped and is still at work in this process.",
+                path=store.where(session_id),
+                owner="this process",
+                hint="Resume when it has ended; an agent that asks `request.cancelled()` ends at once. Another process need not wait.",
+            )
 
     def _workflow_of(self, session: Session, given: Workflow | None, *, accept_changes: bool, as_started: bool) -> Workflow:
         if as_started:

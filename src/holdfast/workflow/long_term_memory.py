@@ -179,14 +179,15 @@ def _plain(hit: Any) -> dict[str, Any]:
 def records_of(workflow: Workflow, session: Session) -> list[Record]:
     """What a session leaves behind: the summary of each stage, and each fact of each source once, in the order of the workflow.
 
-    A finding that was not found in its source is no knowledge and is left out, and so is a summary that stands on nothing else.
+    A finding that was not found in its source is no knowledge and is left out, and so is a summary that stands on nothing else, and what
+    a stage found that is no longer part of the workflow.
     """
     trusted = _trust_of_sources(session)
     summaries: dict[str, Trust] = {}
     found: dict[tuple[str, str], Record] = {}
     for name in session.completed_stages:
         output = session.stage_outputs.get(name)
-        if output is None:
+        if output is None or name not in workflow.by_name:  # it was taken out of the workflow since
             continue
         common: dict[str, Any] = {
             "tags": (session.topic_tag,),
@@ -243,8 +244,7 @@ def _summary_trust(
     if _reads_ill(output.summary):
         return "low"
     findings = [_trust(workflow, output, finding, trusted) for finding in output.key_findings]
-    known = output.stage_name in workflow.by_name  # else it is one of an older file, or was taken out of the workflow since
-    given = [earlier[name] for name in given_stages(workflow, session, output.stage_name) if name in earlier] if known else []
+    given = [earlier[name] for name in given_stages(workflow, session, output.stage_name) if name in earlier]
     rated = [trust for memory in (*session.retrieved, output.extra) if (trust := memory.get("trust")) in TRUST_LEVELS]
     doubt: list[Trust] = ["low"] if output.confidence == "low" else []
     return least_trusted([_own(workflow, output), *findings, *given, *rated, *doubt])

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from holdfast.clock import Clock, stamp
 from holdfast.durable.beneath import sync_tree
-from holdfast.errors import ApprovalWanted, ConfigError, LimitExceeded, OutputInvalid
+from holdfast.errors import ApprovalWanted, ConfigError, LimitExceeded, OutputInvalid, StorageError
 from holdfast.events import Bus
 from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, SessionError, Status, evolved, stage_files
@@ -238,7 +238,9 @@ class Runner:
         self.clock = clock
         self.memory = memory
         self._leaves = leave_requested
-        self._executor = TimedExecutor(clock, stop_requested, recorder.write_views)
+        self._executor = TimedExecutor(
+            clock, stop_requested, recorder.write_views, place=recorder.store.where(recorder.session.workflow_id)
+        )
         self._runs: dict[str, StageRun] = {}
         self._began = clock.monotonic()
         self.raised: BaseException | None = None
@@ -249,7 +251,10 @@ class Runner:
         return self.recorder.session
 
     def run(self) -> Session:
-        """The session as it is on disk when the run is over. Raises LimitExceeded, and StorageError at the write that failed."""
+        """The session as it is on disk when the run is over. Raises LimitExceeded, and StorageError at the write that failed.
+
+        At KeyboardInterrupt the session is cancelled first.
+        """
         try:
             self.recorder.change(replace(self.session, status="running", error=None))
             if self.memory is not None and "retrieved_at" not in self.session.extra:
@@ -258,6 +263,10 @@ class Runner:
         except LimitExceeded as error:
             self._give_up()
             self._end("halted", SessionError(None, "limit", str(error), hint="Raise the limit, then `holdfast resume`."))
+            raise
+        except KeyboardInterrupt:
+            with suppress(StorageError):
+                self._cancel()
             raise
         finally:
             self._give_up()

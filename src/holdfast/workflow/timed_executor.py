@@ -1,7 +1,9 @@
 """Threads that run stage attempts, with the stage's time-out and the pause before a retry. The runner's alone.
 
 The runner never waits for an agent alone: it waits for a result, a time-out, the end of a pause, or somebody who says stop, whichever
-comes first. An attempt that is given up goes on in its thread until its agent notices; nothing of it is used or kept.
+comes first. An attempt that is given up goes on in its thread until its agent notices; nothing of it is used or kept. Whoever resumes the
+session in this process waits for one that was stopped (`stopped_agent`), so that no stage is worked on twice at once; one that is over its
+time is waited for by nobody.
 
 The loop of the runner is in a thread of its own (`drive`), and whoever called it watches. An attempt that is alone runs in that thread,
 because to hand it to another and back would take longer than all the rest of a stage; if its time is over, or somebody says stop, another
@@ -11,7 +13,9 @@ thread goes on with the loop, and the one that is left with the agent ends with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -20,7 +24,7 @@ from typing import Generic, TypeVar
 from holdfast.clock import Clock
 from holdfast.events import current_scope, within
 from holdfast.tracing import bare_context, span
-from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
+from holdfast.workflow.agent import StageAgent, StageRequest, StageResult, as_result
 from holdfast.workflow.transitions import TimedOut
 
 LONGEST_WAIT = 0.1
@@ -48,6 +52,8 @@ class Attempt:
     """When the time-out is reached, by the monotonic clock."""
     paused_until: float | None = None
     """When the pause is over; None for an attempt that runs."""
+    overdue: bool = False
+    """Whether it was given up because its time was over."""
     given_up: bool = False
     """Whether nothing of it is wanted any more; its agent may ask."""
     job: Callable[[], AttemptOutcome] | None = None
@@ -56,6 +62,42 @@ class Attempt:
 
     def is_given_up(self) -> bool:
         return self.given_up
+
+
+_at_work: dict[str, list[Attempt]] = {}
+"""The attempts whose agents are at work in this process, by the places of their sessions."""
+_at_work_changed = threading.Condition()
+
+
+@contextmanager
+def _working(place: str, attempt: Attempt) -> Iterator[None]:
+    with _at_work_changed:
+        _at_work.setdefault(place, []).append(attempt)
+    try:
+        yield
+    finally:
+        with _at_work_changed:
+            _at_work[place].remove(attempt)
+            if not _at_work[place]:
+                del _at_work[place]
+            _at_work_changed.notify_all()
+
+
+def stopped_agent(place: str, seconds: float, is_stopped: Callable[[], bool]) -> str | None:
+    """The stage of this session whose agent was stopped and is still at work in this process after so many seconds, if there is one.
+
+    None at once if there is none, or somebody says stop. `place` is that of the session.
+    """
+    until = time.monotonic() + seconds
+    with _at_work_changed:
+        while stages := [attempt.stage for attempt in _at_work.get(place, ()) if attempt.given_up and not attempt.overdue]:
+            left = until - time.monotonic()
+            if is_stopped():
+                return None
+            if left <= 0:
+                return stages[0]
+            _at_work_changed.wait(min(left, LONGEST_WAIT))
+    return None
 
 
 class _Worker:
@@ -90,8 +132,11 @@ class _Turn(Generic[T]):
 class TimedExecutor:
     """Runs attempts in threads and gives back one outcome at a time."""
 
-    def __init__(self, clock: Clock, stop_requested: Callable[[], bool], idle: Callable[[], None] = lambda: None) -> None:
-        """`idle` is called whenever nothing has happened for a while."""
+    def __init__(
+        self, clock: Clock, stop_requested: Callable[[], bool], idle: Callable[[], None] = lambda: None, *, place: str = ""
+    ) -> None:
+        """`idle` is called whenever nothing has happened for a while. `place` is that of the session."""
+        self._place = place
         self._clock = clock
         self._idle_again = idle
         self._stop_requested = stop_requested
@@ -178,11 +223,12 @@ class TimedExecutor:
                 "holdfast.agent_type": request.stage.agent_type,
             }
             with within(**scope.as_dict(), stage=attempt.stage), span("invoke_agent", attempt.stage, "AGENT", about):
-                return agent.run(request)
+                return as_result(agent.run(request))
 
         def work() -> AttemptOutcome:
             try:
-                return AttemptOutcome(attempt.stage, result=context.run(asked))
+                with _working(self._place, attempt):
+                    return AttemptOutcome(attempt.stage, result=context.run(asked))
             except BaseException as error:  # noqa: BLE001 - whatever an agent raises, also SystemExit, is its stage's failure and is written down
                 return AttemptOutcome(attempt.stage, error=error)
 
@@ -270,6 +316,7 @@ class TimedExecutor:
                 return AttemptOutcome(name)
             if attempt.deadline is not None and attempt.deadline <= now and self._finished.empty():
                 del self._attempts[name]
+                attempt.overdue = True
                 self._abandon(attempt)
                 return AttemptOutcome(name, error=TimedOut(f"it took longer than {attempt.timeout:g} seconds."))
         return None

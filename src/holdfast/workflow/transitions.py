@@ -36,7 +36,7 @@ from holdfast.errors import (
     WriteFailed,
 )
 from holdfast.redaction import redact_text
-from holdfast.session.output import StageOutput, addressed, parse_output
+from holdfast.session.output import StageOutput, addressed, form_problems, parse_output
 from holdfast.session.state import ASKS, Session, SessionError, StageRecord, evolved
 from holdfast.workflow.agent import FunctionAgent, StageAgent, StageResult
 from holdfast.workflow.definition import USUAL_REPAIRS, Stage, Workflow, final_stages
@@ -255,6 +255,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HOPELESS = (ConfigError, InputError, BudgetError, ModelNotConfigured, ModelTooWeak, Cancelled)
 """Trying again would fail in the same way."""
 _LONGEST_RAW = 200_000
+_DEEPEST_RAW = 100
 _LONGEST_TRACEBACK = 20_000
 _PACKAGE = Path(__file__).parents[1]
 
@@ -371,7 +372,7 @@ def _malformed(stage: Stage, tries: Tries, error: OutputInvalid) -> Verdict:
 
 def told(error: BaseException) -> str:
     """What an exception says, with its class unless it is one of ours."""
-    text = redact_text(str(error).strip())
+    text = redact_text(_writable(str(error).strip()))
     if text and isinstance(error, TimedOut | HoldfastError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -383,7 +384,7 @@ def traceback_of(error: BaseException) -> str:
     while frames is not None and Path(frames.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE):
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
-    return redact_text("".join(lines).rstrip()[-_LONGEST_TRACEBACK:])
+    return redact_text(_writable("".join(lines).rstrip()[-_LONGEST_TRACEBACK:]))
 
 
 def _failed(stage: Stage, tries: Tries, error: BaseException) -> Verdict:
@@ -405,12 +406,22 @@ def _backoff(stage: Stage, failures: int, error: BaseException) -> float:
     return min(LONGEST_PAUSE, max(Backoff(stage.retry_seconds, LONGEST_PAUSE).pause(failures), wanted))
 
 
-def _plain(value: object) -> object:
-    """The raw output as JSON can hold it."""
-    if isinstance(value, str | int | float | bool) or value is None:
+def _plain(value: object, around: tuple[int, ...] = ()) -> object:
+    """The raw output as JSON can hold it: what it has no form for as Python shows it."""
+    if isinstance(value, str):
+        return _writable(value)
+    if isinstance(value, Mapping | list | tuple):
+        if id(value) in around or len(around) >= _DEEPEST_RAW:
+            return "..."
+        inside = (*around, id(value))
+        if isinstance(value, Mapping):
+            return {_writable(str(key)): _plain(item, inside) for key, item in value.items()}
+        return [_plain(item, inside) for item in value]
+    if not form_problems(value):
         return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return repr(value)[:_LONGEST_RAW]
+    return (hex(value) if isinstance(value, int) else _writable(repr(value)))[:_LONGEST_RAW]
+
+
+def _writable(text: str) -> str:
+    """A text without halves of surrogate pairs, which UTF-8 cannot hold: they show as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -20,6 +20,7 @@ from holdfast.config.loading import errors_of, is_explained
 from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import all_errors, described, raise_all
 from holdfast.errors import ConfigError, OutputInvalid
+from holdfast.session.output import form_problems
 from holdfast.validation import counted, kind_of, near_miss, nearest
 from holdfast.workflow.agent import OFFLINE_AGENTS
 from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
@@ -248,7 +249,10 @@ def with_stages_added(
     """
     if not wanted:
         return workflow, ()
-    problems: list[str] = []
+    listed = isinstance(wanted, list | tuple) and all(isinstance(one, Mapping) for one in wanted)
+    problems = [str(one) for one in form_problems({"add_stages": wanted})] if listed else ["add_stages: must be a list of objects"]
+    if problems:
+        raise _unfit(by, problems, wanted)
     left = workflow.max_added_stages - len(workflow.added_by)
     if len(wanted) > left:
         problems.append(
@@ -269,8 +273,11 @@ def with_stages_added(
         problems += _added_graph_problems(bigger, stages)
         if not problems:
             return bigger, tuple(stages)
-    raw = [dict(one) for one in wanted]
-    raise OutputInvalid(f"the stages that {by!r} adds do not fit: {'; '.join(problems[:3])}.", problems=problems, raw=raw, stage=by)
+    raise _unfit(by, problems, [dict(one) for one in wanted])
+
+
+def _unfit(by: str, problems: list[str], raw: object) -> OutputInvalid:
+    return OutputInvalid(f"the stages that {by!r} adds do not fit: {'; '.join(problems[:3])}.", problems=problems, raw=raw, stage=by)
 
 
 def _added_graph_problems(workflow: Workflow, added: Sequence[Stage]) -> list[str]:

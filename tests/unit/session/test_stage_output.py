@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,48 @@ def test_what_is_advised_for_plain_words_is_an_output() -> None:
 @pytest.mark.parametrize("value", [None, 7, [GOOD], object()])
 def test_a_value_that_is_no_object_is_refused(value: object) -> None:
     assert "must be an object" in problems(value)[0]
+
+
+def _nested(levels: int) -> Any:
+    return [] if levels == 0 else [_nested(levels - 1)]
+
+
+def _round() -> list[Any]:
+    ring: list[Any] = []
+    ring += [ring, ring]
+    return ring
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"v": float("nan")}, "data.v: NaN has no form in JSON; use null or a text"),
+        ({"v": [1, float("-inf")]}, "data.v[1]: an infinity has no form in JSON; use null or a text"),
+        ({"v": date(2026, 4, 19)}, "data.v: date datetime.date(2026, 4, 19) has no form in JSON"),
+        ({"v": Path("x")}, "data.v: PosixPath PosixPath('x') has no form in JSON"),
+        ({"v": Decimal("1.5")}, "data.v: Decimal Decimal('1.5') has no form in JSON"),
+        ({"v": {1}}, "data.v: set {1} has no form in JSON"),
+        ({"v": {7: "x"}}, "data.v: the key 7 is not text"),
+        ({"v": "half \ud800"}, "data.v: holds half of a surrogate pair"),
+        ({"half \ud800": 1}, "data: the key 'half \\ud800' holds half of a surrogate pair"),
+        ({"v": 10**5000}, "data.v: is a number of more digits than can be written"),
+        (_nested(190), "data[0][0]: is nested deeper than 180 levels"),
+        (_round(), "data[0][0]: is nested deeper than 180 levels"),
+    ],
+)
+def test_a_value_that_has_no_form_in_json_is_a_problem_of_its_place(data: Any, said: str) -> None:
+    """W3, W4: such an output could not be kept."""
+    assert problems(GOOD | {"data": data}, schema={})[0].startswith(said)
+
+
+def test_texts_and_unknown_members_without_a_form_are_named_beside_the_rest() -> None:
+    """W4: all at once, also in an output that does not fit otherwise, and in one that came as text."""
+    half = {"fact": "half \ud800", "source": "b", "seen": {2}}
+    value = GOOD | {"summary": "half \udfff", "mood": float("inf"), "key_findings": [half]}
+    places = ["summary", "key_findings[0].fact", "key_findings[0].seen", "mood"]
+    assert [one.partition(":")[0] for one in problems(value)] == places
+    assert [one.partition(":")[0] for one in problems(value | {"confidence": "very"})] == ["confidence", *places]
+    assert problems(json.dumps(GOOD | {"data": [float("nan")]})) == ["data[0]: NaN has no form in JSON; use null or a text"]
 
 
 def test_a_secret_in_a_bad_output_is_not_in_the_message() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,108 @@ from holdfast.errors import (
     StageFailed,
     WorkflowChanged,
 )
+from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.session.output import parse_output
-from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.control import approve, fix, outdated_stages, reject
+from holdfast.session.state import Session, brief_of
+from holdfast.session.store import SessionStore
+from holdfast.session.story import tell
+from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.control import approve, cancel, fix, outdated_stages, reject
+from holdfast.workflow.launcher import resume
+
+
+def resume_of(store: SessionStore, session_id: str) -> Session:
+    return resume(session_id, store=store, config={}, agents={"x": Giving(None)})
+
 
 # Output that does not fit (W4)
+
+
+def test_an_output_with_a_value_that_has_no_form_in_json_is_malformed_like_any_other(place: Place) -> None:
+    """W4: it is asked for again, and kept as far as JSON can hold it when the stage halts."""
+    bad = {"v": float("nan"), "when": {1: "half \ud800", "by": Path("/x")}}
+    place.agent.script = {"a": [output("a", data=bad)], "b": [output("b", data=bad)] * 3}
+    session = place.run(linear("a", "b", "c"))
+    assert "data.v: NaN has no form in JSON" in place.agent.prompts("a")[1]
+    error = saved(place)["error"]
+    assert (session.status, error["stage"], error["kind"]) == ("halted", "b", "malformed_output")
+    assert error["problems"][0] == "data.v: NaN has no form in JSON; use null or a text"
+    assert error["raw_output"]["data"] == {"v": "nan", "when": {"1": "half \\ud800", "by": "PosixPath('/x')"}}
+    assert saved(place)["completed_stages"] == ["a"]
+
+
+def test_such_an_output_is_skipped_where_the_stage_may_be_and_its_sibling_is_kept(place: Place) -> None:
+    """W4, W13, W19."""
+    place.agent.script = {"a": [output("a", summary="half \ud800")], "c": [ValueError("half \ud800")]}
+    both = linear("a", "b", "c", max_repairs=0, retries=0, on_error="skip", needs=[])
+    assert place.run(both).status == "completed"
+    stages = saved(place)["stages"]
+    assert {name: one["status"] for name, one in stages.items()} == {"a": "skipped", "b": "completed", "c": "skipped"}
+    assert stages["c"]["errors"][0]["message"].endswith("ValueError: half \\ud800")
+
+
+class Giving:
+    """An agent that is an object, and returns what it is told to."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def run(self, request: StageRequest) -> object:
+        return self.found() if callable(self.found) else self.found
+
+
+async def _later() -> dict[str, Any]:
+    return output("a")
+
+
+def test_an_object_may_return_its_output_as_a_function_may(place: Place) -> None:
+    """W12: a mapping, or JSON text."""
+    for number, found in enumerate([output("a"), json.dumps(output("a"))]):
+        session = place.run(linear("a"), agents={"x": Giving(found)}, session_id=f"s{number}")
+        assert session.stage_outputs["a"].summary == "a is done"
+
+
+@pytest.mark.parametrize("found", [None, 7, object(), [output("a")], _later])
+def test_what_else_an_agent_returns_is_malformed_output_of_its_stage(place: Place, found: object) -> None:
+    """W4, W12."""
+    session = place.run(linear("a", max_repairs=0), agents={"x": Giving(found)})
+    error = saved(place)["error"]
+    assert (session.status, error["stage"], error["kind"]) == ("halted", "a", "malformed_output")
+    assert "must be an object" in error["problems"][0]
+    skipped = place.run(linear("a", max_repairs=1, on_error="skip"), agents={"x": Giving(found)}, session_id="s2")
+    assert (skipped.status, skipped.stages["a"].status, skipped.stages["a"].repairs) == ("completed", "skipped", 1)
+
+
+class Asynchronous:
+    """An agent in the form of other frameworks."""
+
+    async def run(self, request: StageRequest) -> object:
+        return output("a")
+
+
+class Called:
+    """The same as a callable."""
+
+    async def __call__(self, request: StageRequest) -> object:
+        return output("a")
+
+
+@pytest.mark.parametrize("agent", [Asynchronous, Asynchronous(), Called()])
+def test_an_agent_that_is_asynchronous_is_refused_before_anything_runs(place: Place, agent: Any) -> None:
+    """W12: as a function is."""
+    with pytest.raises(ConfigError, match="not an `async` one") as caught:
+        place.run(linear("a"), agents={"x": agent})
+    assert caught.value.key == "stages.a.agent_type"
+    assert not place.file.exists()
+
+
+@pytest.mark.parametrize("wanted", [7, "dig", ["dig"], [{"name": "dig", "agent_type": "x", "why": "\ud800"}]])
+def test_stages_that_cannot_be_added_are_part_of_a_malformed_output(place: Place, wanted: Any) -> None:
+    """W4, W13."""
+    result = StageResult(output=output("a"), add_stages=wanted)
+    session = place.run(linear("a", max_repairs=0) | {"max_added_stages": 3}, agents={"x": Giving(result)})
+    assert (session.status, saved(place)["error"]["kind"]) == ("halted", "malformed_output")
+    assert saved(place)["error"]["problems"][0].startswith("add_stages")
 
 
 def test_a_malformed_output_is_asked_for_again_with_what_was_wrong(place: Place) -> None:
@@ -63,6 +161,31 @@ def test_all_mistakes_in_the_list_of_completed_stages_are_told_at_once(place: Pl
         place.resume()
     with pytest.raises(OutputInvalid, match="'reserch': no stage of the workflow"):
         place.resume()
+
+
+@pytest.mark.parametrize(
+    "act", [approve, partial(reject, why="no"), cancel, resume_of, partial(fix, stage="a", text=json.dumps(output("a")))]
+)
+def test_an_edit_that_lists_a_stage_without_an_output_is_refused_before_anything_is_written(place: Place, act: Any) -> None:
+    """W4, W6: whatever is done with the session; and no recovery point is made of it."""
+    place.run(linear("a", "b", approve=True))
+    document = saved(place)
+    document["completed_stages"].append("zz")
+    place.file.write_text(json.dumps(document, indent=2), "utf-8")
+    line = next(number for number, text in enumerate(place.file.read_text("utf-8").splitlines(), 1) if "completed_stages" in text)
+    log = (place.folder / "sessions/s1/log.jsonl").read_bytes()
+    with pytest.raises(OutputInvalid, match=rf"names 'zz', but stage_outputs has no output of it \(line {line}\)"):
+        act(place.store, "s1")
+    assert saved(place) == document
+    assert (place.folder / "sessions/s1/log.jsonl").read_bytes() == log
+    assert [point.name for point in place.store.checkpoints("s1")] == []
+    document["completed_stages"].remove("zz")
+    place.file.write_text(json.dumps(document, indent=2), "utf-8")
+    assert approve(place.store, "s1").completed_stages == ("a",)
+    place.file.write_text(place.file.read_text("utf-8").replace('"completed_stages": [', '"completed_stages": ["zz",'), "utf-8")
+    place.store.restore("s1", "001-a")
+    assert [point.name for point in place.store.checkpoints("s1") if "restore" in point.name] == ["before-restore-001"]
+    assert place.store.load_checkpoint("s1", "before-restore-001").completed_stages == ("a",)
 
 
 def test_a_plain_function_is_not_asked_again_for_an_output_that_does_not_fit_unless_its_stage_says_so(place: Place) -> None:
@@ -279,6 +402,23 @@ def test_a_workflow_that_changed_is_refused_unless_the_change_is_accepted(place:
     session = place.resume(accept_changes=True)
     assert session.completed_stages == ("a", "b", "c")
     assert place.agent.requests[-2].system_prompt == "Other words"
+
+
+@pytest.mark.parametrize("was_done", [True, False])
+def test_a_stage_that_was_renamed_is_no_longer_counted_and_not_remembered(place: Place, was_done: bool) -> None:
+    """W2, W6, W9: its output stays in the file, and is shown as that of a stage that was removed."""
+    place.agent.script = {"c" if was_done else "b": ["bad"]}
+    place.run(linear("a", "b", "c", max_repairs=0))
+    knowledge = MarkdownStore(place.folder / "knowledge")
+    session = place.resume(workflow=linear("a", "bee", "c", max_repairs=0), accept_changes=True, knowledge=knowledge)
+    assert (session.status, session.progress()) == ("completed", (3, 3))
+    assert ("b" in session.stage_outputs) is was_done
+    story = tell(session)
+    assert story.headline == "completed: 3 of 3 stages"
+    shown = {chapter.name: chapter.status for chapter in story.chapters}
+    assert shown == {"a": "completed", "bee": "completed", "c": "completed", "b": "removed"}
+    assert {record.extra["stage"] for record in knowledge.records()} == {"a", "bee", "c"}
+    assert brief_of(session).total == 3
 
 
 def test_a_workflow_file_that_only_looks_different_is_the_same(place: Place, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from holdfast.errors import (
     Cancelled,
     InputError,
     LimitExceeded,
+    Locked,
     OutputInvalid,
 )
 from holdfast.events import Bus, LogSink
@@ -444,6 +445,45 @@ def test_an_interrupt_ends_the_run_and_nothing_is_written_after_it(tmp_path: Pat
     assert (place.folder / "sessions/s1/log.jsonl").read_bytes() == before
     assert place.agent.ran == ["a"]
     assert place.resume().status == "completed"
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_after_an_interrupt_the_session_is_cancelled_and_no_stage_is_worked_on_twice(
+    tmp_path: Path, side_by_side: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W6, W14: an agent that does not notice the stop is waited for, or the resume is refused."""
+    place = Place(tmp_path)
+    release, asked = threading.Event(), threading.Event()
+    at_once: list[int] = []
+    running: list[str] = []
+
+    class Interrupted(threading.Event):
+        def is_set(self) -> bool:
+            if asked.is_set():
+                raise KeyboardInterrupt
+            return False
+
+    def deaf(request: StageRequest) -> object:
+        running.append(request.stage.name)
+        at_once.append(running.count("a"))
+        asked.set()
+        release.wait(240)
+        running.remove(request.stage.name)
+        return output(request.stage.name)
+
+    place.agent.script = {"a": [deaf, deaf]}
+    workflow = linear("a", "b", **({"needs": []} if side_by_side else {}))
+    with pytest.raises(KeyboardInterrupt):
+        place.run(workflow, stop=Interrupted(), clock=SystemClock())
+    assert saved(place)["status"] == "cancelled"
+    assert saved(place)["stages"]["a"]["status"] == "pending"
+    monkeypatch.setattr("holdfast.workflow.launcher.GOODBYE", 0.2)
+    with pytest.raises(Locked, match="agent of stage 'a' of session s1 was stopped and is still at work in this process"):
+        place.resume()
+    monkeypatch.setattr("holdfast.workflow.launcher.GOODBYE", 240)
+    threading.Timer(0.2, release.set).start()
+    assert place.resume().status == "completed"
+    assert at_once == [1, 1]
 
 
 def test_events_are_told_in_the_context_of_the_caller_and_an_agent_has_its_own(place: Place) -> None:

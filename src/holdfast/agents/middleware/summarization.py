@@ -122,6 +122,11 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         calls: CallLog | None = None,
         **deprecated: Unpack[Deprecated],
     ) -> None:
+        """All but `model` by keyword; the class says what each is for. LangChain's older names are taken as well.
+
+        `window` is the model's own in tokens where it is not known, `trim_tokens_to_summarize` what a summary is made of at most, `timeout`
+        the seconds for one, `recall` what of the archive comes back by itself, `counted` of how many messages the counts are kept.
+        """
         super().__init__()
         self.bus = bus or process_bus
         self._archive, self._long_term = archive, long_term

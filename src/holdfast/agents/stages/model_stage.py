@@ -31,7 +31,7 @@ from holdfast.offline.sources import check_sources, gather, whole_number
 from holdfast.sandbox.commands import CommandResult, Sandbox
 from holdfast.session.output import StageOutput, addressed, output_schema, parse_output
 from holdfast.validation import counted
-from holdfast.workflow.agent import StageAgent, StageRequest, StageResult, ground_output
+from holdfast.workflow.agent import StageAgent, StageRequest, StageResult, as_result, ground_output
 from holdfast.workflow.control import StageApprovals
 from holdfast.workflow.definition import Stage
 
@@ -93,7 +93,7 @@ class ModelStage:
     def _without_model(self, request: StageRequest, asker: Asker, why: str) -> StageResult:
         """The stage by extraction. Its output says so, and why."""
         request.emit(f"{asker.name}: {why}; done without a model")
-        done = cast("StageAgent", self.instead).run(request)
+        done = as_result(cast("StageAgent", self.instead).run(request))
         output = parse_output(addressed(done.output, request.stage.name), stage=request.stage.name, schema=request.stage.output_schema)
         return replace(done, output=replace(output, extra={**output.extra, "without_model": f"{asker.name}: {why}"}))
 
