@@ -367,7 +367,8 @@ def _refused(store: SessionStore, session: Session, name: str, why: str, at: str
 def fix(store: SessionStore, session_id: str, stage: str, text: str | None, *, bus: Bus = process_bus) -> Session:
     """Put a corrected output, as JSON text, in place of what a stage wrote; without one, what the person makes of it in their editor.
 
-    Where the stage was completed and says something else now, the stages that have read it are to be run again.
+    A stage whose output waits for a person still waits: it is `approve` that goes on. Where the stage was completed and says something
+    else now, the stages that have read it are to be run again.
     """
 
     def tell() -> None:
