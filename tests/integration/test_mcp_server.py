@@ -69,7 +69,7 @@ async def test_a_prompt_that_there_is_not_is_an_error_of_the_protocol_and_no_tra
     """O5."""
     with (tmp_path / "err").open("w+") as said:
         async with Client(stdio_client(parameters(tmp_path), errlog=said)) as client:
-            with pytest.raises(MCPError, match="Unknown prompt: nobody. There are: recall") as caught:
+            with pytest.raises(MCPError, match=r"Unknown prompt: nobody\. There are: recall") as caught:
                 await client.get_prompt("nobody")
             assert caught.value.code == -32602
             with pytest.raises(MCPError, match="topic"):
