@@ -75,6 +75,9 @@ class IdSource(Protocol):
         """A new id, `prefix-...` when a prefix is given. Only ASCII letters, digits and hyphens."""
 
 
+_TICK, _RANDOM = 9, 10  # digits of an id
+
+
 class RandomIds:
     """Ids that sort by the millisecond they were made in, with 50 random bits after it. Safe for many threads and processes."""
 
@@ -86,8 +89,23 @@ class RandomIds:
         with self._lock:  # the clock may stand still or go back: ids of one process still sort in the order of making
             self._last = max(self._last + 1, time.time_ns() // 1_000_000)
             tick = self._last
-        body = _base32(tick, 9) + _base32(secrets.randbits(50), 10)
+        body = _base32(tick, _TICK) + _base32(secrets.randbits(50), _RANDOM)
         return f"{prefix}-{body}" if prefix else body
+
+
+def made_at(id: str) -> datetime | None:
+    """When an id of `RandomIds` was made; None for one of another form.
+
+    >>> made_at("message-1kpjcy7a85dm8wyhf3x")
+    datetime.datetime(2026, 4, 19, 8, 15, 30, 120000, tzinfo=datetime.timezone.utc)
+    """
+    body = id.rpartition("-")[2]
+    if len(body) != _TICK + _RANDOM or not set(body) <= set(_ALPHABET):
+        return None
+    tick = 0
+    for digit in body[:_TICK]:
+        tick = 32 * tick + _ALPHABET.index(digit)
+    return datetime.fromtimestamp(tick / 1000, UTC)
 
 
 def _base32(number: int, width: int) -> str:

@@ -272,8 +272,9 @@ class Harness:
         if not self.has_checkpoints:
             return self.archive
         from holdfast.agents.threads import with_window  # LangChain, for who has held conversations
+        from holdfast.context.call_log import CallLog
 
-        return with_window(self.threads, self.archive, thread)
+        return with_window(self.threads, self.archive, thread, CallLog(self.base, disk=self.disk))
 
     def thread_names(self) -> list[str]:
         """The ids of all conversations."""

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from tests.unit.agents.bench import configured, lead, look, make, scripted, whol
 
 import holdfast
 from holdfast import build
+from holdfast.agents.threads import with_window
+from holdfast.clock import stamp
+from holdfast.context.call_log import CallLog
 from holdfast.errors import ConfigError, InputError, LimitExceeded, Locked, ModelError
 from holdfast.events import Bus
 from holdfast.talk import ApprovalNeeded, Decision, Ended, Token, ToolCalled, ToolFinished, as_dict
@@ -250,6 +254,28 @@ def test_cancelling_keeps_the_conversation_and_what_was_half_said(tmp_path: Path
         assert half.text != "one two three four five six seven"
         assert talk.ask("Are you there?") == "Yes."
         assert half.text in model.requests[1].text
+
+
+def test_messages_of_stopped_turns_have_the_time_at_which_they_were_said(tmp_path: Path) -> None:
+    """A14, O1: no call was noted for them, and nothing of them is archived yet."""
+    model = scripted([delay(0, "one two three four", pace=60), delay(0, "five six seven eight", pace=60)])
+    begun = stamp(datetime.now(UTC))
+    with lead(tmp_path, model) as agent:
+        talk = agent.conversation("t")
+        between = []
+        for text in ("Count", "Count on"):
+            for event in talk.send(text):
+                if isinstance(event, Token):
+                    talk.cancel()
+            time.sleep(0.01)
+            between.append(stamp(datetime.now(UTC)))
+            time.sleep(0.01)
+        agent.parts.threads.note("t")  # it was used later
+        said = talk.history()
+        whole = with_window(agent.parts.threads, agent.parts.archive, "t", CallLog(agent.parts.config.base)).messages("t")
+    for records in (said, whole):
+        first, half, second, rest = (record.time for record in records)
+        assert begun <= first <= half <= between[0] <= second <= rest <= between[1], [record.time for record in records]
 
 
 def test_one_turn_at_a_time_in_a_thread(tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ async def over_http(base: Path, *options: str) -> AsyncIterator[Client]:
             yield client
 
 
+async def test_a_prompt_that_there_is_not_is_an_error_of_the_protocol_and_no_traceback(tmp_path: Path) -> None:
+    """O5."""
+    with (tmp_path / "err").open("w+") as said:
+        async with Client(stdio_client(parameters(tmp_path), errlog=said)) as client:
+            with pytest.raises(MCPError, match=r"Unknown prompt: nobody\. There are: recall") as caught:
+                await client.get_prompt("nobody")
+            assert caught.value.code == -32602
+            with pytest.raises(MCPError, match="topic"):
+                await client.get_prompt("recall")
+        said.seek(0)
+        assert "Traceback" not in said.read()
+
+
 class http_server:  # noqa: N801 - used as a function
     """The server over HTTP, and its address."""
 

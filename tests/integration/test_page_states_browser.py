@@ -26,8 +26,8 @@ WORKFLOW = {
     "stages": [{"name": "plan", "agent_type": "planner"}, {"name": "read", "agent_type": "researcher", "sources": {"folder": "notes"}}],
 }
 EMPTY = {
-    "start-new": ("/", "make run"),
-    "sessions-new": ("/sessions", "make run"),
+    "start-new": ("/", "holdfast run workflow.yaml"),
+    "sessions-new": ("/sessions", "holdfast run workflow.yaml"),
     "threads-new": ("/threads", "holdfast chat"),
     "memory-new": ("/memory", "holdfast memory add"),
     "review-new": ("/memory/review", "holdfast memory review"),

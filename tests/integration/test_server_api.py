@@ -488,6 +488,35 @@ def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_t
         assert again.stop() == 0
 
 
+def reached(api: httpx.Client, id: str, status: str) -> dict[str, Any]:
+    """The session, when it has this status."""
+    until = time.monotonic() + 60
+    while (found := api.get(f"/api/v1/sessions/{id}").json())["status"] != status:
+        assert time.monotonic() < until, found["status"]
+        time.sleep(0.05)
+    return dict(found)
+
+
+def test_saving_a_corrected_output_is_not_approving_it(tmp_path: Path) -> None:
+    """W4, W14: by the API and by the page the stage waits as before; "Save and go on" says yes."""
+    served = start(tmp_path, {"memory": {"enabled": False}, "knowledge": {"adapter": "sqlite", "embedder": "none"}})
+    try:
+        with served.client() as api:
+            api.post("/api/v1/sessions", json={"workflow": WORKFLOW, "id": "h-1"})
+            reached(api, "h-1", "paused")
+            output = {**api.get("/api/v1/sessions/h-1/stages/write").json()["output"], "summary": "By hand."}
+            assert api.put("/api/v1/sessions/h-1/stages/write/output", json=output).json()["status"] == "paused"
+            saved = api.post("/sessions/h-1/stages/write/output", data={"text": json.dumps(output)})
+            shown = api.get("/api/v1/sessions/h-1").json()
+            assert (saved.status_code, shown["status"], shown["waiting"]) == (303, "paused", ["write"])
+            assert api.post("/api/v1/sessions/h-1/fork", json={"id": "h-2"}).status_code == 201
+            assert api.post("/api/v1/sessions/h-2/reject", json={"why": "too short"}).json()["status"] == "halted"
+            api.post("/sessions/h-1/stages/write/output", data={"text": json.dumps(output), "go_on": "1"})
+            assert reached(api, "h-1", "completed")["stage_outputs"]["write"]["summary"] == "By hand."
+    finally:
+        assert served.stop() == 0
+
+
 def test_it_stops_in_order_with_streams_open_and_a_turn_running(tmp_path: Path) -> None:
     """O3: streams are told, the half-said answer is kept, the exit code is 0."""
     ended: list[str] = []

@@ -155,7 +155,15 @@ def test_structured_output_and_parameters_reach_the_model(served: Served, model:
     )
     sent = model.requests[-1]
     assert sent["response_format"] == form and sent["temperature"] == 0.25 and sent["seed"] == 3 and sent["stop"] == ["END"]
-    assert 77 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
+    assert (sent.get("max_tokens"), sent.get("max_completion_tokens")) == (77, None), "a server that is not OpenAI's may know only this"
+
+
+def test_a_limit_that_a_client_names_newly_keeps_its_name(served: Served, model: ModelServer) -> None:
+    """O3"""
+    said: Any = [{"role": "user", "content": "Be short"}]
+    open_ai(served).chat.completions.create(model="small", messages=said, max_completion_tokens=78)
+    sent = model.requests[-1]
+    assert (sent.get("max_tokens"), sent.get("max_completion_tokens")) == (None, 78)
 
 
 def test_the_responses_api_goes_on_from_its_answers(served: Served, model: ModelServer) -> None:

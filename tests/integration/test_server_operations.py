@@ -161,6 +161,20 @@ def test_threads_without_a_model_are_there_with_their_titles(served: Served) -> 
         assert "Another" in api.get("/threads", headers={"Accept": "text/html"}).text
 
 
+def test_without_a_word_about_the_log_requests_are_in_it(tmp_path: Path) -> None:
+    """O2, C1: the default level is `info`, as it is documented and as /about says."""
+    (tmp_path / "config.yaml").write_text("holdfast_version: 1\nmemory: {enabled: false}\n")
+    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "HOLDFAST_CONFIG": str(tmp_path / "config.yaml")}
+    words = [sys.executable, "-m", "holdfast.app.main", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["address"]
+        httpx.get(f"{address}/api/v1/threads")
+        process.terminate()
+        assert "GET /api/v1/threads" in process.stderr.read()
+
+
 def test_each_request_is_one_line_of_the_log_also_where_it_was_refused_at_the_door(served: Served) -> None:
     """O2: method, path without its query, status; a token in an address is not in it."""
     before = (served.base / "server.log").read_text()

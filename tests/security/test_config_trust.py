@@ -203,7 +203,7 @@ def test_the_command_goes_on_with_the_rest_and_says_in_one_line_what_it_left_out
     assert "is not trusted" in next(one["text"] for one in doctor if one["about"] == "configuration")
 
 
-@pytest.mark.parametrize("words", [("chat", "-p", "hi"), ("models", "list"), ("run", "w.yaml"), ("compact", "t1")])
+@pytest.mark.parametrize("words", [("chat", "-p", "hi"), ("models", "list"), ("run", "w.yaml"), ("compact", "t1"), ("serve",)])
 def test_a_command_that_is_about_what_was_left_out_stops(above: Path, words: tuple[str, ...]) -> None:
     """C1: and writes nothing."""
     (above / "config.yaml").write_text(f"models: [{MODEL}]\n")
@@ -211,6 +211,7 @@ def test_a_command_that_is_about_what_was_left_out_stops(above: Path, words: tup
     done = run(*words)
     assert isinstance(done.exception, NotTrusted)
     assert done.exception.key == "models"
+    assert "this command needs it, so it ends here" in str(done.exception)
     assert done.exception.exit_code == 2
     assert not done.stdout
 

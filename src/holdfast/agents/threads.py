@@ -9,7 +9,7 @@ The whole of a conversation is read here, searched by the agent (S9), and a new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import Overwrite
 
 from holdfast.agents.middleware.base import LangChainMessages, LeadState, thread_of
-from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.clock import Clock, SystemClock, made_at, stamp
 from holdfast.context import recall
 from holdfast.context.archive import Archive, MemoryArchive
 from holdfast.context.records import MessageRecord, message_of, records_of
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.agents.agent_loop import Parts
     from holdfast.agents.checkpoints import Checkpoints
     from holdfast.context.archive import FileArchive
+    from holdfast.context.call_log import CallLog
     from holdfast.knowledge.records import Trust
     from holdfast.knowledge.store import KnowledgeStore
 
@@ -163,8 +164,10 @@ def prune_subagents(threads: Threads, archive: FileArchive, *, retain_days: int,
 _MADE = ("summary", "repaired")
 
 
-def transcript(archive: Archive, thread: str, window: Sequence[AnyMessage]) -> list[MessageRecord]:
-    """Everything that was said, each message once and word for word: the archive first, then what is only in the window."""
+def transcript(archive: Archive, thread: str, window: Sequence[AnyMessage], times: Mapping[str, str] | None = None) -> list[MessageRecord]:
+    """Everything that was said, each message once and word for word: the archive first, then what is only in the window.
+
+    `times` are known for messages in the window by their ids."""
     held = [record for record in archive.messages(thread) if not any(mark in record.marks for mark in (*_MADE, "archived"))]
     newest = {record.id: record for record in held}
     said = [record for record in held if newest[record.id] is record]
@@ -176,17 +179,31 @@ def transcript(archive: Archive, thread: str, window: Sequence[AnyMessage]) -> l
             tail.insert(0, record)
         else:  # the goal, say, stayed in the window while what came after it left
             said.insert(at, record)
-    return [*said, *tail]
+    return _timed([*said, *tail], times or {})
 
 
-def with_window(threads: Threads, archive: Archive, thread: str) -> Archive:
+_OURS = "message-"
+
+
+def _timed(said: Sequence[MessageRecord], times: Mapping[str, str]) -> list[MessageRecord]:
+    """The messages with the time at which each was said: what its own id tells, or these times, else that of the message before it."""
+    found: list[MessageRecord] = []
+    for record in said:
+        made = made_at(record.id) if record.id.startswith(_OURS) else None
+        before = found[-1].time if found else ""
+        found.append(record if record.time else replace(record, time=stamp(made) if made else times.get(record.id, before)))
+    return found
+
+
+def with_window(threads: Threads, archive: Archive, thread: str, calls: CallLog) -> Archive:
     """All of a conversation as an archive that can be read and searched: what is archived, and what is still in the window."""
-    fresh = [record for record in transcript(archive, thread, threads.window(thread)) if not record.seq]
+    window = threads.window(thread)
+    fresh = [record for record in transcript(archive, thread, window, calls.times(thread) if window else {}) if not record.seq]
     if not fresh:
         return archive
     info = threads.find(thread)
     whole = MemoryArchive()
-    dated = [replace(record, time=info.updated if info is not None else record.time) for record in fresh]
+    dated = [record if record.time or info is None else replace(record, time=info.updated) for record in fresh]
     whole.add(thread, [*archive.messages(thread), *dated, *archive.summaries(thread)])
     return whole
 

@@ -15,9 +15,10 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
-from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
 
 from holdfast import __version__
@@ -206,6 +207,15 @@ class _Server(MCPServer[Any]):
                 raise
             wrong = some(map(str, problems_of(error.__cause__)), 5, "; ")
             raise ToolError(f"InputError: {without_paths(redact_text(wrong))}. The tool {name} says what it takes.") from error.__cause__
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Any = None
+    ) -> GetPromptResult | InputRequiredResult:
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:  # one that there is not, or without what it takes
+            there = ", ".join(prompt.name for prompt in await self.list_prompts())
+            raise MCPError(INVALID_PARAMS, f"{without_paths(redact_text(str(error)))}. There are: {there}.") from None
 
 
 # Errors for outside: typed and in words, without paths of this machine and without secrets. The log has them whole

@@ -119,19 +119,20 @@ ALL_STATE = (*MEMORY, *KNOWLEDGE, *SESSIONS, f"{BASE_NAME}/")
 """The settings that say where something is kept: a command that is about it must not look elsewhere, nor write there."""
 
 
-def open_harness(*needs: str, traced: bool = False, tells_notices: bool = False) -> Harness:
+def open_harness(*needs: str, traced: bool = False, tells_notices: bool = False, logs: bool = False) -> Harness:
     """What the command works with, from the configuration that was given or the one that is found. The log follows that configuration.
 
     What of a file that was merely found does not count is said on standard error, whatever the file says about the log. `needs` are keys
     that the command is about: NotTrusted is raised when the file sets one of them and it does not count (C1). `traced` commands send spans
     where the standard `OTEL_*` variables say (O2). A command that `tells_notices` of the configuration itself has none of them in the log.
+    One that `logs` keeps to the level of the configuration also where the file says nothing of it.
     """
     from holdfast.config.loading import announce, read_file
     from holdfast.harness import build
 
     config = read_file(given().config)  # what it has to say comes after the log is set up, which the file decides
     config.need(*needs)
-    set_up_log(config.logging, said="logging" in config.raw)
+    set_up_log(config.logging, said=logs or "logging" in config.raw)
     if (told := config.trust.told(config.file)) is not None:
         _TOLD.add(str(config.file))
         complain(told)

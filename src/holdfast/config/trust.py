@@ -83,7 +83,7 @@ class Trust:
         """Raise NotTrusted when something at or below these keys is asked for and does not count."""
         for one in self.withheld:
             if any(one.key == key or one.key.startswith((f"{key}.", f"{key}[")) for key in keys):
-                message = f"does not count: the file {self.reason}."
+                message = f"does not count, and this command needs it, so it ends here: the file {self.reason}."
                 raise NotTrusted(message, file=file, line=one.line, key=one.key, hint=self.hint)
 
 

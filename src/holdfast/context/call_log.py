@@ -214,6 +214,14 @@ class CallLog:
         """All calls that are kept, the oldest first."""
         return [Call.read(line) for line in self._log(thread).read()[0] if line.get("schema") == _SCHEMA]
 
+    def times(self, thread: str) -> dict[str, str]:
+        """When the messages of a thread were said, by their ids: when a model was first sent each, or gave it."""
+        found: dict[str, str] = {}
+        for call in self.calls(thread):
+            for id in (*(part.id for part in call.parts if part.id), *([call.answer] if call.answer else ())):
+                found.setdefault(id, call.at)
+        return found
+
     def call(self, thread: str, number: int) -> Call:
         """One of them. NotThere for a number that is not kept."""
         found = next((call for call in self.calls(thread) if call.number == number), None)

@@ -4,7 +4,8 @@ Every figure, date and time of day is looked at with the sentence and the clause
 one fact are then nearly the same text. Two values disagree where these texts are alike in meaning, each is the nearest to the other among
 all values of other documents, and they share words that are rare enough. What is a plan, a bound on one side, a change, another case
 (something else that differs too), a series (the same sentence in many documents) or about something else (each names what the other does
-not) is no disagreement. Without an embedder the words decide alone. A false one costs a reader more than one that was missed.
+not, by a name, a number or the one word in which they differ) is no disagreement. Of dates and times of day the event beside them has to be
+the same. Without an embedder the words decide alone. A false one costs a reader more than one that was missed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from math import inf, log, sqrt
 
 from holdfast.extract.sentence_index import shared_vectors
 from holdfast.offline.documents import SourceDocument, bare_text, tainted_units
-from holdfast.offline.quantities import Value, find_values
+from holdfast.offline.quantities import CLOCK, DATE, MEASURES, Value, find_values
 from holdfast.text.language import alternatives, guess_language, read_lists
-from holdfast.text.words import is_stop_word, terms
+from holdfast.text.words import is_stop_word, stem, terms
 
 _ALIKE = 0.6  # cosine of two texts without their values
 _ALIKE_WORDS = 0.4  # the same, by words alone
@@ -44,14 +45,17 @@ _CODE = re.compile(
 _NAME = re.compile(r"(?:(?<=[a-z,;’'\"] )|(?<=\bA ))[A-Z][a-z]\w+")
 _TITLE_NAME = re.compile(r"\b[A-Z][\w'’-]{2,}")
 _WORD = re.compile(r"\w+")
+_NUMBERS: dict[str, int] = {"one": 1, **read_lists("holdfast.offline", "quantities")["numbers"]}
+_NUMBERED = re.compile(rf"\b([^\W\d_]{{3,40}}) (\d{{1,6}}|[A-Z]|(?i:{'|'.join(_NUMBERS)}))(?!\w|[.,:/-]\w)")
+_BESIDE = 2  # words of an event: "end of life"
 _POINTS_BACK = re.compile(r"(?:its?|seine?|ihre?)\b", re.IGNORECASE)
 _CHANGE, _PLAN, _GENERAL = (
     re.compile(rf"\b(?:{alternatives(read_lists('holdfast.offline', 'hedges')[name])})\b", re.IGNORECASE)
     for name in ("change", "plan", "general")
 )
-_AT_MOST, _AT_LEAST = (
+_AT_MOST, _AT_LEAST, _UNTIL, _AFTER = (
     re.compile(rf"\b(?:{alternatives(read_lists('holdfast.offline', 'hedges')[name])})\s+(?:\S+\s+)?$", re.IGNORECASE)
-    for name in ("at_most", "at_least")
+    for name in ("at_most", "at_least", "until", "after")
 )
 
 
@@ -109,6 +113,13 @@ class _Claim:
     names: frozenset[str]
     named: frozenset[str]
     """The names of its own clause, and of the sentence that it points back to."""
+    numbered: dict[str, frozenset[str]]
+    """What its sentence tells apart by a number or a letter: `{"pier": {"2"}}`."""
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    """The words of its clause before and after the value with its unit, in order."""
+    event: tuple[str, ...]
+    """Of a date or a time of day what happened, by the words beside it; the last one tells most."""
 
 
 def find_disagreements(documents: Iterable[SourceDocument]) -> list[Disagreement]:
@@ -155,7 +166,7 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
         fact = bare_text(unit)
         if n in tainted or unit.kind not in ("sentence", "item") or fact.endswith(("?", "？", ":")) or _ROW.match(fact):
             continue
-        before = bare_text(document.units[n - 1]) if n and document.units[n - 1].block == unit.block else ""
+        earlier = bare_text(document.units[n - 1]) if n and document.units[n - 1].block == unit.block else ""
         heading = " ".join(unit.heading[-1:])
         near = " ".join((fact, *document.context(unit))).lower()
         whole = frozenset(terms(f"{fact} {heading}", language))
@@ -166,11 +177,14 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
             bare = _without(sentence, values)
             words = frozenset(terms(bare, language))
             names = frozenset(word.lower() for word in (*_names(bare, sentence, language), *_first_name(sentence)))
-            pointed = _names(before, before, language) if _POINTS_BACK.match(sentence) else []
+            pointed = _names(earlier, earlier, language) if _POINTS_BACK.match(sentence) else []
             for value in values:
                 start, end = _clause(sentence, value)
                 clause = sentence[start:end]
                 part = _without(clause, values, start)
+                rest = max(value.end, value.start + len(value.text))
+                before = tuple(terms(_without(sentence[start : value.start], values, start), language))
+                after = tuple(terms(_without(sentence[rest:end], values, rest), language))
                 yield _Claim(
                     source,
                     document.cite(unit),
@@ -178,7 +192,7 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
                     value,
                     values,
                     clause,
-                    _bound(sentence[: value.start]),
+                    _bound(sentence[: value.start], value),
                     _GENERAL.search(sentence) is not None,
                     (bare, part),
                     words,
@@ -186,6 +200,10 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
                     near,
                     names,
                     frozenset(word.lower() for word in (*_names(part, clause, language), *pointed)),
+                    _numbered(sentence, values, value, language),
+                    before,
+                    after,
+                    _event(before, after, language) if value.kind in (DATE, CLOCK) else (),
                 )
 
 
@@ -206,9 +224,34 @@ def _clause(sentence: str, value: Value) -> tuple[int, int]:
     return start, len(sentence)
 
 
-def _bound(before: str) -> str:
+def _bound(before: str, value: Value) -> str:
     """Whether what stands before a value makes it the most or the least that there can be."""
-    return "most" if _AT_MOST.search(before) else "least" if _AT_LEAST.search(before) else ""
+    most, least = (_UNTIL, _AFTER) if value.kind in (DATE, CLOCK) else (_AT_MOST, _AT_LEAST)
+    return "most" if most.search(before) else "least" if least.search(before) else ""
+
+
+def _numbered(sentence: str, values: Sequence[Value], own: Value, language: str) -> dict[str, frozenset[str]]:
+    """Things with a number or a letter of their own. The value itself, a measure and a date are no such number."""
+    amounts = [one for one in values if one is own or one.kind in (DATE, CLOCK) or one.kind.partition("/")[0] in MEASURES]
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for match in _NUMBERED.finditer(sentence):
+        word, number = match.groups()
+        if not is_stop_word(word, language) and not any(one.start <= match.start(2) < one.end for one in amounts):
+            found[stem(word, language)].add(str(_NUMBERS.get(number.lower(), number)))
+    return {word: frozenset(numbers) for word, numbers in found.items()}
+
+
+def _event(before: Sequence[str], after: Sequence[str], language: str) -> tuple[str, ...]:
+    """The words beside a value: those before it, or those after it where it begins the clause, or where a verb may stand at the end."""
+    words = after[-_BESIDE:] if language == "de" and after else before[-_BESIDE:] or after[:_BESIDE]
+    return tuple(_events(language).get(word, word) for word in words)
+
+
+@cache
+def _events(language: str) -> dict[str, str]:
+    """Words for one event, as terms of a language, each with the first of them."""
+    lines = (terms(line, language) for line in read_lists("holdfast.offline", "events")["same"].strip().splitlines())
+    return {word: words[0] for words in lines if words for word in words}
 
 
 def _names(bare: str, text: str, language: str) -> list[str]:
@@ -265,6 +308,10 @@ def _differ(first: _Claim, second: _Claim, unmatched: Unmatched) -> bool:
         return False
     if _outdated(first.document.written, second.document.written):
         return False
+    if _one_word_apart(first, second) or _numbered_apart(first.numbered, second.numbered):
+        return False
+    if first.value.kind in (DATE, CLOCK) and not (set(first.event[-1:]) & set(second.event) or set(second.event[-1:]) & set(first.event)):
+        return False
     agreed = len(mine) < len(first.values)
     return not (_about_others(first, second) or (not agreed and _siblings(first.document.title, second.document.title)))
 
@@ -283,6 +330,21 @@ def _about_others(first: _Claim, second: _Claim) -> bool:
         return True
     apart = all(any(name not in other.document.text for name in claim.document.about) for claim, other in both)
     return apart and not first.names & second.names
+
+
+def _one_word_apart(first: _Claim, second: _Claim) -> bool:
+    """Whether two clauses are the same but for one word: it tells two things apart, "the north pier" and "the south pier". A word that
+    stands right before the value belongs to the value: "already", "only"."""
+    if len(first.before) != len(second.before) or len(first.after) != len(second.after):
+        return False
+    mine, theirs = ((*claim.before[:-1], *claim.after) for claim in (first, second))
+    other = [pair for pair in zip(mine, theirs, strict=True) if pair[0] != pair[1]]
+    return len(other) == 1 and other[0][0] not in second.words and other[0][1] not in first.words
+
+
+def _numbered_apart(first: dict[str, frozenset[str]], second: dict[str, frozenset[str]]) -> bool:
+    """Whether a thing has one number here and another there: "pier two" and "pier four"."""
+    return any(not first[word] & second[word] for word in first.keys() & second.keys())
 
 
 def _siblings(first: tuple[str, ...], second: tuple[str, ...]) -> bool:

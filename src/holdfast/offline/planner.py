@@ -122,7 +122,7 @@ def list_parts(text: str) -> list[str]:
 
     parts = _SPLIT.split(_BRACKETED.sub(hold, text))
     cleaned = (re.sub("\x00(\\d+)\x00", lambda match: held[int(match.group(1))], _bare(part)) for part in parts if part)
-    return list(dict.fromkeys(part for part in cleaned if part))
+    return list(dict.fromkeys(part for part in cleaned if part.strip()))
 
 
 def _bare(part: str) -> str:

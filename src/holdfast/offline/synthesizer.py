@@ -18,7 +18,7 @@ from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutpu
 from holdfast.text.likeness import NEAR, likeness
 from holdfast.text.words import terms
 from holdfast.validation import counted, some
-from holdfast.workflow.agent import StageRequest, StageResult, lowered
+from holdfast.workflow.agent import StageRequest, StageResult, cited_texts, lowered, recheck_output
 
 _OUTDATED = 540  # days behind the newest source
 _OPEN = 0.3  # of the questions: more that are open lower the confidence
@@ -87,8 +87,10 @@ class Synthesis:
 
 
 def synthesize(task: str, given: Sequence[StageOutput], library: Library) -> Synthesis:
-    """Group and weigh the findings of the given outputs, and look for what disagrees in the documents around them."""
-    findings = [finding for output in given for finding in output.key_findings]
+    """Group and weigh the findings of the given outputs, and look for what disagrees in the documents around them.
+
+    What is not in its source is no sentence of the sources, and is left out."""
+    findings = [finding for output in given for finding in output.key_findings if finding.grounded is not False]
     questions = questions_given(given) or [TaskQuestion("q1", task, topic=task)]
     documents = {
         one["id"]: one for one in _listed(given, "documents") if isinstance(one, Mapping) and isinstance(one.get("id"), str)
@@ -99,6 +101,18 @@ def synthesize(task: str, given: Sequence[StageOutput], library: Library) -> Syn
     groups = tuple(_group(question, questions, findings, documents, pairs) for question in questions)
     disputes = tuple(_dispute(number, pair, groups) for number, pair in enumerate(pairs, 1))
     return Synthesis(groups, disputes, documents, _merged(given, "passed_over"), _merged(given, "not_read"))
+
+
+def rechecked(request: StageRequest) -> tuple[StageOutput, ...]:
+    """The outputs that a stage is given, with what a person put in looked up in its source."""
+    resolve = cited_texts(request.given, request.raw.text)
+    return tuple(recheck_output(output, resolve) for output in request.given)
+
+
+def unfounded(given: Sequence[StageOutput]) -> tuple[Finding, ...]:
+    """What was found in no source, each once."""
+    found = {(one.fact, one.source): one for output in given for one in output.key_findings if one.grounded is False}
+    return tuple(found.values())
 
 
 def _listed(given: Sequence[StageOutput], key: str) -> list[Any]:
@@ -238,14 +252,15 @@ class Synthesizer:
 
     def run(self, request: StageRequest) -> StageResult:
         most = whole_number(request.stage, "max_findings", _PER_GROUP)
-        synthesis = synthesize(request.task, request.given, library_of_outputs(request))
+        given = rechecked(request)
+        synthesis = synthesize(request.task, given, library_of_outputs(request))
         request.emit(
             f"{counted(sum(len(group.said) for group in synthesis.groups), 'finding')}, {counted(len(synthesis.disputes), 'disagreement')}"
         )
         output = StageOutput(
             request.stage.name,
             _summary(synthesis),
-            _findings(synthesis, most),
+            (*_findings(synthesis, most), *unfounded(given)),
             _confidence(request, synthesis),
             (
                 *(f"Not answered by the sources: {question.text}" for question in synthesis.unanswered),

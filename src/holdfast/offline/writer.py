@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.durable.replace import replace_text
 from holdfast.offline.planner import is_question
 from holdfast.offline.sources import library_of_outputs
-from holdfast.offline.synthesizer import Cited, Dispute, QuestionGroup, Said, Synthesis, read_synthesis, synthesize
+from holdfast.offline.synthesizer import Cited, Dispute, QuestionGroup, Said, Synthesis, read_synthesis, rechecked, synthesize, unfounded
 from holdfast.session.output import CONFIDENCES, Finding, StageOutput
 from holdfast.text.language import guess_language, read_lists
 from holdfast.text.normalise import one_line
 from holdfast.validation import counted
-from holdfast.workflow.agent import StageRequest, StageResult
+from holdfast.workflow.agent import StageRequest, StageResult, cited_texts, recheck_output
 
 FILE = "report.md"
 _LISTS = read_lists("holdfast.offline", "report_words")
@@ -53,8 +54,10 @@ class Numbering:
         return [(number, document, self._raw[document]) for document, number in self._numbers.items()]
 
 
-def render(task: str, synthesis: Synthesis, *, name: str = "") -> str:
-    """The report on a task, under this name where the task itself is several questions. The same synthesis gives the same report."""
+def render(task: str, synthesis: Synthesis, *, name: str = "", unfounded: Sequence[Finding] = ()) -> str:
+    """The report on a task, under this name where the task itself is several questions. The same synthesis gives the same report.
+
+    What is in no source (`unfounded`) is no quotation and stands apart."""
     numbering, words = Numbering(), report_words(task)
     title = _title(task, synthesis, name, words) or words["report"]
     lines = [f"# {title}", "", f"> {words['note']}", "", _counts(synthesis, words), ""]
@@ -64,6 +67,8 @@ def render(task: str, synthesis: Synthesis, *, name: str = "") -> str:
     asked = [one for one in synthesis.disputes if one.questions]
     lines += _disagreements(f"## {words['disagree']}", asked, numbering)
     lines += _open(synthesis, words)
+    if unfounded:
+        lines += [f"## {words['unfounded']}", "", *(f"- {escape(one.fact)} ({escape(one.source)})" for one in unfounded), ""]
     lines += [f"## {words['appendix']}", "", f"**{words['task']}** {escape(one_line(task))}", ""]
     lines += [f"### {words['further']}", "", *rest] if rest else []
     beside = [one for one in synthesis.disputes if not one.questions]
@@ -164,8 +169,6 @@ def _bullet(said: Said, numbering: Numbering) -> str:
     notes = []
     if said.old is not None:
         notes.append(f"from {said.old}, older than the other sources")
-    if said.grounded is False:
-        notes.append("not found in its source")
     return f"- {escape(said.fact)} {numbering.mark(said.cited)}" + (f" *({'; '.join(notes)})*" if notes else "")
 
 
@@ -232,13 +235,27 @@ class Writer:
     """Renders what was found. It takes a synthesis where one was given, and makes one of the findings where not."""
 
     def run(self, request: StageRequest) -> StageResult:
-        synthesis = read_synthesis(request.given) or synthesize(request.task, request.given, library_of_outputs(request))
-        report = render(request.task, synthesis, name=_workflow_name(request.session_id))
+        given = rechecked(request)
+        read = read_synthesis(given)
+        synthesis = _quoted(read, request) if read is not None else synthesize(request.task, given, library_of_outputs(request))
+        report = render(request.task, synthesis, name=_workflow_name(request.session_id), unfounded=unfounded(given))
         path = request.folder / FILE
         replace_text(path, report)
         ref = request.raw.put(report, source=FILE, media_type="text/markdown")
         request.emit(f"{counted(len(report.split()), 'word')} in {path}")
         return StageResult(output=_output(request, synthesis, report, ref))
+
+
+def _quoted(synthesis: Synthesis, request: StageRequest) -> Synthesis:
+    """A synthesis that was handed on, without what a person put among its sentences that is in no source."""
+    resolve = cited_texts(request.given, request.raw.text)
+
+    def kept(group: QuestionGroup) -> QuestionGroup:
+        found = tuple(Finding(said.fact, said.cited[0].source, said.grounded) for said in group.said)
+        checked = recheck_output(StageOutput("read", "read", found, data={"method": "extraction"}), resolve).key_findings
+        return replace(group, said=tuple(said for said, one in zip(group.said, checked, strict=True) if one.grounded is not False))
+
+    return replace(synthesis, groups=tuple(kept(group) for group in synthesis.groups))
 
 
 def _output(request: StageRequest, synthesis: Synthesis, report: str, ref: str) -> StageOutput:

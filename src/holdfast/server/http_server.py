@@ -81,7 +81,7 @@ def bind(host: str, port: int) -> socket.socket:
         made.close()
         why = error.strerror or type(error).__name__
         elsewhere = "An address of this machine: `--host 127.0.0.1`." if error.errno in (errno.EADDRNOTAVAIL, None) else None
-        hint = elsewhere or "Another port: `--port 8766`, or 0 for a free one."
+        hint = elsewhere or "`--port 0` takes a free one."
         raise InputError(f"nothing can listen on {host}:{port}: {why}.", hint=hint) from error
     return made
 

@@ -17,7 +17,7 @@ from holdfast.durable import strict_json
 from holdfast.errors import Damaged, NotThere, OutputInvalid, RevisionConflict
 from holdfast.session.document import decode_session, parse_session, render_session, session_json
 from holdfast.session.output import StageOutput, addressed, output_json, parse_output
-from holdfast.session.state import RECORD_FIELDS, SESSION_FIELDS, Session, StageRecord, near
+from holdfast.session.state import ASKS, RECORD_FIELDS, SESSION_FIELDS, Session, StageRecord, near
 from holdfast.validation import json_line, near_miss
 
 _RECENT = 50  # renderings that a power cut may have left half of
@@ -183,7 +183,7 @@ def schema_of(session: Session, stage: str) -> Mapping[str, Any] | None:
 
 
 def fixed(session: Session, stage: str, value: object, *, at: str) -> Session:
-    """The session with this output for the stage, completed, ready to go on.
+    """The session with this output for the stage, completed, ready to go on. Where its output waits for a person it still does.
 
     InputError if there is no such stage, OutputInvalid with every problem if the output does not fit.
     """
@@ -193,15 +193,18 @@ def fixed(session: Session, stage: str, value: object, *, at: str) -> Session:
     output = parse_output(addressed(value, stage), stage=stage, schema=schema_of(session, stage))
     record = session.stages.get(stage, StageRecord())
     order = {name: number for number, name in enumerate(names)}
-    completed = tuple(sorted({*session.completed_stages, stage}, key=lambda name: order.get(name, len(order))))
-    done = replace(record, status="completed", ended_at=at, provisional=output.confidence == "low", extra={**record.extra, "fixed_at": at})
+    waits = record.status == "waiting" and ASKS not in record.extra
+    completed = {*session.completed_stages} if waits else {*session.completed_stages, stage}
+    extra = {**record.extra, "fixed_at": at}
+    done = replace(record, status="waiting" if waits else "completed", ended_at=at, provisional=output.confidence == "low", extra=extra)
     healed = session.error is None or session.error.stage in (None, stage)
+    rest = session.status == "paused" and any(one.status == "waiting" for name, one in session.stages.items() if name != stage)
     return replace(
         session,
-        status="completed" if session.status == "completed" else "ready" if healed else session.status,
+        status="ready" if healed and not (waits or rest or session.status == "completed") else session.status,
         error=None if healed else session.error,
-        next_stage=next((name for name in names if name not in completed), None),
-        completed_stages=completed,
+        next_stage=session.next_stage if waits else next((name for name in names if name not in completed), None),
+        completed_stages=tuple(sorted(completed, key=lambda name: order.get(name, len(order)))),
         stage_outputs=_ordered({**session.stage_outputs, stage: output}, order),
         stages={**session.stages, stage: done},
         memory_snapshots=(

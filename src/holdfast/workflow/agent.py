@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from holdfast.config.section import all_errors, raise_all
-from holdfast.errors import ConfigError, NotImportable
+from holdfast.errors import ConfigError, InputError, NotImportable
 from holdfast.extract.selection import Grounding, Passage, SourceText, ground
-from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput
+from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutput, grounded
 from holdfast.text.normalise import normalise
 from holdfast.tokens.accounts import Usage
 from holdfast.validation import counted, load_dotted, nearest
@@ -403,6 +403,46 @@ def ground_output(output: StageOutput, resolve: Resolve) -> tuple[StageOutput, G
     if len(report.ungrounded) == len(report.verdicts) > 1:
         confidence = "low"
     return replace(output, key_findings=marked, confidence=confidence), report
+
+
+def cited_texts(outputs: Iterable[StageOutput], read: Callable[[str], str]) -> Resolve:
+    """The texts of the documents that outputs list, by the names under which findings cite them; InputError where one is gone."""
+    refs: dict[str, str] = {}
+    for output in outputs:
+        listed = output.data.get("documents") if isinstance(output.data, Mapping) else None
+        for one in listed if isinstance(listed, (list, tuple)) else ():
+            if isinstance(one, Mapping) and isinstance(one.get("id"), str) and isinstance(one.get("ref"), str):
+                refs.setdefault(one["id"], one["ref"])
+
+    def resolve(source: str) -> str | None:
+        ref = refs.get(source) or refs.get(source.partition("#")[0]) or (source if source.startswith("raw:") else None)
+        return read(ref) if ref is not None else None
+
+    return cache(resolve)
+
+
+def recheck_output(output: StageOutput, resolve: Resolve, before: StageOutput | None = None) -> StageOutput:
+    """The output with those findings marked that a person put in or changed, and that their source does not have.
+
+    What extraction found is word for word in its source, so each of its findings is looked up. Of what others wrote only that is which is
+    not in the output `before` the person's change, as far as there is something to look it up in.
+    """
+    extracted = isinstance(output.data, Mapping) and output.data.get("method") == "extraction"
+    known = before.key_findings if before is not None else ()
+    was_checked = any(one.grounded is not None for one in known)
+
+    def stands(finding: Finding) -> bool | None:
+        if finding.grounded is False or finding in known or not (extracted or before is not None):
+            return finding.grounded
+        try:
+            if resolve(finding.source) is not None:
+                found = ground_finding(finding, resolve)
+                return finding.grounded if found.grounded and not (extracted and found.kind == "near") else False
+        except InputError:  # the text is gone
+            return finding.grounded
+        return False if was_checked or (extracted and finding.grounded is None) else finding.grounded
+
+    return grounded(output, [stands(finding) for finding in output.key_findings])
 
 
 def ground_finding(finding: Finding, resolve: Resolve) -> Verdict:

@@ -36,6 +36,7 @@ from holdfast.session.state import ASKS, Session, SessionError, StageRecord
 from holdfast.session.store import SessionStore
 from holdfast.validation import nearest, some
 from holdfast.workflow import events, transitions
+from holdfast.workflow.agent import cited_texts, recheck_output
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.events import SessionJournal as Journal
 from holdfast.workflow.run_settings import RunSettings
@@ -357,19 +358,32 @@ def _refused(store: SessionStore, session: Session, name: str, why: str, at: str
 def fix(store: SessionStore, session_id: str, stage: str, text: str | None, *, bus: Bus = process_bus) -> Session:
     """Put a corrected output, as JSON text, in place of what a stage wrote; without one, what the person makes of it in their editor.
 
-    Where the stage was completed and says something else now, the stages that have read it are to be run again.
+    A stage whose output waits for a person still waits: it is `approve` that goes on. Where the stage was completed and says something
+    else now, the stages that have read it are to be run again.
     """
 
     def tell() -> None:
         _tell(store, bus, events.OutputFixed(session=session_id, stage=stage))
 
     def then(before: Session, after: Session) -> Session:
+        after = rechecked(store, after, before)
         said = stage in before.completed_stages and before.stage_outputs.get(stage) != after.stage_outputs[stage]
         return _to_run_again(after, readers_of(after, stage)) if said else after
 
     if text is None:
         return fix_in_editor(store, session_id, stage, done=tell, then=then)
     return fix_output(store, session_id, stage, text, done=tell, then=then)
+
+
+def rechecked(store: SessionStore, session: Session, before: Session | None = None) -> Session:
+    """The session with those findings marked that a person put in, by a correction of `before` or by an edit, and that no source has."""
+    resolve = cited_texts(session.stage_outputs.values(), lambda ref: store.raw_get(session.workflow_id, ref).text())
+    old = before.stage_outputs if before is not None else {}
+    outputs = {
+        name: recheck_output(output, resolve, old.get(name)) if old.get(name) != output else output
+        for name, output in session.stage_outputs.items()
+    }
+    return replace(session, stage_outputs=outputs)
 
 
 def readers_of(session: Session, stage: str) -> tuple[str, ...]:

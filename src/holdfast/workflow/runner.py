@@ -24,7 +24,7 @@ from holdfast.session.state import Session, SessionError, Status, evolved, stage
 from holdfast.session.store import SessionStore
 from holdfast.workflow import events, transitions
 from holdfast.workflow.agent import find_agent
-from holdfast.workflow.control import asked_record
+from holdfast.workflow.control import asked_record, rechecked
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.long_term_memory import SessionKnowledge, Stored
 from holdfast.workflow.run_settings import RecoveryPoints
@@ -385,7 +385,7 @@ class Runner:
     def _store_findings(self) -> None:
         if self.memory is not None:
             self._commit()  # killed from here on, the session resumes with every stage done and stores the same records again
-            self.recorder.findings_stored(self.memory.store_findings(self.recorder.workflow, self.session))
+            self.recorder.findings_stored(self.memory.store_findings(self.recorder.workflow, rechecked(self.recorder.store, self.session)))
 
     def _commit(self, starting: Set[str] = frozenset()) -> None:
         self.recorder.commit(self._executor.stages | starting)

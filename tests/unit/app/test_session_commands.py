@@ -240,6 +240,16 @@ def test_standard_input_is_a_file_too(halted: SessionStore) -> None:
     assert shown["output"]["stage_name"] == "search", "which stage it is was said already"
 
 
+def test_what_waits_for_approval_still_does_when_it_was_corrected(halted: SessionStore) -> None:
+    """W14: the command that says yes is named."""
+    session = halted.load("lat-1")
+    waits = {**session.stages, "search": StageRecord(status="waiting")}
+    halted.commit(replace(session, status="paused", error=None, stages=waits), expect=session.revision)
+    said = run(session_app, "fix", "lat-1", "search", "--file", "-", stdin=json.dumps(GOOD))
+    assert "waits for your approval" in said and "holdfast approve lat-1 search" in said and "resume" not in said
+    assert halted.load("lat-1").status == "paused"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

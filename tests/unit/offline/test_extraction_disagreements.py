@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.unit.offline.desk import PUMPS
 
 from holdfast.offline.disagreements import Disagreement, find_disagreements
 from holdfast.offline.documents import SourceDocument
 from holdfast.offline.sources import read_folder
+from holdfast.server.routes import session_pages
+
+HARBOUR = Path(session_pages.__file__).parent / "example" / "notes"
 
 # What the heat pump documents were written to contradict each other in, of that which a figure or a date tells.
 PLANTED = (
@@ -42,6 +47,9 @@ def disagreements(*texts: str) -> list[Disagreement]:
         ("# Report\n\nBookings failed for 94 minutes that evening.", "# Mail\n\nBy our logs bookings failed for 71 minutes.", {"94", "71"}),
         ("17 customers were charged double, all with the provider Monvera.", "In total 23 customers were charged twice.", {"17", "23"}),
         ("The mats lost half of their mass within 19 months.", "Half of the mass of the mats was gone after 27 months.", {"19", "27"}),
+        ("In 2019 the pier was closed.", "The pier was closed in 2021.", {"2019", "2021"}),
+        ("Pier two was closed on 3 May 2019.", "Pier two was closed on 9 July 2019.", {"3", "9"}),
+        ("The gate opens at 8:00 on weekdays.", "On weekdays the gate opens at 9:30.", {"8:00", "9:30"}),
         ("Das Dach der Halle wurde bereits 2019 gedämmt.", "Das Dach der Halle wurde schon 2016 gedämmt.", {"2019", "2016"}),
     ],
 )  # fmt: skip
@@ -79,10 +87,25 @@ def test_other_figures_and_dates_are_found_with_both_sentences(first: str, secon
         ("The roof costs 1,450 euros.", "The roof costs up to 1,200 euros."),
         ("| Box | Minutes |\n|---|---|\n| CB-40 | 39 |", "| Box | Minutes |\n|---|---|\n| CB-40 | 58 |"),
         ("Osprey needs 6 GB of memory. Osprey needs 2 GB of memory.", "Nothing is said here."),
+        ("Pier two was closed in 2019.", "Pier four was closed in 2021."),
+        ("Phase One of the works took 12 weeks.", "All works of Phase Two took 16 weeks."),
+        ("Hall B was closed in 2019.", "Hall C was closed in 2021."),
+        ("The first phase took 12 weeks.", "The second phase took 16 weeks."),
+        ("The pier is 210 metres long.", "The pier is 90 metres wide."),
+        ("The north pier was closed in 2019.", "The south pier was closed in 2021."),
+        ("The harbour master Olsen was born in 1950.", "The harbour master Olsen retired in 1998."),
+        ("The tower was painted in 1999.", "The tower was painted by Olsen, whose book appeared in 2004."),
+        ("The bridge needs no paint before 2030.", "The bridge was painted in 2018."),
+        ("The gate opens at 8:00 on weekdays.", "The gate closes at 20:00 on weekdays."),
     ],
 )
 def test_other_things_conditions_times_plans_changes_and_equal_amounts_are_no_disagreement(first: str, second: str) -> None:
     assert disagreements(first, second) == []
+
+
+def test_the_example_of_the_pages_tells_the_one_disagreement_that_it_has() -> None:
+    (found,) = find_disagreements(read_folder(HARBOUR))
+    assert {found.first.value, found.second.value} == {"4.2 million euros", "4.9 million euros"}
 
 
 def test_a_sentence_that_many_documents_have_with_other_values_is_a_series() -> None:

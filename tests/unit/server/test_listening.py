@@ -24,5 +24,5 @@ def test_an_address_that_cannot_be_listened_on_is_told_with_what_would_help() ->
         bind("192.0.2.1", 0)
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
-        with pytest.raises(InputError, match="--port 8766"):
+        with pytest.raises(InputError, match="`--port 0` takes a free one"):
             bind("127.0.0.1", taken.getsockname()[1])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
+from holdfast.server.gateway.client_request import ClientRequest, _parameters
 from holdfast.server.wire import Priority, VisibleText
 from holdfast.text.normalise import normalise
 
@@ -34,3 +37,17 @@ def test_a_whole_number_is_one_as_json_knows_it() -> None:
     for text in ('"3"', "1e7", "true", "2.5", "null"):
         with pytest.raises(ValidationError):
             whole.validate_python(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({"base_url": "http://127.0.0.1:8080/v1"}, {"extra_body": {"max_tokens": 9}}),
+        ({"base_url": "http://127.0.0.1:8080/v1", "max_tokens": 500}, {"max_tokens": 9, "extra_body": {"max_tokens": 9}}),
+        ({"base_url": "https://api.openai.com/v1"}, {"max_tokens": 9}),
+    ],
+)
+def test_a_limit_reaches_other_servers_than_openais_under_the_name_that_they_know(settings: dict[str, Any], sent: dict[str, Any]) -> None:
+    """O3: and a larger one that is configured does not count beside it."""
+    model = ChatOpenAI(model="x", api_key=SecretStr("k"), **settings)
+    assert _parameters(ClientRequest("x", (), parameters={"max_tokens": 9}), model) == sent

@@ -18,7 +18,7 @@ from holdfast.knowledge.markdown import MarkdownStore
 from holdfast.knowledge.records import Record, agreed
 from holdfast.knowledge.store import AddReport
 from holdfast.workflow.agent import StageRequest
-from holdfast.workflow.control import approve
+from holdfast.workflow.control import approve, fix
 from holdfast.workflow.long_term_memory import TrustedKnowledge, agree, why_held
 
 
@@ -309,3 +309,36 @@ def test_agreeing_to_what_is_not_there_changes_nothing(knowledge: MarkdownStore)
     assert found is not None
     assert found.trust == "low"
     assert agreed(found, datetime(2026, 1, 1, tzinfo=UTC)).extra["agreed"].startswith("2026-01-01")
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_what_a_person_put_in_and_no_source_has_is_told_apart_and_not_stored(place: Place, knowledge: MarkdownStore, by_file: bool) -> None:
+    """W9, W18: a report has quotations of the sources and nothing beside them that looks like one; by a correction and by an edit."""
+    (place.folder / "notes").mkdir()
+    (place.folder / "notes" / "manual.md").write_text("# Manual\n\n## Lamp\n\nThe lamp of the tower was lit in 1931.\n", "utf-8")
+    stages: list[dict[str, Any]] = [
+        {"name": "research", "agent_type": "researcher", "sources": {"folder": str(place.folder / "notes")}},
+        {"name": "synthesize", "agent_type": "synthesizer", "approve": True},
+        {"name": "report", "agent_type": "writer"},
+    ]
+    place.run({"id": "w", "task": "When was the lamp of the tower lit?", "stages": stages}, knowledge=knowledge)
+    made_up = ["The lamp of the tower was lit in 1999.", "The tower is pink."]
+    said = json.loads(place.file.read_text("utf-8"))
+    found = said["stage_outputs"]["research"]["key_findings"]
+    found += [{"fact": made_up[0], "source": "manual.md#lamp"}, {"fact": made_up[1], "source": "a letter", "grounded": None}]
+    if by_file:
+        said["completed_stages"] = ["research"]
+        said["stage_outputs"].pop("synthesize")
+        said["stages"].pop("synthesize")
+        place.file.write_text(json.dumps(said), "utf-8")
+    else:
+        fixed = fix(place.store, "s1", "research", json.dumps(said["stage_outputs"]["research"]))
+        assert [one.grounded for one in fixed.stage_outputs["research"].key_findings] == [True, False, False]
+    place.resume(knowledge=knowledge)
+    approve(place.store, "s1")
+    done = place.resume(knowledge=knowledge)
+    quoted, _, apart = done.stage_outputs["report"].data["report"].partition("## Added by hand, or not found in its source")
+    assert "lit in 1931" in quoted
+    for text in made_up:
+        assert text not in quoted and text in apart
+    assert {one.text for one in remembered(knowledge)} == {"The lamp of the tower was lit in 1931."}

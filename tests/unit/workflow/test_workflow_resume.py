@@ -27,7 +27,7 @@ from holdfast.session.state import Session, brief_of
 from holdfast.session.store import SessionStore
 from holdfast.session.story import tell
 from holdfast.workflow.agent import StageRequest, StageResult
-from holdfast.workflow.control import approve, cancel, fix, outdated_stages, reject
+from holdfast.workflow.control import approve, cancel, fix, outdated_stages, reject, waiting_stages
 from holdfast.workflow.launcher import resume
 
 
@@ -573,6 +573,34 @@ def test_a_rejected_stage_runs_again_and_is_told_why(place: Place) -> None:
     approve(place.store, "s1", "a")
     assert place.resume().status == "completed"
     assert place.agent.ran == ["a", "a", "b"]
+
+
+def test_saving_a_correction_is_not_approving(place: Place) -> None:
+    """W4, W14: it waits as before, for a yes or a no about what was corrected, and the yes has its recovery point."""
+    workflow = linear("a", "b")
+    workflow["stages"][0]["approve"] = True
+    place.run(workflow)
+    corrected = json.dumps(output("a", summary="By hand."))
+    fixed = fix(place.store, "s1", "a", corrected)
+    assert (fixed.status, waiting_stages(fixed), fixed.completed_stages, fixed.next_stage) == ("paused", ("a",), (), "b")
+    assert place.resume().status == "paused"
+    reject(place.store, "s1", "a", why="Not yet.")
+    assert saved(place)["error"]["raw_output"]["summary"] == "By hand."
+    place.resume()
+    fix(place.store, "s1", "a", corrected)
+    approve(place.store, "s1")
+    assert place.store.load_checkpoint("s1", place.store.checkpoints("s1")[-1].name).stage_outputs["a"].summary == "By hand."
+    assert place.resume().status == "completed"
+    assert "By hand." in place.agent.requests[-1].prompt and place.agent.ran == ["a", "a", "b"]
+
+
+def test_a_correction_of_another_stage_leaves_the_session_waiting(place: Place) -> None:
+    """W14."""
+    workflow = linear("a", "b", "c")
+    workflow["stages"][1] |= {"approve": True, "inputs": []}
+    place.run(workflow)
+    fixed = fix(place.store, "s1", "a", json.dumps(output("a", summary="By hand.")))
+    assert (fixed.status, waiting_stages(fixed), fixed.completed_stages) == ("paused", ("b",), ("a",))
 
 
 def test_approving_what_does_not_wait_is_told(place: Place) -> None:

@@ -38,7 +38,7 @@ def serve(
     Only this machine can reach it, and only with the token. Ctrl-C stops it in order: streams end, turns keep what was said, stages come to
     their next commit, and what waits is learned from.
     """
-    harness = open_harness("models", "server", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=not show_token)
+    harness = open_harness("models", "server", *MEMORY, *KNOWLEDGE, *SESSIONS, traced=not show_token, logs=not show_token)
     token = find_token(harness.config)
     if show_token:
         harness.close()

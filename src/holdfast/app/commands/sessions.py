@@ -201,7 +201,9 @@ def fix(
     ] = None,
     session_config: SessionConfigOption = None,
 ) -> None:
-    """Put a corrected output in place of what a stage wrote. It is checked; `holdfast resume` goes on, and what read it runs again."""
+    """Put a corrected output in place of what a stage wrote. It is checked; `holdfast resume` goes on, and what read it runs again.
+
+    A stage that waits for your approval still waits for it."""
     text = _read(file) if file is not None else None
     with opened_sessions(session_config) as store:
         done = control.fix(store, id, stage, text)
@@ -222,6 +224,10 @@ def fix(
         say(value | queued, f"{told} A worker goes on with it.")
         return
     resume = typed("resume", id, session_config=session_config, config=given().config)
+    if stage in control.waiting_stages(done):
+        approve = typed("approve", id, stage, session_config=session_config, config=given().config)
+        say(value, f"{told} It still waits for your approval:", then=approve)
+        return
     ready = done.status == "ready"
     step = "Go on with:" if ready else f"The session is {done.status}."
     say(value, f"{told} {step}", then=resume if ready else None)

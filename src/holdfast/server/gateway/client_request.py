@@ -32,6 +32,7 @@ from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, hook_config
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -122,6 +123,8 @@ class ClientRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that OpenAI's API does not have and many servers that speak it do."""
+    named_newly: bool = False
+    """Whether it says `max_completion_tokens` for what older servers know as `max_tokens`."""
     stream: bool = False
     thread: str | None = None
     """The thread that it names itself."""
@@ -177,16 +180,35 @@ def _asked(request: ModelRequest[Any]) -> ModelRequest[Any]:
         if client.tool_choice is not None:
             changes["tool_choice"] = client.tool_choice
     if client.parameters or client.extra:
-        changes["model_settings"] = {**request.model_settings, **client.parameters, **_extra(client, request.model)}
+        changes["model_settings"] = {**request.model_settings, **_parameters(client, request.model)}
     return request.override(**changes) if changes else request
 
 
-def _extra(client: ClientRequest, model: object) -> dict[str, Any]:
-    """The further parameters as this model's class takes them: in the body of OpenAI's protocol, or by name. InputError for the rest."""
-    if not client.extra:
-        return {}
+def _parameters(client: ClientRequest, model: object) -> dict[str, Any]:
+    """The parameters as this model's class takes them; further ones in the body of OpenAI's protocol, or by name. InputError for the rest.
+
+    LangChain's class says `max_completion_tokens`, which many servers that speak the protocol do not know and pass over: they are sent
+    the limit under the name that the client gave it. Where a limit is configured both names are sent, so that the larger one never counts.
+    """
+    known, body = dict(client.parameters), dict(client.extra)
     if any(kind.__name__ == "BaseChatOpenAI" for kind in type(model).__mro__):
-        return {"extra_body": {**(getattr(model, "extra_body", None) or {}), **client.extra}}
+        if "max_tokens" in known and not client.named_newly and _is_of_others(model):
+            body["max_tokens"] = known["max_tokens"]
+            if getattr(model, "max_tokens", None) is None:
+                del known["max_tokens"]
+        return {**known, "extra_body": {**(getattr(model, "extra_body", None) or {}), **body}} if body else known
+    return {**known, **_further(client, model)}
+
+
+def _is_of_others(model: object) -> bool:
+    """Whether a model of OpenAI's protocol is served by somebody else, and its class does not know what the limit is called there."""
+    host = urlsplit(str(getattr(model, "openai_api_base", None) or "")).hostname or ""
+    own = not host or host == "api.openai.com" or host.endswith((".api.openai.com", ".openai.azure.com"))
+    named = getattr(model, "limit_name", "max_completion_tokens") != "max_completion_tokens"
+    return not own and not named and not getattr(model, "use_responses_api", None)
+
+
+def _further(client: ClientRequest, model: object) -> dict[str, Any]:
     strange = next((name for name in sorted(client.extra) if not hasattr(model, name)), None)
     if strange is not None:
         raise InputError(f"`{strange}` cannot be passed on to the model {client.model!r}.", hint="Leave it out.")

@@ -125,6 +125,7 @@ def _read_chat(body: Json) -> ClientRequest:
         tool_choice=body.get("tool_choice"),
         parameters=parameters,
         extra={name: body[name] for name in _EXTRA if body.get(name) is not None},
+        named_newly=body.get("max_completion_tokens") is not None,
         stream=bool(body.get("stream")),
     )
 

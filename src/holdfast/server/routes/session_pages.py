@@ -441,6 +441,8 @@ def fix(
         if revision and revision != store.load(id).revision:
             raise RevisionConflict("the session has changed since this page was opened; look at it, then send it again.")
         done = control.fix(store, id, stage, text, bus=use.harness.bus)
+        if go_on and stage in control.waiting_stages(done):
+            done = control.approve(store, id, stage, bus=use.harness.bus)
         if done.status == "ready":
             use.sessions.start(id, as_started=True) if go_on else use.sessions.leave_to_workers(id)
     except HoldfastError as error:
