@@ -36,7 +36,7 @@ def test_calls_without_a_thread_share_nothing(tmp_path: Path, config: Any, ids: 
     middleware = SummarizationMiddleware(
         archive=FileArchive(tmp_path), window=1500, trigger=("tokens", 600), keep=("messages", 2), summarizer=lambda text: "They talked."
     )
-    replies = [asks("boathouse key"), "Found it.", asks("boathouse key"), "Nothing."]
+    replies: list[str | AIMessage] = [asks("boathouse key"), "Found it.", asks("boathouse key"), "Nothing."]
     agent = create_agent(ScriptedModel(replies), tools=[], middleware=[middleware])
     said = [HumanMessage("Good day.", id=ids), HumanMessage(KEY), *talk("sea"), HumanMessage("Where is the key?")]
     mine = agent.invoke({"messages": said}, config)
