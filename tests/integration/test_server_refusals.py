@@ -257,3 +257,21 @@ def test_a_workflow_over_the_network_reads_and_starts_nothing_of_this_machine(se
         assert time.monotonic() < until
         assert found["status"] != "halted", found
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("written", ["2025", "1763000000", "tomorrow-ish", 2025])
+def test_a_time_that_is_no_date_is_refused_with_its_field(api: httpx.Client, written: str | int) -> None:
+    """O3, K1: figures are not seconds since 1970; a date is read as the command line reads it."""
+    for path, body, field in (
+        ("/api/v1/knowledge/records", {"text": "Pier four was built", "time": written}, "time"),
+        ("/api/v1/knowledge/search", {"query": "pier", "after": written}, "after"),
+        ("/api/v1/knowledge/search", {"query": "pier", "before": written}, "before"),
+    ):
+        answer = api.post(path, json=body)
+        assert answer.status_code == 422, answer.text
+        assert [one["at"] for one in answer.json()["errors"]] == [f"/body/{field}"]
+        assert f"'{written}' is not a date" in answer.json()["errors"][0]["message"]
+    kept = api.post("/api/v1/knowledge/records", json={"text": "Pier four was built, it is said", "time": "8 May 2026"}).json()["record"]
+    assert kept["time"].startswith("2026-05-08T00:00:00")
+    found = api.post("/api/v1/knowledge/search", json={"query": "pier four", "after": "2026-05-08", "before": "2026-05-09"}).json()
+    assert [hit["record"]["id"] for hit in found["items"]] == [kept["id"]]

@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -20,17 +21,33 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from holdfast import errors
 from holdfast.errors import HoldfastError, InputError
+from holdfast.knowledge.records import read_moment
 from holdfast.redaction import redact_text, without_paths
 from holdfast.server.answers import describe_answers
 from holdfast.validation import thread_folder
 
 T = TypeVar("T")
 
+
+def _moment(written: Any) -> Any:
+    """A date as the command line reads it: figures alone are none, whatever they count."""
+    moment = written if isinstance(written, datetime) else read_moment(written) if isinstance(written, str) else None
+    if moment is None:
+        shown = str(written)[:80]
+        raise PydanticCustomError(
+            "not_a_date", "'{written}' is not a date: write it like 2026-05-08 or 2026-05-08T13:56:00Z", {"written": shown}
+        )
+    return moment
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A date with a time zone, UTC where it names none."""
 _VISIBLE = (
     r"[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180e\u2000-\u200f\u2028-\u202f"
     r"\u205f-\u2064\u2066-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]"

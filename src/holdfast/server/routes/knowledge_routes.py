@@ -21,7 +21,7 @@ from holdfast.redaction import without_paths
 from holdfast.server.routes.html_pages import marked, page, to, with_marks
 from holdfast.server.routes.memory_routes import source_of
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Page, Short, Text, VisibleText, Words, page_of, thread_address
+from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Moment, Page, Short, Text, VisibleText, Words, page_of, thread_address
 from holdfast.workers.session_states import seen
 
 router = APIRouter(tags=["knowledge"], dependencies=[TOKEN])
@@ -34,8 +34,8 @@ class Question(Body):
     top_k: Annotated[int, Query(ge=1, le=200)] = 10
     tags: list[Short] = Field(default_factory=list)
     session: Short | None = None
-    after: datetime | None = None
-    before: datetime | None = None
+    after: Moment | None = None
+    before: Moment | None = None
 
 
 class NewRecord(Body):
@@ -48,18 +48,14 @@ class NewRecord(Body):
     speaker: Short | None = None
     kind: Short = "note"
     trust: Literal["high", "medium", "low"] = "high"
-    time: datetime | None = None
-
-
-def _zoned(moment: datetime | None) -> datetime | None:
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    time: Moment | None = None
 
 
 @router.post("/knowledge/search")
 def knowledge_search(use: Use, body: Question) -> Page:
     """Records that answer a question, best first, each with why it was found."""
     hits = use.harness.knowledge.search(
-        body.query, top_k=body.top_k, tags=body.tags, session=body.session, after=_zoned(body.after), before=_zoned(body.before)
+        body.query, top_k=body.top_k, tags=body.tags, session=body.session, after=body.after, before=body.before
     )
     return Page(items=[hit_to_json(hit) for hit in hits])
 
@@ -75,7 +71,7 @@ def records_list(use: Use, tag: Annotated[list[str], Query()] = [], limit: Limit
 def records_add(use: Use, body: NewRecord) -> dict[str, Any]:
     """Keep a record. The same words twice are kept once."""
     values = body.model_dump(exclude={"time", "tags"})
-    record = Record(tags=tuple(body.tags), time=_zoned(body.time), **values)
+    record = Record(tags=tuple(body.tags), time=body.time, **values)
     store = use.harness.knowledge
     if record.time is None:  # the moment of adding is no part of what makes it this record
         there = store.get(record.id)
