@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import time
@@ -275,3 +276,54 @@ def test_a_time_that_is_no_date_is_refused_with_its_field(api: httpx.Client, wri
     assert kept["time"].startswith("2026-05-08T00:00:00")
     found = api.post("/api/v1/knowledge/search", json={"query": "pier four", "after": "2026-05-08", "before": "2026-05-09"}).json()
     assert [hit["record"]["id"] for hit in found["items"]] == [kept["id"]]
+
+
+def test_a_refused_form_comes_back_with_the_reason_and_with_what_was_written(served: Served, api: httpx.Client) -> None:
+    """O3, O4: adding and changing facts, keeping records, beginning and going on with a conversation."""
+    post = {**PAGE, "Origin": served.address}
+    long = "bees " * 1_000
+    there = api.post("/api/v1/memory/facts", json={"content": "User keeps <bees> & hens"}).json()
+    talk = api.post("/api/v1/threads", json={"title": "Hens"}).json()["id"]
+    for path, form, reason in (
+        ("/memory/add", {"content": long, "category": "hobby & work"}, "at most"),
+        ("/memory/add", {"content": there["content"], "category": "context"}, "known already"),
+        ("/memory/edit", {"fact": there["id"], "content": long, "category": "hobby", "confidence": "0.5"}, "at most"),
+        (
+            "/memory/edit",
+            {"fact": there["id"], "content": "User keeps ducks", "category": "hobby", "confidence": "many"},
+            "not a confidence",
+        ),
+        ("/memory/edit", {"fact": "fact_gone", "content": "User keeps geese", "category": "hobby"}, "there is no fact"),
+        ("/knowledge", {"text": "  ", "tags": "sea & land, x", "source": "a <map>", "trust": "low"}, "not a record"),
+        ("/knowledge", {"text": "tide " * 30_000, "tags": "sea", "trust": "medium"}, "not a record"),
+        ("/threads", {"content": " \n "}, "nothing in the message"),
+        (f"/threads/{talk}/send", {"content": "  \n"}, "nothing in the message"),
+    ):
+        answer = api.post(path, data=form, headers=post)
+        assert answer.status_code in (400, 404, 409, 422), (path, answer.status_code)
+        shown = html.unescape(answer.text)
+        assert 'role="alert"' in answer.text and reason in shown.lower(), (path, reason)
+        for name, value in form.items():
+            inside = f'value="{value}"' in shown or f">\n{value}</textarea>" in shown or f'"{value}" selected' in shown
+            assert inside or name == "fact", f"{path} has lost {name}"
+    assert not [one for one in api.get("/api/v1/threads").json()["items"] if not one["messages"] and one["id"] != talk]
+
+
+def test_the_address_of_a_form_leads_to_the_page_that_has_it(api: httpx.Client) -> None:
+    """O4: after a refusal it stands in the address bar, and is opened again by whoever reloads it."""
+    talk = api.post("/api/v1/threads", json={"title": "Hens"}).json()["id"]
+    halted(api, "reloaded", workflow=FLOW)
+    for path, place in (
+        ("/memory/add?agent=coder", "/memory?agent=coder"),
+        ("/memory/undo", "/memory"),
+        ("/knowledge/forget", "/knowledge"),
+        (f"/threads/{talk}/send", f"/threads/{talk}"),
+        ("/sessions/reloaded/approve", "/sessions/reloaded"),
+        ("/sessions/reloaded/stages/plan/output", "/sessions/reloaded/stages/plan"),
+        ("/sessions/new/check", "/sessions/new"),
+    ):
+        answer = api.get(path, headers=PAGE)
+        assert (answer.status_code, answer.headers.get("location")) == (303, place)
+        assert api.get(place, headers=PAGE).status_code == 200
+    assert api.get("/api/v1/memory/undo", headers=PAGE).status_code == 405
+    assert api.get("/memory/add").status_code == 405

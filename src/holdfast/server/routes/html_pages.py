@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -20,6 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
+from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -190,9 +193,30 @@ def render(name: str, **values: Any) -> str:
     return str(_TEMPLATES.get_template(name).render(**values))
 
 
-def page(request: Request, name: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A whole page. `title` says what it is; the template extends `layout.html`."""
-    return HTMLResponse(render(name, title=title, path=request.url.path, **values), status, headers=HEADERS)
+@dataclass(frozen=True)
+class Refused:
+    """A form that was refused: which one (`form`, and `which` of several), why, and what was written in it. The empty form is none."""
+
+    form: str
+    error: HoldfastError
+    written: Mapping[str, str] = field(default_factory=dict)
+    which: str = ""
+
+    @cached_property
+    def why(self) -> dict[str, Any]:
+        """The members that `macros.problem` shows."""
+        return problem_values(self.error)
+
+    def at(self, form: str, which: str = "") -> bool:
+        """Whether it is this form."""
+        return (form, which) == (self.form, self.which if which else "")
+
+
+def page(request: Request, name: str, *, title: str, status: int = 200, refused: Refused | None = None, **values: Any) -> HTMLResponse:
+    """A whole page. `title` says what it is; the template extends `layout.html`. With a refused form it has the status of the refusal."""
+    if refused is not None:
+        status = refused.why["status"]
+    return HTMLResponse(render(name, title=title, path=request.url.path, refused=refused, **values), status, headers=HEADERS)
 
 
 def part(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -244,12 +268,25 @@ def problem_values(error: HoldfastError) -> dict[str, Any]:
 
 
 def as_page(request: Request, said: JSONResponse) -> Response:
-    """A problem in the form that whoever asked can read."""
+    """A problem in the form that whoever asked can read. Who opens the address of a form is led to the page that has the form."""
     if not wants_page(request.headers.get("accept", ""), request.url.path):
         return told_at(request.url.path, said)
+    if said.status_code == 405 and request.method in ("GET", "HEAD") and (place := _page_above(request)):
+        return to(place)
     kept = {name: value for name, value in said.headers.items() if name in ("allow", "retry-after", "www-authenticate")}
     html = error_page(request.url.path, json.loads(bytes(said.body)), small="hx-request" in request.headers)
     return HTMLResponse(html, said.status_code, headers={**kept, **HEADERS})
+
+
+def _page_above(request: Request) -> str:
+    """The nearest page above an address that has none itself, with the query of the address; empty for none but the first page."""
+    above = request.url.path.rpartition("/")[0]
+    while above:
+        scope = {**request.scope, "path": above, "method": "GET"}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            return quote(above, safe="/~") + (f"?{request.url.query}" if request.url.query else "")
+        above = above.rpartition("/")[0]
+    return ""
 
 
 # Files

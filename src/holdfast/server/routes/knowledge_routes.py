@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,12 +14,12 @@ from markupsafe import Markup
 from pydantic import Field, ValidationError
 
 from holdfast.errors import HoldfastError, InputError, NotThere
-from holdfast.knowledge.records import Hit, Record, Trust, not_fitting, reading_order, to_json
+from holdfast.knowledge.records import Hit, Record, not_fitting, reading_order, to_json
 from holdfast.knowledge.store import NO_REASON, hit_to_json, snippet_and_why, stats_to_json
 from holdfast.memory.document import fact_to_json
 from holdfast.redaction import without_paths
-from holdfast.server.routes.html_pages import marked, page, to, with_marks
-from holdfast.server.routes.memory_routes import source_of
+from holdfast.server.routes.html_pages import Refused, marked, page, to, with_marks
+from holdfast.server.routes.memory_routes import Written, source_of
 from holdfast.server.services import Services, Use
 from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Moment, Page, Short, Text, VisibleText, Words, page_of, thread_address
 from holdfast.workers.session_states import seen
@@ -201,9 +201,25 @@ def knowledge_page(
     done: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Records that fit a question, each with why; without one the newest."""
-    store = use.harness.knowledge
-    limits: dict[str, Any] = {"tags": [tag] if tag else [], "session": session or None}
-    limits |= {"after": _midnight(since), "before": _midnight(until, after=True)}
+    asked = {"q": q, "tag": tag, "session": session, "since": since, "until": until}
+    return _knowledge_page(request, use, asked, last=last, notice=NOTICES.get(done, ""))
+
+
+_NOTHING_ASKED = dict.fromkeys(("q", "tag", "session", "since", "until"), "")
+
+
+def _knowledge_page(
+    request: Request,
+    use: Services,
+    asked: Mapping[str, str] = _NOTHING_ASKED,
+    *,
+    last: int = _LISTED,
+    notice: str = "",
+    refused: Refused | None = None,
+) -> Response:
+    store, q, tag = use.harness.knowledge, asked["q"], asked["tag"]
+    limits: dict[str, Any] = {"tags": [tag] if tag else [], "session": asked["session"] or None}
+    limits |= {"after": _midnight(asked["since"]), "before": _midnight(asked["until"], after=True)}
     hits: list[dict[str, Any]] = []
     records: list[Record] = []
     if q.strip():
@@ -211,28 +227,34 @@ def knowledge_page(
     else:
         records = heapq.nlargest(last + 1, store.records(**limits), key=lambda one: (one.time.timestamp() if one.time else 0.0, one.id))
     stats = store.stats()
-    values: dict[str, Any] = {"q": q, "tag": tag, "session": session, "since": since, "until": until, "stats": stats}
-    values |= {"hits": hits[:last], "records": records[:last], "filtered": any((tag, session, since, until)), "href": href_of}
-    values |= {"more": last + _LISTED if max(len(hits), len(records)) > last else None, "notice": NOTICES.get(done, "")}
+    values: dict[str, Any] = {**asked, "stats": stats, "hits": hits[:last], "records": records[:last], "href": href_of, "notice": notice}
+    values |= {"filtered": any(value for name, value in asked.items() if name != "q")}
+    values |= {"more": last + _LISTED if max(len(hits), len(records)) > last else None, "refused": refused}
     return page(request, "knowledge.html", title="Knowledge", problems=[without_paths(one) for one in stats.problems], **values)
 
 
 @pages.post("/knowledge")
 def knowledge_add(
+    request: Request,
     use: Use,
-    text: Annotated[str, Form(min_length=1, max_length=100_000)],
-    tags: Annotated[str, Form(max_length=1_000)] = "",
-    source: Annotated[str, Form(max_length=200)] = "",
-    kind: Annotated[str, Form(max_length=200)] = "note",
-    trust: Annotated[Trust, Form()] = "high",
+    text: Written = "",
+    tags: Written = "",
+    source: Written = "",
+    kind: Written = "note",
+    trust: Written = "high",
 ) -> Response:
-    """Keep a record."""
+    """Keep a record. What is refused comes back with the reason."""
     named = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    given = {"text": text, "tags": named, "source": source.strip() or None, "kind": kind.strip() or "note", "trust": trust}
     try:
-        record = NewRecord(text=text, tags=named, source=source.strip() or None, kind=kind.strip() or "note", trust=trust)
-    except ValidationError as error:
-        raise not_fitting("a record", error) from error
-    made = records_add(use, record)
+        try:
+            record = NewRecord.model_validate(given)
+        except ValidationError as error:
+            raise not_fitting("a record", error) from error
+        made = records_add(use, record)
+    except HoldfastError as error:
+        written = {"text": text, "tags": tags, "source": source, "trust": trust}
+        return _knowledge_page(request, use, refused=Refused("add", error, written))
     return to(f"/knowledge/{quote(made['record']['id'], safe='')}?done={'added' if made['added'] else 'there'}")
 
 
@@ -248,6 +270,8 @@ def record_page(request: Request, use: Use, id: str, done: Annotated[str, Query(
     """A record with what stands beside it, and what is like it."""
     store = use.harness.knowledge
     record = store.get(id)
+    if record is None and id == "forget":  # the address of a form
+        return to("/knowledge")
     if record is None:
         raise NotThere(f"there is no record {id[:80]!r}.", hint="It may have been forgotten. Search for it.")
     before, after = _beside(store.records(session=record.session), record) if record.session else ([], [])
