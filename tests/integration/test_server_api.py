@@ -208,7 +208,7 @@ def test_errors_are_problems_without_paths_or_secrets(served: Served, api: httpx
         told = answer.json()
         assert told["status"] == status and told["type"].startswith("urn:holdfast:")
         assert SECRET not in answer.text and str(served.base) not in answer.text and "/work/" not in answer.text
-    assert api.put("/api/v1/memory/facts/x").headers["allow"] == "DELETE, GET, PATCH"
+    assert api.put("/api/v1/memory/facts/x").headers["allow"] == "DELETE, GET, HEAD, PATCH"
     big = raw_request(
         served,
         "POST /api/v1/memory/facts HTTP/1.1",

@@ -327,3 +327,31 @@ def test_the_address_of_a_form_leads_to_the_page_that_has_it(api: httpx.Client) 
         assert api.get(place, headers=PAGE).status_code == 200
     assert api.get("/api/v1/memory/undo", headers=PAGE).status_code == 405
     assert api.get("/memory/add").status_code == 405
+
+
+def test_head_is_answered_wherever_get_is(served: Served, api: httpx.Client) -> None:
+    """O3: the same status and headers, no body, and no less is asked of who asks; a stream is told of and not begun."""
+    for path, kind in (
+        ("/healthz", "application/json"),
+        ("/readyz", "application/json"),
+        ("/", "text/html"),
+        ("/memory", "text/html"),
+        ("/static/holdfast.css", "text/css"),
+        ("/static/htmx.min.js", "text/javascript"),
+        ("/api/v1/memory", "application/json"),
+        ("/api/v1/events", "text/event-stream"),
+        ("/api/v1/sessions/nothing", "application/problem+json"),
+        ("/nothing", "application/problem+json"),
+    ):
+        answer = api.head(path)
+        assert answer.content == b"" and answer.headers["content-type"].startswith(kind), path
+        assert "content-security-policy" in answer.headers
+        if kind != "text/event-stream":
+            asked = api.get(path)
+            assert answer.status_code == asked.status_code and int(answer.headers["content-length"]) > 0, path
+    assert api.head("/api/v1/memory/undo").status_code == 405
+    with served.client(headers={}) as stranger:
+        assert stranger.head("/healthz").status_code == 200
+        assert stranger.head("/").status_code == 401 and stranger.head("/api/v1/memory").status_code == 401
+    assert api.get("/healthz").json() == {"status": "ok"}
+    assert "Traceback" not in (served.base / "server.log").read_text()

@@ -330,8 +330,7 @@ def describe(app: FastAPI, problem: dict[str, Any], definitions: dict[str, Any])
 
 
 def allowed_methods(app: Any, path: str) -> list[str]:
-    """The methods that a path has, over all routes."""
+    """The methods that a path has, over all routes; HEAD is answered wherever GET is."""
     described = app.openapi()["paths"].items()
-    return sorted(
-        {name.upper() for form, operations in described if compile_path(form)[0].match(path) for name in operations if name in _METHODS}
-    )
+    found = {name.upper() for form, operations in described if compile_path(form)[0].match(path) for name in operations if name in _METHODS}
+    return sorted(found | {"HEAD"} if "GET" in found else found)
