@@ -355,3 +355,46 @@ def test_head_is_answered_wherever_get_is(served: Served, api: httpx.Client) -> 
         assert stranger.head("/").status_code == 401 and stranger.head("/api/v1/memory").status_code == 401
     assert api.get("/healthz").json() == {"status": "ok"}
     assert "Traceback" not in (served.base / "server.log").read_text()
+
+
+def test_no_body_is_an_empty_one_where_every_field_may_be_left_out(api: httpx.Client) -> None:
+    """O3: the session waits for a yes, and gets one; what needs a field names it."""
+    begun = api.post("/api/v1/sessions", json={"id": "bare", "workflow": FLOW}).json()
+    assert begun["id"] == begun["workflow_id"] == "bare"
+    until = time.monotonic() + 120
+    while (session := api.get("/api/v1/sessions/bare").json())["status"] != "paused" or session["owner"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert session["id"] == session["workflow_id"] == "bare"
+    assert all(one["id"] == one["workflow_id"] for one in api.get("/api/v1/sessions").json()["items"])
+    talk = api.post("/api/v1/threads")
+    assert talk.status_code == 201
+    for path, status in (
+        ("/api/v1/sessions/bare/resume", 202),
+        ("/api/v1/sessions/bare/fork", 201),
+        ("/api/v1/sessions/bare/approve", 200),
+    ):
+        answer = api.post(path)
+        assert answer.status_code == status, (path, answer.text)
+        assert answer.json()["id"] == answer.json()["workflow_id"]
+        time.sleep(0.5 if status == 202 else 0)
+    nothing = api.post("/api/v1/sessions")
+    assert (nothing.status_code, nothing.json()["detail"]) == (400, "give a workflow or the name of one.")
+    optional = [
+        f"{method.upper()} {path}"
+        for path, operations in api.get("/openapi.json").json()["paths"].items()
+        for method, operation in operations.items()
+        if path.startswith("/api/") and "requestBody" in operation and not operation["requestBody"].get("required")
+    ]
+    assert len(optional) == 12, optional
+
+
+def test_a_body_that_does_not_say_what_it_is_gets_the_same_answer_as_one_that_says_something_else(api: httpx.Client) -> None:
+    """O3: 415, and what to send."""
+    for kind in ({}, {"content-type": "text/plain"}):
+        for path in ("/api/v1/knowledge/search", "/api/v1/sessions/nothing/resume"):
+            answer = api.post(path, content=b'{"query": "pier"}', headers=kind)
+            assert answer.status_code == 415, answer.text
+            assert "must be JSON" in answer.json()["detail"] and "application/json" in answer.json()["hint"]
+    missing = api.post("/api/v1/knowledge/search")
+    assert missing.status_code == 422 and missing.json()["errors"][0]["at"] == "/body"

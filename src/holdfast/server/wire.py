@@ -263,10 +263,10 @@ async def of_validation(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that does not fit its description."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if any(one["loc"] == ("body",) for one in found) and sent and "json" not in sent:
-        return problem(
-            415, "not-understood", f"The body must be JSON, not {clean(sent[:80])}.", hint="Send `Content-Type: application/json`."
-        )
+    came = isinstance(error, RequestValidationError) and bool(error.body)
+    if any(one["loc"] == ("body",) for one in found) and "json" not in sent and (sent or came):
+        instead = f"not {clean(sent[:80])}" if sent else "and say so: it came without a `Content-Type`"
+        return problem(415, "not-understood", f"The body must be JSON, {instead}.", hint="Send `Content-Type: application/json`.")
     if (broken := next((one for one in found if one["type"] == "json_invalid"), None)) is not None:
         why = str((broken.get("ctx") or {}).get("error", "it cannot be read"))
         return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}, at character {broken['loc'][-1]}.")

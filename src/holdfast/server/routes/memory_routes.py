@@ -131,7 +131,7 @@ def facts_read(use: Use, id: Id, agent: Agent = None) -> dict[str, Any]:
 
 
 @router.patch("/facts/{id}")
-def facts_change(use: Use, id: Id, body: FactChange, agent: Agent = None) -> dict[str, Any]:
+def facts_change(use: Use, id: Id, body: FactChange = FactChange(), agent: Agent = None) -> dict[str, Any]:
     """Change a fact. `undo` brings the old one back."""
     if body.content is None and body.category is None and body.confidence is None:
         raise InputError("there is nothing to change.", hint="Give content, category or confidence.")
@@ -167,7 +167,7 @@ def memory_history(use: Use, fact: Annotated[str | None, Query(max_length=128)] 
 
 
 @router.post("/undo")
-def memory_undo(use: Use, body: Undo, agent: Agent = None) -> dict[str, Any]:
+def memory_undo(use: Use, body: Undo = Undo(), agent: Agent = None) -> dict[str, Any]:
     """Take back a change. Undoing can be undone, by its own id."""
     return to_record(use.harness.memory.undo(body.change, agent))
 

@@ -108,7 +108,7 @@ def threads_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
 
 
 @router.post("/threads", status_code=201)
-def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
+def threads_begin(use: Use, body: NewThread = NewThread()) -> dict[str, Any]:
     """A new conversation, with an agent that is there (404 for another). It can be read, named and talked in from now on."""
     talk = use.begin_thread(body.agent, body.title)
     return {"id": talk.thread, "agent": talk.agent_name, "title": body.title or ""}
@@ -182,14 +182,14 @@ def messages_search(use: Use, id: ThreadId, q: Words, limit: Annotated[int, Quer
 
 
 @router.post("/threads/{id}/branch", status_code=201)
-def threads_branch(use: Use, id: ThreadId, body: BranchAt) -> dict[str, Any]:
+def threads_branch(use: Use, id: ThreadId, body: BranchAt = BranchAt()) -> dict[str, Any]:
     """A new conversation that begins as this one."""
     new = use.known_talk(id).branch(body.at)
     return {"id": new.thread, "parent": id}
 
 
 @router.post("/threads/{id}/compact")
-def threads_compact(use: Use, id: ThreadId, body: Shorten) -> dict[str, Any]:
+def threads_compact(use: Use, id: ThreadId, body: Shorten = Shorten()) -> dict[str, Any]:
     """Shorten the window now. What leaves is in the archive, word for word."""
     done = use.known_talk(id).compact(force=body.force, keep=("messages", body.keep) if body.keep else None)
     plan = done.outcome.plan if done.outcome is not None else None
@@ -230,7 +230,7 @@ async def runs_resume(use: Use, id: ThreadId, response: Response) -> dict[str, A
 
 
 @router.post("/threads/{id}/decisions", status_code=202)
-async def runs_decide(use: Use, id: ThreadId, body: Verdicts, response: Response) -> dict[str, Any]:
+async def runs_decide(use: Use, id: ThreadId, response: Response, body: Verdicts = Verdicts()) -> dict[str, Any]:
     """Answer the calls that wait for a person; the turn goes on."""
     made = {call: Decision(one.type, one.reason, one.args) for call, one in body.calls.items()}
     decisions = made or (Decision(body.all.type, body.all.reason, body.all.args) if body.all else None)
