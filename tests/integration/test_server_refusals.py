@@ -294,8 +294,12 @@ def test_a_refused_form_comes_back_with_the_reason_and_with_what_was_written(ser
             "not a confidence",
         ),
         ("/memory/edit", {"fact": "fact_gone", "content": "User keeps geese", "category": "hobby"}, "there is no fact"),
-        ("/knowledge", {"text": "  ", "tags": "sea & land, x", "source": "a <map>", "trust": "low"}, "not a record"),
-        ("/knowledge", {"text": "tide " * 30_000, "tags": "sea", "trust": "medium"}, "not a record"),
+        (
+            "/knowledge",
+            {"text": "  ", "tags": "sea & land, x", "source": "a <map>", "trust": "low"},
+            "text needs at least one visible character.",
+        ),
+        ("/knowledge", {"text": "tide " * 30_000, "tags": "sea", "trust": "medium"}, "at most 100,000 characters"),
         ("/threads", {"content": " \n "}, "nothing in the message"),
         (f"/threads/{talk}/send", {"content": "  \n"}, "nothing in the message"),
     ):
@@ -398,3 +402,22 @@ def test_a_body_that_does_not_say_what_it_is_gets_the_same_answer_as_one_that_sa
             assert "must be JSON" in answer.json()["detail"] and "application/json" in answer.json()["hint"]
     missing = api.post("/api/v1/knowledge/search")
     assert missing.status_code == 422 and missing.json()["errors"][0]["at"] == "/body"
+
+
+def test_what_does_not_fit_is_said_in_words_and_never_as_a_pattern(api: httpx.Client) -> None:
+    """O3, O4: for every field that has a pattern."""
+    for method, path, body, words in (
+        ("POST", "/api/v1/knowledge/records", {"text": " \u200b"}, "needs at least one visible character"),
+        ("GET", "/api/v1/threads?cursor=zzzz", None, "the `next` of the page before"),
+        ("GET", "/api/v1/memory?agent=a/b", None, "the name of an agent"),
+        ("POST", "/api/v1/sessions", {"id": "../x", "workflow": {}}, "a name of at most 100 letters"),
+        ("GET", "/api/v1/sessions/-x", None, "a name of at most 128 letters"),
+        ("GET", "/api/v1/threads/a%20b", None, "the id of a thread"),
+        ("GET", "/knowledge?since=2026", None, "a day, written like 2026-04-19"),
+        ("GET", "/sessions/x/raw/a%20b", None, "is not written as it is wanted here"),
+        ("POST", "/api/v1/knowledge/records", {"text": ""}, "needs at least 1 character"),
+    ):
+        answer = api.request(method, path, json=body)
+        assert answer.status_code == 422, (path, answer.text)
+        assert [one for one in answer.json()["errors"] if words in one["message"]], (path, answer.text)
+        assert "pattern" not in answer.text and "[^" not in answer.text and "A-Z" not in answer.text

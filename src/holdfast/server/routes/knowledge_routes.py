@@ -14,14 +14,30 @@ from markupsafe import Markup
 from pydantic import Field, ValidationError
 
 from holdfast.errors import HoldfastError, InputError, NotThere
-from holdfast.knowledge.records import Hit, Record, not_fitting, reading_order, to_json
+from holdfast.knowledge.records import Hit, Record, reading_order, to_json
 from holdfast.knowledge.store import NO_REASON, hit_to_json, snippet_and_why, stats_to_json
 from holdfast.memory.document import fact_to_json
 from holdfast.redaction import without_paths
 from holdfast.server.routes.html_pages import Refused, marked, page, to, with_marks
 from holdfast.server.routes.memory_routes import Written, source_of
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Moment, Page, Short, Text, VisibleText, Words, page_of, thread_address
+from holdfast.server.wire import (
+    DAY,
+    TOKEN,
+    Body,
+    Cursor,
+    Id,
+    Limit,
+    Moment,
+    Page,
+    Short,
+    Text,
+    VisibleText,
+    Words,
+    page_of,
+    thread_address,
+    unfit,
+)
 from holdfast.workers.session_states import seen
 
 router = APIRouter(tags=["knowledge"], dependencies=[TOKEN])
@@ -151,7 +167,7 @@ def in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
 
 pages = APIRouter(include_in_schema=False)
 ShortQuery = Annotated[str, Query(max_length=200)]
-Day = Annotated[str, Query(pattern=r"^(\d{4}-\d{2}-\d{2})?$")]
+Day = Annotated[str, Query(pattern=DAY)]
 _LISTED = 30
 _BESIDE = 3
 """Records before and after one that its page shows."""
@@ -250,7 +266,7 @@ def knowledge_add(
         try:
             record = NewRecord.model_validate(given)
         except ValidationError as error:
-            raise not_fitting("a record", error) from error
+            raise unfit(error) from error
         made = records_add(use, record)
     except HoldfastError as error:
         written = {"text": text, "tags": tags, "source": source, "trust": trust}

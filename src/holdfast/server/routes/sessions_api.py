@@ -18,6 +18,7 @@ from holdfast.redaction import redact, redact_text, without_paths
 from holdfast.server.services import Services, Use
 from holdfast.server.wire import (
     NAME,
+    NEW_NAME,
     STREAM,
     TOKEN,
     Body,
@@ -57,7 +58,7 @@ class NewSession(Body):
     name: Short | None = None
     task: Text | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    id: Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    id: Annotated[str, Query(pattern=NEW_NAME)] | None = None
     start: Flag = True
 
 
@@ -92,7 +93,7 @@ class ForkAt(Body):
     """Where the new session begins."""
 
     checkpoint: PointName | None = None
-    id: Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    id: Annotated[str, Query(pattern=NEW_NAME)] | None = None
 
 
 class Point(Body):

@@ -22,6 +22,7 @@ from holdfast.sandbox.uploads import Uploads, clean_name
 from holdfast.server.runs import Run
 from holdfast.server.services import Services, ThreadId, Use
 from holdfast.server.wire import (
+    AGENT,
     STREAM,
     TOKEN,
     Body,
@@ -46,7 +47,7 @@ router = APIRouter(tags=["threads"], dependencies=[TOKEN])
 class NewThread(Body):
     """A conversation to begin."""
 
-    agent: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    agent: Annotated[str, Query(pattern=AGENT)] | None = None
     title: Short | None = None
 
 
@@ -59,7 +60,7 @@ class Title(Body):
 class RunSettings(Body):
     """What a run asks for in place of what its conversation has; what is left out stays as it is (M3)."""
 
-    agent_name: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    agent_name: Annotated[str, Query(pattern=AGENT)] | None = None
     model_name: Short | None = None
     thinking_enabled: Flag | None = None
     subagent_enabled: Flag | None = None
