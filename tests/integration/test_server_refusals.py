@@ -150,7 +150,7 @@ def test_below_v1_errors_have_the_form_of_the_api_that_is_spoken_there(served: S
         assert (error["code"], error["type"]) == (code, "invalid_request_error") and error["message"]
     assert "--show-token" in api.post("/v1/responses", json={}, headers=wrong).json()["error"]["message"]
     assert api.get("/v1/models", headers=wrong).headers["www-authenticate"] == "Bearer"
-    assert api.put("/v1/models").headers["allow"] == "GET"
+    assert api.put("/v1/models").headers["allow"] == "GET, HEAD"
     told = api.post("/v1/messages", json={}, headers=wrong).json()
     assert told["type"] == "error" and told["error"]["type"] == "authentication_error" and "--show-token" in told["error"]["message"]
     with (
@@ -179,7 +179,7 @@ def test_the_notice_that_no_model_answered_is_a_paragraph_of_its_own(api: httpx.
     events = api.get(f"{run.headers['location']}/events").text
     assert "Mara Stein" in events and "run_ended" in events, events
     page = api.get("/threads/laser", headers=PAGE).text
-    assert re.search(r"Mara Stein[^<]*</li>\s*</ul>\s*<p>\(No model is configured", page), page
+    assert re.search(r'Mara Stein[^<]*</li>\s*</ul>\s*<p dir="auto">\(No model is configured', page), page
 
 
 def test_a_long_task_has_a_short_title_and_stands_whole_below_it(api: httpx.Client) -> None:

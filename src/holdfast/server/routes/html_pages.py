@@ -8,6 +8,7 @@ are attributes therefore, and colours are classes; everything that a drawing sho
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from starlette.types import Scope
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.server.wire import problem_of, thread_address, told_at
+from holdfast.text.normalise import reveal
 from holdfast.validation import counted
 
 HERE = Path(__file__).parent
@@ -149,7 +151,7 @@ def sentence(text: str) -> str:
 
 
 def _tame(state: Any) -> None:
-    """Headings are paragraphs: a page has one outline, its own. Links say nothing about where they were."""
+    """Headings are paragraphs: a page has one outline, its own. Links say not where they were. Each block has its own direction."""
 
     def tamed(tokens: Sequence[Token]) -> None:
         for token in tokens:
@@ -157,6 +159,8 @@ def _tame(state: Any) -> None:
                 token.tag = "p"
                 if token.nesting == 1:
                     token.attrSet("class", "heading")
+            if token.type in _BLOCKS:
+                token.attrSet("dir", "auto")
             if token.type == "link_open":
                 token.attrSet("rel", "noreferrer nofollow")
             tamed(token.children or ())
@@ -164,6 +168,7 @@ def _tame(state: Any) -> None:
     tamed(state.tokens)
 
 
+_BLOCKS = frozenset(f"{name}_open" for name in ("heading", "paragraph", "list_item", "blockquote", "th", "td"))
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 _MARKDOWN.core.ruler.push("tame", _tame)
 
@@ -188,9 +193,14 @@ _TEMPLATES.globals.update(navigation=NAVIGATION, version=__version__)
 # Answers
 
 
+_TURNS = re.compile(r"(?s)<textarea\b.*?</textarea>|<[^>]*>|[\u202a-\u202e\u2066-\u2069]")
+"""What may hold a sign that turns the direction of writing and is left as it is (fields, tags), or such a sign itself."""
+
+
 def render(name: str, **values: Any) -> str:
-    """A template with these values, as text."""
-    return str(_TEMPLATES.get_template(name).render(**values))
+    """A template with these values, as text. Signs that would turn the direction of what comes after them are written out."""
+    made = str(_TEMPLATES.get_template(name).render(**values))
+    return _TURNS.sub(lambda found: reveal(found[0]) if len(found[0]) == 1 else found[0], made)
 
 
 @dataclass(frozen=True)
