@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.conftest import Effort, need_program
-from tests.integration.browser import HOSTILE, Visitor, chromium_browser, visiting, watch
+from tests.integration.browser import HOSTILE, NARROW, Visitor, chromium_browser, visiting, watch
 from tests.integration.server_bench import Served, serving
 from typer.main import get_command
 
@@ -189,3 +189,25 @@ def test_every_text_has_its_own_direction_and_turns_nothing_else(visitor: Visito
     )
     assert all(abs(gap) < 2 for gap in lines), lines  # the Hebrew line at the right edge, the other at the left one
     visitor.shot("record-rtl")
+
+
+def test_a_long_text_is_folded_and_can_be_opened_without_a_script(browser: Any, served: Served) -> None:
+    """O3, O4: a fact without a space in it does not make a page of many screens; the whole of it is one step away."""
+    long = "W" * 1_900
+    with served.client() as api:
+        fact = api.post("/api/v1/memory/facts", json={"content": long}).json()["id"]
+        api.patch(f"/api/v1/memory/facts/{fact}", json={"content": long[:-1]}).raise_for_status()
+    with visiting(browser, served, script=False) as visitor:
+        for path in ("/memory", "/memory/history", "/search?q=WWWW"):
+            page = visitor.go(path)
+            page.set_viewport_size(NARROW)
+            assert page.locator("body").bounding_box()["height"] < 4_000, path
+        page = visitor.go("/memory")
+        shown = page.locator(".facts-list details.rest").first
+        assert not shown.locator(".said").is_visible()
+        shown.locator("summary").click()
+        assert shown.locator(".said").inner_text() == long[:-1]
+        visitor.shot("memory-long")
+        page = visitor.go(f"/memory/history?fact={fact}")
+        page.locator("details.rest summary").first.click()
+        assert page.locator("details.rest").first.inner_text().count("W" * 1_899)

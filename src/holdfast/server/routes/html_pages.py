@@ -140,6 +140,18 @@ def ticked(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces))
 
 
+def short(text: str, most: int = 400) -> str:
+    """The beginning of a text that would take much room; another is left as it is. `macros.rest` has the whole.
+
+    >>> short("x" * 500, 10), short("so long", 10)
+    ('xxxxxxx …', 'so long')
+    """
+    if len(text) <= most:
+        return text
+    part = text[: most * 7 // 10]
+    return f"{part.rpartition(' ')[0] or part} …"
+
+
 def sentence(text: str) -> str:
     """A text that begins as sentences do.
 
@@ -183,7 +195,7 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters.update(
     {
-        one.__name__: one for one in (when, number, money, duration, markdown, pretty, sentence, thread_address, ticked)
+        one.__name__: one for one in (when, number, money, duration, markdown, pretty, sentence, short, thread_address, ticked)
     },  # `ago` is inside of `when`
     count=counted,
 )
