@@ -22,6 +22,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.context.call_log import CallLog
 from holdfast.durable.disk import make_folders
+from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
 from holdfast.events import Event, envelope_of
 from holdfast.health import check_writable
@@ -194,6 +195,15 @@ class Services:
         if not self.harness.archive.stats(thread).messages and not self._folder(thread).is_dir():
             raise NotThere(f"there is no thread {thread[:80]!r}.")
         return None
+
+    def standing_of(self, thread: str, talk: Talk) -> tuple[str | None, bool]:
+        """Who is at a turn of a thread now, in this server or in another process, and whether one was broken off: never both."""
+        if any(run.thread == thread for run in self.turns.running):
+            return "this server", False
+        if not talk.interrupted:
+            return None, False
+        owner = Lock(self._folder(thread) / "turn.lock").owner()
+        return owner, owner is None and talk.interrupted  # asked again: it may have ended since
 
     def check_agent(self, agent: str | None) -> None:
         """NotThere for an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""

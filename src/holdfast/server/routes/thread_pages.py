@@ -121,6 +121,8 @@ class Chat:
     room: Mapping[str, Any] | None
     approvals: tuple[Approval, ...] = ()
     interrupted: bool = False
+    elsewhere: str | None = None
+    """Who is at a turn of it now, if this server is not."""
     talks: bool = False
     """Whether a model answers here; else answers are looked up."""
     readonly: bool = False
@@ -139,18 +141,18 @@ def _chat(use: Services, id: str, at: str | None, before: int | None, until: int
     info = use.info(id) or ThreadInfo(id, agent=agent, archived_only=True)
     readonly, model = id.startswith(_SUBAGENT), harness.talks()
     waiting: tuple[Approval, ...] = ()
-    broken = False
+    broken, elsewhere = False, None
     if model and not readonly and until is None and not info.archived_only:
         talk = use.talk(id, agent)
-        waiting, broken = talk.approvals(), talk.interrupted
+        waiting, (elsewhere, broken) = talk.approvals(), use.standing_of(id, talk)
     entries = entries_of(use.history(id), use.window(id), {one.call for one in waiting})
     summaries, calls = archive.summaries(id), use.calls.calls(id)
     view = chat_view(entries, summaries, at=at, before=before, until=until)
     outputs = _outputs(use, id) if not readonly else ()
     files = tuple(dict.fromkeys(name for entry in entries for name in entry.files))
-    return Chat(
-        info, view, _room(calls[-1]) if calls else None, waiting, broken, model, readonly, len(summaries), len(calls), files, outputs
-    )
+    known: dict[str, Any] = {"approvals": waiting, "interrupted": broken, "elsewhere": elsewhere, "talks": model, "readonly": readonly}
+    known |= {"compactions": len(summaries), "calls": len(calls), "files": files, "outputs": outputs}
+    return Chat(info, view, _room(calls[-1]) if calls else None, **known)
 
 
 def _outputs(use: Services, id: str) -> tuple[str, ...]:

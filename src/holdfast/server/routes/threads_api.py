@@ -117,17 +117,19 @@ def threads_begin(use: Use, body: NewThread = NewThread()) -> dict[str, Any]:
 
 @router.get("/threads/{id}")
 def threads_read(use: Use, id: ThreadId) -> dict[str, Any]:
-    """What is known of a conversation."""
+    """What is known of a conversation. `running` is a turn that somebody is at, here or elsewhere; `interrupted` one that nobody is at."""
     talk = use.known_talk(id)
     stats = use.harness.whole_thread(id).stats(id)
     waiting = [asdict(one) for one in talk.approvals()]
+    owner, interrupted = use.standing_of(id, talk)
     return {
         "id": id,
         "agent": talk.agent_name,
         "title": talk.title,
         "messages": stats.messages,
         "window": talk.window if use.harness.talks() else None,
-        "interrupted": talk.interrupted,
+        "running": owner is not None,
+        "interrupted": interrupted,
         "approvals": waiting,  # whole: what a person agrees to is not what a redactor leaves of it
     }
 
