@@ -421,3 +421,19 @@ def test_what_does_not_fit_is_said_in_words_and_never_as_a_pattern(api: httpx.Cl
         assert answer.status_code == 422, (path, answer.text)
         assert [one for one in answer.json()["errors"] if words in one["message"]], (path, answer.text)
         assert "pattern" not in answer.text and "[^" not in answer.text and "A-Z" not in answer.text
+
+
+def test_what_cannot_be_done_as_things_stand_is_a_conflict(api: httpx.Client) -> None:
+    """O3, W6: 409 where nothing waits and nothing was broken off; the same request may do later."""
+    halted(api, "stands", workflow=FLOW)
+    api.post("/api/v1/threads/stands/runs", json={"content": "pier"}).raise_for_status()
+    for path, words in (
+        ("/api/v1/sessions/stands/approve", "no stage of session stands waits"),
+        ("/api/v1/threads/stands/resume", "no turn of this thread was broken off"),
+        ("/api/v1/threads/stands/decisions", "no call waits"),
+    ):
+        answer = api.post(path, json={"all": {"type": "approve"}} if path.endswith("decisions") else {})
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:holdfast:in-the-way"), answer.text
+        assert words in answer.json()["detail"]
+    assert api.post("/api/v1/sessions/stands/cancel").status_code == 200
+    assert api.post("/api/v1/sessions/stands/cancel").status_code == 409

@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from holdfast.context.call_log import CallLog
 from holdfast.durable.disk import make_folders
 from holdfast.durable.lock import Lock
-from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
+from holdfast.errors import HoldfastError, InputError, InTheWay, NotThere, StorageError
 from holdfast.events import Event, envelope_of
 from holdfast.health import check_writable
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
@@ -249,14 +249,14 @@ class Services:
         """Go on with a turn that was broken off."""
         talk = await asyncio.to_thread(self.known_talk, thread)
         if not await asyncio.to_thread(lambda: talk.interrupted):
-            raise InputError("no turn of this thread was broken off.")
+            raise InTheWay("no turn of this thread was broken off.")
         return await self._begin(talk, talk.aresume)
 
     async def decide(self, thread: str, decisions: Mapping[str, Decision] | Decision) -> Run:
         """Answer the calls that wait for a person; the turn goes on."""
         talk = await asyncio.to_thread(self.known_talk, thread)
         if not await asyncio.to_thread(talk.approvals):
-            raise InputError("no call waits for a decision.")
+            raise InTheWay("no call waits for a decision.")
         return await self._begin(talk, lambda: talk.adecide(decisions))
 
     async def _begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], said: str = "") -> Run:

@@ -163,6 +163,7 @@ class Problem(BaseModel):
 
 _STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.NotThere, 404),
+    (errors.InTheWay, 409),
     (errors.OutputInvalid, 422),
     (errors.BudgetError, 422),
     (errors.LimitExceeded, 402),
