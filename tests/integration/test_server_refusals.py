@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -437,3 +438,26 @@ def test_what_cannot_be_done_as_things_stand_is_a_conflict(api: httpx.Client) ->
         assert words in answer.json()["detail"]
     assert api.post("/api/v1/sessions/stands/cancel").status_code == 200
     assert api.post("/api/v1/sessions/stands/cancel").status_code == 409
+
+
+def test_who_brings_no_token_is_asked_for_it_and_told_where_it_is(served: Served) -> None:
+    """O3, O4: it is not said that a token was wrong that nobody gave."""
+    with served.client(headers=PAGE) as nobody:
+        for answer in (nobody.get("/login"), nobody.post("/login", data={"token": " "}, headers={"Origin": served.address})):
+            assert answer.status_code == 401 and 'name="token"' in answer.text and "holdfast serve --show-token" in answer.text
+            assert "not the one of this server" not in answer.text and 'role="alert"' not in answer.text
+        told = nobody.get("/login", headers={"Accept": "application/json"}).json()
+        assert told["detail"] == "The token is needed." and "--show-token" in told["hint"]
+        wrong = nobody.get("/login?token=wrong")
+        assert wrong.status_code == 401 and "not the one of this server" in wrong.text and 'role="alert"' in wrong.text
+
+
+def test_a_server_of_tools_that_cannot_be_reached_is_named_without_its_path(tmp_path: Path) -> None:
+    """O3, O5: on the first page and by the doctor of the API."""
+    servers = {"tides": {"command": "/opt/nowhere/tide-server", "args": ["/srv/private/tides.py"]}}
+    with serving(tmp_path, {"knowledge": {"embedder": "none"}, "mcp": {"servers": servers}}) as served, served.client() as api:
+        said = next(one["text"] for one in api.get("/api/v1/doctor").json()["items"] if one["about"] == "mcp")
+        assert said.startswith("tides: the MCP server tide-server tides.py cannot be reached"), said
+        page = api.get("/", headers=PAGE).text
+        assert "tides: the MCP server tide-server tides.py cannot be reached" in page
+        assert not any(place in text for text in (said, page) for place in ("/opt/nowhere", "/srv/private"))
