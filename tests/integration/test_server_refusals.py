@@ -280,7 +280,7 @@ def test_a_time_that_is_no_date_is_refused_with_its_field(api: httpx.Client, wri
 
 
 def test_a_refused_form_comes_back_with_the_reason_and_with_what_was_written(served: Served, api: httpx.Client) -> None:
-    """O3, O4: adding and changing facts, keeping records, beginning and going on with a conversation."""
+    """O3, O4: adding and changing facts, keeping records, beginning and going on with a conversation, naming it."""
     post = {**PAGE, "Origin": served.address}
     long = "bees " * 1_000
     there = api.post("/api/v1/memory/facts", json={"content": "User keeps <bees> & hens"}).json()
@@ -303,6 +303,7 @@ def test_a_refused_form_comes_back_with_the_reason_and_with_what_was_written(ser
         ("/knowledge", {"text": "tide " * 30_000, "tags": "sea", "trust": "medium"}, "at most 100,000 characters"),
         ("/threads", {"content": " \n "}, "nothing in the message"),
         (f"/threads/{talk}/send", {"content": "  \n"}, "nothing in the message"),
+        (f"/threads/{talk}/title", {"title": "long & winding " * 20}, "a title has"),
     ):
         answer = api.post(path, data=form, headers=post)
         assert answer.status_code in (400, 404, 409, 422), (path, answer.status_code)
@@ -461,3 +462,32 @@ def test_a_server_of_tools_that_cannot_be_reached_is_named_without_its_path(tmp_
         page = api.get("/", headers=PAGE).text
         assert "tides: the MCP server tide-server tides.py cannot be reached" in page
         assert not any(place in text for text in (said, page) for place in ("/opt/nowhere", "/srv/private"))
+
+
+def test_a_conversation_without_a_model_is_uploaded_to_named_branched_and_deleted_on_its_page(served: Served, api: httpx.Client) -> None:
+    """O4, W18: what it can do is offered there, and nothing else."""
+    post = {**PAGE, "Origin": served.address}
+    begun = api.post("/threads", data={"content": "What about the moorings?"}, headers=post)
+    place = begun.headers["location"].partition("#")[0]
+
+    def shown() -> str:
+        """The page, when nothing runs any more."""
+        while any(run["status"] == "running" for run in api.get(f"/api/v1{place}/runs").json()["items"]):
+            time.sleep(0.05)
+        return api.get(place, headers=PAGE).text
+
+    page = shown()
+    for form in ("send", "title", "branch", "delete"):
+        assert f'action="{place}/{form}"' in page, form
+    assert 'type="file"' in page and "Branch here" in page and f"{place}/compact" not in page
+    files = {"files": ("moorings.txt", b"The moorings were renewed in 2019.", "text/plain")}
+    sent = api.post(f"{place}/send", data={"content": "When were the moorings renewed?"}, files=files, headers=post)
+    assert sent.status_code == 303
+    page = shown()
+    assert "renewed in 2019" in page and "files/uploads/moorings.txt" in page
+    assert api.post(f"{place}/title", data={"title": "Moorings & more"}, headers=post).status_code == 303
+    assert '<h1 dir="auto" id="title" class="said">Moorings &amp; more</h1>' in api.get(place, headers=PAGE).text
+    branch = api.post(f"{place}/branch", headers=post).headers["location"].partition("?")[0]
+    assert branch != place and "renewed in 2019" in api.get(branch, headers=PAGE).text
+    assert api.post(f"{place}/delete", headers=post).headers["location"] == "/threads"
+    assert api.get(place, headers=PAGE).status_code == 404 and api.get(branch, headers=PAGE).status_code == 200

@@ -134,11 +134,16 @@ class Chat:
     outputs: tuple[str, ...] = ()
     """Paths of what was made, without what only left the window."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether it can be named and branched: who answers now, a model or none, is who held it."""
+        return not self.readonly and not (self.info.archived_only if self.talks else self.view.windowed)
+
 
 def _chat(use: Services, id: str, at: str | None, before: int | None, until: int | None) -> Chat:
     agent = use.agent_of(id)
     archive, harness = use.harness.archive, use.harness
-    info = use.info(id) or ThreadInfo(id, agent=agent, archived_only=True)
+    info = use.info(id) or ThreadInfo(id, archive.title(id) or "", agent=agent, archived_only=True)
     readonly, model = id.startswith(_SUBAGENT), harness.talks()
     waiting: tuple[Approval, ...] = ()
     broken, elsewhere = False, None
