@@ -263,7 +263,7 @@ LIVE_END = b"event: end\ndata: \n\n"
 # Errors
 
 
-_MEMBERS: dict[str, Any] = {"hint": None, "errors": [], "owner": None, "reference": None, "detail": None}
+_MEMBERS: dict[str, Any] = {"type": "", "hint": None, "errors": [], "owner": None, "reference": None, "detail": None}
 """What a problem may lack."""
 
 
