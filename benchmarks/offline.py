@@ -36,7 +36,7 @@ from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
 from holdfast.text.sentences import split_sentences
 from holdfast.text.words import terms
-from holdfast.workflow.agent import StageAgent, StageRequest
+from holdfast.workflow.agent import StageAgent, StageRequest, as_result
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.stage_request import SessionRaw
@@ -144,7 +144,7 @@ def by_stages(corpus: Path) -> Told:
                 raw=raw,
                 folder=Path(name),
             )
-            outputs.append(parse_output(agent.run(request).output, stage=stage))
+            outputs.append(parse_output(as_result(agent.run(request)).output, stage=stage))
     data = outputs[2].data
     left = set(data["unanswered"])
     given = {

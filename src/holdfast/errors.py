@@ -9,7 +9,8 @@
     │   └── NotImportable        a setting names a class or function that cannot be imported
     ├── ExtraMissing             a part needs packages that an extra of this distribution installs (also an ImportError)
     ├── InputError               a name, argument or file given by a person is not usable
-    │   └── NotThere             what it names does not exist
+    │   ├── NotThere             what it names does not exist
+    │   └── InTheWay             things stand so that it cannot be done: it is there already, or nothing waits for it
     ├── StorageError             files and databases; knows the path and the operation
     │   ├── WriteFailed          nothing new is visible, the old content stands
     │   │   ├── DiskFull         no space, no inodes or over quota
@@ -85,6 +86,10 @@ class InputError(HoldfastError):
 
 class NotThere(InputError):
     """What was named does not exist: a session, a fact, a record, a message. Says what there is, where that helps."""
+
+
+class InTheWay(InputError):
+    """What was asked for cannot be done as things stand: it is there already, or nothing waits for it. The request is well formed."""
 
 
 class ExtraMissing(HoldfastError, ImportError):

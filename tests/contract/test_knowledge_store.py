@@ -219,8 +219,9 @@ def test_what_makes_no_sense_is_refused(store: KnowledgeStore) -> None:
     with pytest.raises(InputError):
         store.search("server", budget=-1)
     for name in ("after", "before", "now"):
+        wrong: Any = {name: "2026-05-04"}
         with pytest.raises(InputError, match=f"`{name}` is a datetime, and not '2026-05-04'"):
-            store.search("server", **{name: "2026-05-04"})
+            store.search("server", **wrong)
     with pytest.raises(InputError, match="zone"):
         store.search("server", after=datetime(2026, 5, 4))  # noqa: DTZ001 - a time without a zone is what is refused
     with pytest.raises(InputError):

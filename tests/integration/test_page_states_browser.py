@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.conftest import Effort, need_program
-from tests.integration.browser import HOSTILE, Visitor, chromium_browser, visiting, watch
+from tests.integration.browser import HOSTILE, NARROW, Visitor, chromium_browser, visiting, watch
 from tests.integration.server_bench import Served, serving
 from typer.main import get_command
 
@@ -152,3 +152,62 @@ def test_texts_of_sources_and_settings_are_text(visitor: Visitor, served: Served
     visitor.follow("text=Forget it everywhere")
     page.wait_for_selector("h1:has-text('orgotten'), h1:has-text('nowhere')")
     visitor.check("forgotten")
+
+
+HEBREW = "הדבורים של המשתמש בברן (Bern)."
+TURNED = "pay \u202e001 rof\u202c to Ann \u2066now"
+
+
+def test_every_text_has_its_own_direction_and_turns_nothing_else(visitor: Visitor, served: Served) -> None:
+    """O3, O4: what is written from right to left is laid out so, in messages, facts, records and fields; signs that turn it are seen."""
+    with served.client() as api:
+        api.post("/api/v1/memory/facts", json={"content": HEBREW}).raise_for_status()
+        record = api.post("/api/v1/knowledge/records", json={"text": f"{HEBREW}\n{TURNED}"}).json()["record"]["id"]
+        thread = api.post("/api/v1/threads", json={"title": HEBREW}).json()["id"]
+        for words in (HEBREW, TURNED):
+            run = api.post(f"/api/v1/threads/{thread}/runs", json={"content": words}).json()["id"]
+            api.get(f"/api/v1/runs/{run}/events").raise_for_status()
+    direction = "(all) => all.map((one) => getComputedStyle(one).direction)"
+    page = visitor.go(f"/threads/{thread}")
+    assert set(page.locator(".entry.human .said", has_text="בברן").evaluate_all(direction)) == {"rtl"}
+    assert set(page.locator(".entry.human .said", has_text="to Ann").evaluate_all(direction)) == {"ltr"}
+    assert page.locator("h1").evaluate_all(direction) == ["rtl"]
+    said = page.locator(".entry.human .said", has_text="to Ann").inner_text()
+    assert said == "pay ‹U+202E›001 rof‹U+202C› to Ann ‹U+2066›now"
+    page.fill("#content", HEBREW)
+    assert page.locator("#content").evaluate_all(direction) == ["rtl"]
+    visitor.check("thread-rtl")
+    page = visitor.go("/memory")
+    assert set(page.locator(".content.said", has_text="בברן").evaluate_all(direction)) == {"rtl"}
+    visitor.check("memory-rtl")
+    page = visitor.go(f"/knowledge/{record}")
+    lines = page.locator(".this .said").evaluate(
+        """(one) => { const range = document.createRange(); const at = one.firstChild;
+        const left = (from, to) => { range.setStart(at, from); range.setEnd(at, to); return range.getBoundingClientRect(); };
+        const end = at.data.indexOf("\\n"); const box = one.getBoundingClientRect();
+        return [box.right - left(0, end).right, left(end + 1, at.data.length).left - box.left]; }"""
+    )
+    assert all(abs(gap) < 2 for gap in lines), lines  # the Hebrew line at the right edge, the other at the left one
+    visitor.shot("record-rtl")
+
+
+def test_a_long_text_is_folded_and_can_be_opened_without_a_script(browser: Any, served: Served) -> None:
+    """O3, O4: a fact without a space in it does not make a page of many screens; the whole of it is one step away."""
+    long = "W" * 1_900
+    with served.client() as api:
+        fact = api.post("/api/v1/memory/facts", json={"content": long}).json()["id"]
+        api.patch(f"/api/v1/memory/facts/{fact}", json={"content": long[:-1]}).raise_for_status()
+    with visiting(browser, served, script=False) as visitor:
+        for path in ("/memory", "/memory/history", "/search?q=WWWW"):
+            page = visitor.go(path)
+            page.set_viewport_size(NARROW)  # type: ignore[arg-type, unused-ignore]  # a TypedDict of playwright's
+            assert int(page.evaluate("document.documentElement.scrollHeight")) < 4_000, path
+        page = visitor.go("/memory")
+        shown = page.locator(".facts-list details.rest").first
+        assert not shown.locator(".said").is_visible()
+        shown.locator("summary").click()
+        assert shown.locator(".said").inner_text() == long[:-1]
+        visitor.shot("memory-long")
+        page = visitor.go(f"/memory/history?fact={fact}")
+        page.locator("details.rest summary").first.click()
+        assert page.locator("details.rest").first.inner_text().count("W" * 1_899)

@@ -208,7 +208,7 @@ def test_errors_are_problems_without_paths_or_secrets(served: Served, api: httpx
         told = answer.json()
         assert told["status"] == status and told["type"].startswith("urn:holdfast:")
         assert SECRET not in answer.text and str(served.base) not in answer.text and "/work/" not in answer.text
-    assert api.put("/api/v1/memory/facts/x").headers["allow"] == "DELETE, GET, PATCH"
+    assert api.put("/api/v1/memory/facts/x").headers["allow"] == "DELETE, GET, HEAD, PATCH"
     big = raw_request(
         served,
         "POST /api/v1/memory/facts HTTP/1.1",
@@ -483,7 +483,7 @@ def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_t
             assert "Stage write was rejected: too short" in page and "a person corrected the output" in page
             assert api.get("/api/v1/sessions/harbour-2").json()["status"] == "completed"
             assert api.delete("/api/v1/sessions/harbour-2").status_code == 204
-            assert api.post(f"/api/v1/sessions/{id}/cancel").status_code == 400
+            assert api.post(f"/api/v1/sessions/{id}/cancel").status_code == 409
     finally:
         assert again.stop() == 0
 

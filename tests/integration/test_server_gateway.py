@@ -20,7 +20,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from tests.conftest import Effort
-from tests.integration.server_bench import ModelServer, Served, model_server, models, serving, start, words_of
+from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start, words_of
 
 from holdfast.agents.threads import transcript
 from holdfast.config.loading import config_from_values
@@ -518,3 +518,13 @@ def test_plain_text_stays_plain_text_when_a_reminder_rides_on_it(tmp_path: Path,
     asked = next(message["content"] for message in sent[1] if "What tea" in message["content"])
     assert asked.startswith("<reminder>") and "green tea" in asked and asked.endswith("</reminder>\n\nWhat tea do I like?")
     assert sent[2][: len(sent[1])] == sent[1], "what was sent once is sent again as it was"
+
+
+def test_a_request_with_system_messages_alone_is_refused_as_it_is_documented(served: Served, model: ModelServer) -> None:
+    """O3: nothing in it is anybody's turn; the model is not asked."""
+    before = len(model.requests)
+    with served.client() as api:
+        answer = api.post("/v1/chat/completions", json={"model": "small", "messages": [{"role": "system", "content": "Say hello."}]})
+    assert answer.status_code == 400 and len(model.requests) == before
+    documented = (ROOT / "docs" / "server.md").read_text("utf-8")
+    assert json.dumps(answer.json()) in documented

@@ -319,3 +319,30 @@ def test_a_call_that_waits_is_shown_whole_on_the_page_and_over_the_api(tmp_path:
     shown = page[page.index("May ") :].partition("</pre>")[0]
     assert COMMAND.replace("\u202e", "‹U+202E›") in shown
     assert "\u202e" not in page[page.index("May ") :].partition("</section>")[0]
+
+
+def test_a_turn_that_somebody_is_at_runs_and_one_that_nobody_is_at_was_broken_off(tmp_path: Path) -> None:
+    """A13, O2: told by the server that runs it and by another over the same base directory, on pages too."""
+    page = {"Accept": "text/html"}
+    with model_server() as model, model.endless(), serving(tmp_path, models(model)) as other, other.client() as second:
+        one = start(tmp_path, models(model))
+        with one.client() as first:
+            where = first.post("/api/v1/threads/busy/runs", json={"content": "Say a lot"}).headers["location"]
+            with first.stream("GET", f"{where}/events") as stream:
+                next(piece for piece in stream.iter_text() if "event: token" in piece)
+            for api in (first, second):
+                told = api.get("/api/v1/threads/busy").json()
+                assert (told["running"], told["interrupted"]) == (True, False), told
+                assert "Go on" not in api.get("/threads/busy", headers=page).text
+            assert "runs elsewhere" in second.get("/threads/busy", headers=page).text
+            assert second.post("/api/v1/threads/busy/resume").status_code == 409
+            one.kill()
+        told = second.get("/api/v1/threads/busy").json()
+        assert (told["running"], told["interrupted"]) == (False, True), told
+        shown = second.get("/threads/busy", headers=page).text
+        assert "Go on" in shown and "runs elsewhere" not in shown
+        model.ends.set()
+        done = second.post("/api/v1/threads/busy/resume").headers["location"]
+        second.get(f"{done}/events").raise_for_status()
+        told = second.get("/api/v1/threads/busy").json()
+        assert (told["running"], told["interrupted"]) == (False, False), told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -149,7 +151,7 @@ def test_below_v1_errors_have_the_form_of_the_api_that_is_spoken_there(served: S
         assert (error["code"], error["type"]) == (code, "invalid_request_error") and error["message"]
     assert "--show-token" in api.post("/v1/responses", json={}, headers=wrong).json()["error"]["message"]
     assert api.get("/v1/models", headers=wrong).headers["www-authenticate"] == "Bearer"
-    assert api.put("/v1/models").headers["allow"] == "GET"
+    assert api.put("/v1/models").headers["allow"] == "GET, HEAD"
     told = api.post("/v1/messages", json={}, headers=wrong).json()
     assert told["type"] == "error" and told["error"]["type"] == "authentication_error" and "--show-token" in told["error"]["message"]
     with (
@@ -178,7 +180,7 @@ def test_the_notice_that_no_model_answered_is_a_paragraph_of_its_own(api: httpx.
     events = api.get(f"{run.headers['location']}/events").text
     assert "Mara Stein" in events and "run_ended" in events, events
     page = api.get("/threads/laser", headers=PAGE).text
-    assert re.search(r"Mara Stein[^<]*</li>\s*</ul>\s*<p>\(No model is configured", page), page
+    assert re.search(r'Mara Stein[^<]*</li>\s*</ul>\s*<p dir="auto">\(No model is configured', page), page
 
 
 def test_a_long_task_has_a_short_title_and_stands_whole_below_it(api: httpx.Client) -> None:
@@ -257,3 +259,235 @@ def test_a_workflow_over_the_network_reads_and_starts_nothing_of_this_machine(se
         assert time.monotonic() < until
         assert found["status"] != "halted", found
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("written", ["2025", "1763000000", "tomorrow-ish", 2025])
+def test_a_time_that_is_no_date_is_refused_with_its_field(api: httpx.Client, written: str | int) -> None:
+    """O3, K1: figures are not seconds since 1970; a date is read as the command line reads it."""
+    for path, body, field in (
+        ("/api/v1/knowledge/records", {"text": "Pier four was built", "time": written}, "time"),
+        ("/api/v1/knowledge/search", {"query": "pier", "after": written}, "after"),
+        ("/api/v1/knowledge/search", {"query": "pier", "before": written}, "before"),
+    ):
+        answer = api.post(path, json=body)
+        assert answer.status_code == 422, answer.text
+        assert [one["at"] for one in answer.json()["errors"]] == [f"/body/{field}"]
+        assert f"'{written}' is not a date" in answer.json()["errors"][0]["message"]
+    kept = api.post("/api/v1/knowledge/records", json={"text": "Pier four was built, it is said", "time": "8 May 2026"}).json()["record"]
+    assert kept["time"].startswith("2026-05-08T00:00:00")
+    found = api.post("/api/v1/knowledge/search", json={"query": "pier four", "after": "2026-05-08", "before": "2026-05-09"}).json()
+    assert [hit["record"]["id"] for hit in found["items"]] == [kept["id"]]
+
+
+def test_a_refused_form_comes_back_with_the_reason_and_with_what_was_written(served: Served, api: httpx.Client) -> None:
+    """O3, O4: adding and changing facts, keeping records, beginning and going on with a conversation, naming it."""
+    post = {**PAGE, "Origin": served.address}
+    long = "bees " * 1_000
+    there = api.post("/api/v1/memory/facts", json={"content": "User keeps <bees> & hens"}).json()
+    talk = api.post("/api/v1/threads", json={"title": "Hens"}).json()["id"]
+    for path, form, reason in (
+        ("/memory/add", {"content": long, "category": "hobby & work"}, "at most"),
+        ("/memory/add", {"content": there["content"], "category": "context"}, "known already"),
+        ("/memory/edit", {"fact": there["id"], "content": long, "category": "hobby", "confidence": "0.5"}, "at most"),
+        (
+            "/memory/edit",
+            {"fact": there["id"], "content": "User keeps ducks", "category": "hobby", "confidence": "many"},
+            "not a confidence",
+        ),
+        ("/memory/edit", {"fact": "fact_gone", "content": "User keeps geese", "category": "hobby"}, "there is no fact"),
+        (
+            "/knowledge",
+            {"text": "  ", "tags": "sea & land, x", "source": "a <map>", "trust": "low"},
+            "text needs at least one visible character.",
+        ),
+        ("/knowledge", {"text": "tide " * 30_000, "tags": "sea", "trust": "medium"}, "at most 100,000 characters"),
+        ("/threads", {"content": " \n "}, "nothing in the message"),
+        (f"/threads/{talk}/send", {"content": "  \n"}, "nothing in the message"),
+        (f"/threads/{talk}/title", {"title": "long & winding " * 20}, "a title has"),
+    ):
+        answer = api.post(path, data=form, headers=post)
+        assert answer.status_code in (400, 404, 409, 422), (path, answer.status_code)
+        shown = html.unescape(answer.text)
+        assert 'role="alert"' in answer.text and reason in shown.lower(), (path, reason)
+        for name, value in form.items():
+            inside = f'value="{value}"' in shown or f">\n{value}</textarea>" in shown or f'"{value}" selected' in shown
+            assert inside or name == "fact", f"{path} has lost {name}"
+    assert not [one for one in api.get("/api/v1/threads").json()["items"] if not one["messages"] and one["id"] != talk]
+
+
+def test_the_address_of_a_form_leads_to_the_page_that_has_it(api: httpx.Client) -> None:
+    """O4: after a refusal it stands in the address bar, and is opened again by whoever reloads it."""
+    talk = api.post("/api/v1/threads", json={"title": "Hens"}).json()["id"]
+    halted(api, "reloaded", workflow=FLOW)
+    for path, place in (
+        ("/memory/add?agent=coder", "/memory?agent=coder"),
+        ("/memory/undo", "/memory"),
+        ("/knowledge/forget", "/knowledge"),
+        (f"/threads/{talk}/send", f"/threads/{talk}"),
+        ("/sessions/reloaded/approve", "/sessions/reloaded"),
+        ("/sessions/reloaded/stages/plan/output", "/sessions/reloaded/stages/plan"),
+        ("/sessions/new/check", "/sessions/new"),
+    ):
+        answer = api.get(path, headers=PAGE)
+        assert (answer.status_code, answer.headers.get("location")) == (303, place)
+        assert api.get(place, headers=PAGE).status_code == 200
+    assert api.get("/api/v1/memory/undo", headers=PAGE).status_code == 405
+    assert api.get("/memory/add").status_code == 405
+
+
+def test_head_is_answered_wherever_get_is(served: Served, api: httpx.Client) -> None:
+    """O3: the same status and headers, no body, and no less is asked of who asks; a stream is told of and not begun."""
+    for path, kind in (
+        ("/healthz", "application/json"),
+        ("/readyz", "application/json"),
+        ("/", "text/html"),
+        ("/memory", "text/html"),
+        ("/static/holdfast.css", "text/css"),
+        ("/static/htmx.min.js", "text/javascript"),
+        ("/api/v1/memory", "application/json"),
+        ("/api/v1/events", "text/event-stream"),
+        ("/api/v1/sessions/nothing", "application/problem+json"),
+        ("/nothing", "application/problem+json"),
+    ):
+        answer = api.head(path)
+        assert answer.content == b"" and answer.headers["content-type"].startswith(kind), path
+        assert "content-security-policy" in answer.headers
+        if kind != "text/event-stream":
+            asked = api.get(path)
+            assert answer.status_code == asked.status_code and int(answer.headers["content-length"]) > 0, path
+    assert api.head("/api/v1/memory/undo").status_code == 405
+    with served.client(headers={}) as stranger:
+        assert stranger.head("/healthz").status_code == 200
+        assert stranger.head("/").status_code == 401 and stranger.head("/api/v1/memory").status_code == 401
+    assert api.get("/healthz").json() == {"status": "ok"}
+    assert "Traceback" not in (served.base / "server.log").read_text()
+
+
+def test_no_body_is_an_empty_one_where_every_field_may_be_left_out(api: httpx.Client) -> None:
+    """O3: the session waits for a yes, and gets one; what needs a field names it."""
+    begun = api.post("/api/v1/sessions", json={"id": "bare", "workflow": FLOW}).json()
+    assert begun["id"] == begun["workflow_id"] == "bare"
+    until = time.monotonic() + 120
+    while (session := api.get("/api/v1/sessions/bare").json())["status"] != "paused" or session["owner"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert session["id"] == session["workflow_id"] == "bare"
+    assert all(one["id"] == one["workflow_id"] for one in api.get("/api/v1/sessions").json()["items"])
+    talk = api.post("/api/v1/threads")
+    assert talk.status_code == 201
+    for path, status in (
+        ("/api/v1/sessions/bare/resume", 202),
+        ("/api/v1/sessions/bare/fork", 201),
+        ("/api/v1/sessions/bare/approve", 200),
+    ):
+        answer = api.post(path)
+        assert answer.status_code == status, (path, answer.text)
+        assert answer.json()["id"] == answer.json()["workflow_id"]
+        time.sleep(0.5 if status == 202 else 0)
+    nothing = api.post("/api/v1/sessions")
+    assert (nothing.status_code, nothing.json()["detail"]) == (400, "give a workflow or the name of one.")
+    optional = [
+        f"{method.upper()} {path}"
+        for path, operations in api.get("/openapi.json").json()["paths"].items()
+        for method, operation in operations.items()
+        if path.startswith("/api/") and "requestBody" in operation and not operation["requestBody"].get("required")
+    ]
+    assert len(optional) == 12, optional
+
+
+def test_a_body_that_does_not_say_what_it_is_gets_the_same_answer_as_one_that_says_something_else(api: httpx.Client) -> None:
+    """O3: 415, and what to send."""
+    for kind in ({}, {"content-type": "text/plain"}):
+        for path in ("/api/v1/knowledge/search", "/api/v1/sessions/nothing/resume"):
+            answer = api.post(path, content=b'{"query": "pier"}', headers=kind)
+            assert answer.status_code == 415, answer.text
+            assert "must be JSON" in answer.json()["detail"] and "application/json" in answer.json()["hint"]
+    missing = api.post("/api/v1/knowledge/search")
+    assert missing.status_code == 422 and missing.json()["errors"][0]["at"] == "/body"
+
+
+def test_what_does_not_fit_is_said_in_words_and_never_as_a_pattern(api: httpx.Client) -> None:
+    """O3, O4: for every field that has a pattern."""
+    for method, path, body, words in (
+        ("POST", "/api/v1/knowledge/records", {"text": " \u200b"}, "needs at least one visible character"),
+        ("GET", "/api/v1/threads?cursor=zzzz", None, "the `next` of the page before"),
+        ("GET", "/api/v1/memory?agent=a/b", None, "the name of an agent"),
+        ("POST", "/api/v1/sessions", {"id": "../x", "workflow": {}}, "a name of at most 100 letters"),
+        ("GET", "/api/v1/sessions/-x", None, "a name of at most 128 letters"),
+        ("GET", "/api/v1/threads/a%20b", None, "the id of a thread"),
+        ("GET", "/knowledge?since=2026", None, "a day, written like 2026-04-19"),
+        ("GET", "/sessions/x/raw/a%20b", None, "is not written as it is wanted here"),
+        ("POST", "/api/v1/knowledge/records", {"text": ""}, "needs at least 1 character"),
+    ):
+        answer = api.request(method, path, json=body)
+        assert answer.status_code == 422, (path, answer.text)
+        assert [one for one in answer.json()["errors"] if words in one["message"]], (path, answer.text)
+        assert "pattern" not in answer.text and "[^" not in answer.text and "A-Z" not in answer.text
+
+
+def test_what_cannot_be_done_as_things_stand_is_a_conflict(api: httpx.Client) -> None:
+    """O3, W6: 409 where nothing waits and nothing was broken off; the same request may do later."""
+    halted(api, "stands", workflow=FLOW)
+    api.post("/api/v1/threads/stands/runs", json={"content": "pier"}).raise_for_status()
+    for path, words in (
+        ("/api/v1/sessions/stands/approve", "no stage of session stands waits"),
+        ("/api/v1/threads/stands/resume", "no turn of this thread was broken off"),
+        ("/api/v1/threads/stands/decisions", "no call waits"),
+    ):
+        answer = api.post(path, json={"all": {"type": "approve"}} if path.endswith("decisions") else {})
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:holdfast:in-the-way"), answer.text
+        assert words in answer.json()["detail"]
+    assert api.post("/api/v1/sessions/stands/cancel").status_code == 200
+    assert api.post("/api/v1/sessions/stands/cancel").status_code == 409
+
+
+def test_who_brings_no_token_is_asked_for_it_and_told_where_it_is(served: Served) -> None:
+    """O3, O4: it is not said that a token was wrong that nobody gave."""
+    with served.client(headers=PAGE) as nobody:
+        for answer in (nobody.get("/login"), nobody.post("/login", data={"token": " "}, headers={"Origin": served.address})):
+            assert answer.status_code == 401 and 'name="token"' in answer.text and "holdfast serve --show-token" in answer.text
+            assert "not the one of this server" not in answer.text and 'role="alert"' not in answer.text
+        told = nobody.get("/login", headers={"Accept": "application/json"}).json()
+        assert told["detail"] == "The token is needed." and "--show-token" in told["hint"]
+        wrong = nobody.get("/login?token=wrong")
+        assert wrong.status_code == 401 and "not the one of this server" in wrong.text and 'role="alert"' in wrong.text
+
+
+def test_a_server_of_tools_that_cannot_be_reached_is_named_without_its_path(tmp_path: Path) -> None:
+    """O3, O5: on the first page and by the doctor of the API."""
+    servers = {"tides": {"command": "/opt/nowhere/tide-server", "args": ["/srv/private/tides.py"]}}
+    with serving(tmp_path, {"knowledge": {"embedder": "none"}, "mcp": {"servers": servers}}) as served, served.client() as api:
+        said = next(one["text"] for one in api.get("/api/v1/doctor").json()["items"] if one["about"] == "mcp")
+        assert said.startswith("tides: the MCP server tide-server tides.py cannot be reached"), said
+        page = api.get("/", headers=PAGE).text
+        assert "tides: the MCP server tide-server tides.py cannot be reached" in page
+        assert not any(place in text for text in (said, page) for place in ("/opt/nowhere", "/srv/private"))
+
+
+def test_a_conversation_without_a_model_is_uploaded_to_named_branched_and_deleted_on_its_page(served: Served, api: httpx.Client) -> None:
+    """O4, W18: what it can do is offered there, and nothing else."""
+    post = {**PAGE, "Origin": served.address}
+    begun = api.post("/threads", data={"content": "What about the moorings?"}, headers=post)
+    place = begun.headers["location"].partition("#")[0]
+
+    def shown() -> str:
+        """The page, when nothing runs any more."""
+        while any(run["status"] == "running" for run in api.get(f"/api/v1{place}/runs").json()["items"]):
+            time.sleep(0.05)
+        return api.get(place, headers=PAGE).text
+
+    page = shown()
+    for form in ("send", "title", "branch", "delete"):
+        assert f'action="{place}/{form}"' in page, form
+    assert 'type="file"' in page and "Branch here" in page and f"{place}/compact" not in page
+    files = {"files": ("moorings.txt", b"The moorings were renewed in 2019.", "text/plain")}
+    sent = api.post(f"{place}/send", data={"content": "When were the moorings renewed?"}, files=files, headers=post)
+    assert sent.status_code == 303
+    page = shown()
+    assert "renewed in 2019" in page and "files/uploads/moorings.txt" in page
+    assert api.post(f"{place}/title", data={"title": "Moorings & more"}, headers=post).status_code == 303
+    assert '<h1 dir="auto" id="title" class="said">Moorings &amp; more</h1>' in api.get(place, headers=PAGE).text
+    branch = api.post(f"{place}/branch", headers=post).headers["location"].partition("?")[0]
+    assert branch != place and "renewed in 2019" in api.get(branch, headers=PAGE).text
+    assert api.post(f"{place}/delete", headers=post).headers["location"] == "/threads"
+    assert api.get(place, headers=PAGE).status_code == 404 and api.get(branch, headers=PAGE).status_code == 200

@@ -37,7 +37,7 @@ _NOT_IN_A_SCHEMA = {
     ],
     "whether there is a new message in it": ["POST /agui", "POST /agui/{agent}"],
 }
-"""What no JSON schema says, and is answered with 400: of these operations alone, and of no other, data that fit may be refused."""
+"""What no JSON schema says, and is answered with 400 or 409: of these operations alone, and of no other, data that fit may be refused."""
 _MAY_REFUSE = frozenset(label for labels in _NOT_IN_A_SCHEMA.values() for label in labels)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from holdfast.clock import stamp
-from holdfast.errors import Damaged, InputError, NotThere
+from holdfast.errors import Damaged, InputError, InTheWay, NotThere
 from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import (
     SLOTS,
@@ -118,7 +118,7 @@ class MemoryService(OpenMemory):
         def edit(document: Document) -> Edit:
             same = next((one for one in document.facts if one.content.casefold() == text.casefold()), None)
             if same is not None:
-                raise InputError(f"that is known already, as {same.id}.", hint="Edit that one.")
+                raise InTheWay(f"that is known already, as {same.id}.", hint="Edit that one.")
             replaced = [one.id for one in other_values(text, document.facts)]
             made[:] = [replace(fact, replaces=tuple(replaced))]
             after, evicted = self._within(document.without(replaced).with_fact(made[0]))

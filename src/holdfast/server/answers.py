@@ -163,6 +163,7 @@ class RunForm(_Answer):
 class SessionLine(_Answer):
     """A session in a list. A damaged one has a `problem`."""
 
+    id: str
     workflow_id: str
     task: str
     status: str | None
@@ -177,6 +178,7 @@ class SessionLine(_Answer):
 class SessionForm(_Answer):
     """A session: how far it is, and what each stage gave."""
 
+    id: str
     workflow_id: str
     task: str
     status: str
@@ -188,6 +190,7 @@ class SessionState(_Answer):
     """A session that was begun or changed, and how it stands now."""
 
     id: str
+    workflow_id: str
     status: str
 
 

@@ -173,7 +173,7 @@ def make_app(services: Services, *, hosts: Collection[str], origins: Collection[
     limit = settings.max_upload_bytes + _SPARE
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limit)
     measured = _Measured(_InPlace(TimeLimit(app, settings.request_seconds), services), services.metrics)
-    return AccessLog(Guard(measured, keys=services.keys, hosts=hosts, origins=origins, max_body=limit))
+    return AccessLog(Guard(HeadOnly(measured), keys=services.keys, hosts=hosts, origins=origins, max_body=limit))
 
 
 def _readable(handler: Callable[[Request, Exception], Awaitable[JSONResponse]]) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -197,6 +197,34 @@ class _InPlace:
             await wire.told_at(scope.get("path", ""), refused)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+
+class HeadOnly:
+    """Answers HEAD wherever GET is answered: the same status and headers, and no body. What would go on, a stream, is not begun."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        over = asyncio.timeout(None)
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+            elif message.get("more_body"):
+                over.reschedule(0)
+                await asyncio.Event().wait()  # until it is ended here
+
+        try:
+            async with over:
+                await self._app({**scope, "method": "GET"}, receive, sending)
+        except TimeoutError:
+            if not over.expired():
+                raise
 
 
 class TimeLimit:

@@ -191,7 +191,7 @@ class Run:
 
 
 class RunningTurns:
-    """The runs of this server. Used on its loop alone."""
+    """The runs of this server. Used on its loop alone, but for `running`."""
 
     def __init__(self, ids: IdSource, clock: Clock, dropped: Callable[[int], object] = lambda _: None) -> None:
         self._ids, self._clock, self._dropped = ids, clock, dropped
@@ -279,7 +279,7 @@ class RunningTurns:
     @property
     def running(self) -> list[Run]:
         """Those that have not ended."""
-        return [run for run in self._runs.values() if run.status == "running"]
+        return [run for run in list(self._runs.values()) if run.status == "running"]
 
     async def cancel(self, run: Run) -> None:
         """Stop it, and wait until it is over. What was said stays in the conversation."""

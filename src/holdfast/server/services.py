@@ -22,7 +22,8 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.context.call_log import CallLog
 from holdfast.durable.disk import make_folders
-from holdfast.errors import HoldfastError, InputError, NotThere, StorageError
+from holdfast.durable.lock import Lock
+from holdfast.errors import HoldfastError, InputError, InTheWay, NotThere, StorageError
 from holdfast.events import Event, envelope_of
 from holdfast.health import check_writable
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
@@ -195,6 +196,15 @@ class Services:
             raise NotThere(f"there is no thread {thread[:80]!r}.")
         return None
 
+    def standing_of(self, thread: str, talk: Talk) -> tuple[str | None, bool]:
+        """Who is at a turn of a thread now, in this server or in another process, and whether one was broken off: never both."""
+        if any(run.thread == thread for run in self.turns.running):
+            return "this server", False
+        if not talk.interrupted:
+            return None, False
+        owner = Lock(self._folder(thread) / "turn.lock").owner()
+        return owner, owner is None and talk.interrupted  # asked again: it may have ended since
+
     def check_agent(self, agent: str | None) -> None:
         """NotThere for an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
         if agent is None or (self.harness.base / "agents" / check_name(agent, "agent name")).is_dir():
@@ -239,14 +249,14 @@ class Services:
         """Go on with a turn that was broken off."""
         talk = await asyncio.to_thread(self.known_talk, thread)
         if not await asyncio.to_thread(lambda: talk.interrupted):
-            raise InputError("no turn of this thread was broken off.")
+            raise InTheWay("no turn of this thread was broken off.")
         return await self._begin(talk, talk.aresume)
 
     async def decide(self, thread: str, decisions: Mapping[str, Decision] | Decision) -> Run:
         """Answer the calls that wait for a person; the turn goes on."""
         talk = await asyncio.to_thread(self.known_talk, thread)
         if not await asyncio.to_thread(talk.approvals):
-            raise InputError("no call waits for a decision.")
+            raise InTheWay("no call waits for a decision.")
         return await self._begin(talk, lambda: talk.adecide(decisions))
 
     async def _begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], said: str = "") -> Run:

@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -19,22 +20,57 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from holdfast import errors
 from holdfast.errors import HoldfastError, InputError
+from holdfast.knowledge.records import read_moment
 from holdfast.redaction import redact_text, without_paths
 from holdfast.server.answers import describe_answers
-from holdfast.validation import thread_folder
+from holdfast.validation import counted, place_of, thread_folder
 
 T = TypeVar("T")
 
+
+def _moment(written: Any) -> Any:
+    """A date as the command line reads it: figures alone are none, whatever they count."""
+    moment = written if isinstance(written, datetime) else read_moment(written) if isinstance(written, str) else None
+    if moment is None:
+        shown = str(written)[:80]
+        raise PydanticCustomError(
+            "not_a_date", "'{written}' is not a date: write it like 2026-05-08 or 2026-05-08T13:56:00Z", {"written": shown}
+        )
+    return moment
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A date with a time zone, UTC where it names none."""
 _VISIBLE = (
     r"[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180e\u2000-\u200f\u2028-\u202f"
     r"\u205f-\u2064\u2066-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]"
 )
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NEW_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+AGENT = r"^[A-Za-z0-9_-]{1,64}$"
+DAY = r"^(\d{4}-\d{2}-\d{2})?$"
+_CURSOR = r"^n[0-9]{1,9}$"
+_THREAD = r"^(?:[A-Za-z0-9._:-]{1,128}|~[A-Za-z0-9._-]{0,40}~[0-9a-f]{32})$"
+_STAGE = r"^[^/\x00-\x1f\x7f]+$"
+_IN_WORDS = {
+    _VISIBLE: "needs at least one visible character",
+    NAME: "must be a name of at most 128 letters, digits, `.`, `_` and `-` that begins with a letter or a digit",
+    NEW_NAME: "must be a name of at most 100 letters, digits, `.`, `_` and `-` that begins with a letter or a digit",
+    AGENT: "must be the name of an agent: at most 64 letters, digits, `_` and `-`",
+    DAY: "must be a day, written like 2026-04-19",
+    _CURSOR: "must be the `next` of the page before, as it came",
+    _THREAD: "must be the id of a thread: at most 128 letters, digits, `.`, `_`, `:` and `-`",
+    _STAGE: "must be the name of a stage: no `/`, and nothing that cannot be seen",
+}
+"""What each pattern wants, for people."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 VisibleText = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=_VISIBLE)]
@@ -49,20 +85,13 @@ Priority = Annotated[
     BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value),
 ]
 """A whole number as JSON knows it: 3.0 is one, true and "3" are none."""
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 Id = Annotated[str, Path(pattern=NAME)]
 PointName = Annotated[str, StringConstraints(pattern=NAME)]
-ThreadAddress = Annotated[
-    str,
-    Path(
-        pattern=r"^(?:[A-Za-z0-9._:-]{1,128}|~[A-Za-z0-9._-]{0,40}~[0-9a-f]{32})$",
-        description="The id; of an odd one the name of its folder.",
-    ),
-]
-StageName = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f\x7f]+$")]
-Agent = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The agent whose memory it is; none is the global one.")]
+ThreadAddress = Annotated[str, Path(pattern=_THREAD, description="The id; of an odd one the name of its folder.")]
+StageName = Annotated[str, Path(min_length=1, max_length=128, pattern=_STAGE)]
+Agent = Annotated[str | None, Query(pattern=AGENT, description="The agent whose memory it is; none is the global one.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
-Cursor = Annotated[str | None, Query(pattern=r"^n[0-9]{1,9}$", description="Where the page before ended: its `next`.")]
+Cursor = Annotated[str | None, Query(pattern=_CURSOR, description="Where the page before ended: its `next`.")]
 Words = Annotated[str, Query(min_length=1, max_length=2_000, description="What to look for.")]
 Follow = Annotated[bool, Query(description="Wait for what comes; else send what is there and end.")]
 LastEventId = Annotated[str | None, Header(max_length=100)]
@@ -134,6 +163,7 @@ class Problem(BaseModel):
 
 _STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.NotThere, 404),
+    (errors.InTheWay, 409),
     (errors.OutputInvalid, 422),
     (errors.BudgetError, 422),
     (errors.LimitExceeded, 402),
@@ -242,18 +272,35 @@ def problem_of(error: HoldfastError) -> JSONResponse:
     return problem(status, kind_name(error), error.public, hint=hint, **more)
 
 
+def _wrong(one: Mapping[str, Any]) -> str:
+    """What is wrong with one value, in words and without a pattern."""
+    limits = one.get("ctx") or {}
+    if one["type"] == "string_pattern_mismatch":
+        return _IN_WORDS.get(str(limits.get("pattern")), "is not written as it is wanted here")
+    if one["type"] == "string_too_short":
+        return f"needs at least {counted(limits['min_length'], 'character')}"
+    if one["type"] == "string_too_long":
+        return f"may have at most {limits['max_length']:,} characters"
+    return redact_text(str(one["msg"]))
+
+
+def unfit(error: ValidationError) -> InputError:
+    """What is wrong with the fields of a form of a page."""
+    return InputError("; ".join(f"{place_of(one['loc'])} {_wrong(one)}" for one in error.errors(include_url=False)) + ".")
+
+
 async def of_validation(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that does not fit its description."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if any(one["loc"] == ("body",) for one in found) and sent and "json" not in sent:
-        return problem(
-            415, "not-understood", f"The body must be JSON, not {clean(sent[:80])}.", hint="Send `Content-Type: application/json`."
-        )
+    came = isinstance(error, RequestValidationError) and bool(error.body)
+    if any(one["loc"] == ("body",) for one in found) and "json" not in sent and (sent or came):
+        instead = f"not {clean(sent[:80])}" if sent else "and say so: it came without a `Content-Type`"
+        return problem(415, "not-understood", f"The body must be JSON, {instead}.", hint="Send `Content-Type: application/json`.")
     if (broken := next((one for one in found if one["type"] == "json_invalid"), None)) is not None:
         why = str((broken.get("ctx") or {}).get("error", "it cannot be read"))
         return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}, at character {broken['loc'][-1]}.")
-    places = [Place(at="/" + "/".join(str(part) for part in one["loc"]), message=redact_text(str(one["msg"]))) for one in found]
+    places = [Place(at="/" + "/".join(str(part) for part in one["loc"]), message=_wrong(one)) for one in found]
     return problem(422, "does-not-fit", "The request does not fit.", errors=places)
 
 
@@ -313,8 +360,7 @@ def describe(app: FastAPI, problem: dict[str, Any], definitions: dict[str, Any])
 
 
 def allowed_methods(app: Any, path: str) -> list[str]:
-    """The methods that a path has, over all routes."""
+    """The methods that a path has, over all routes; HEAD is answered wherever GET is."""
     described = app.openapi()["paths"].items()
-    return sorted(
-        {name.upper() for form, operations in described if compile_path(form)[0].match(path) for name in operations if name in _METHODS}
-    )
+    found = {name.upper() for form, operations in described if compile_path(form)[0].match(path) for name in operations if name in _METHODS}
+    return sorted(found | {"HEAD"} if "GET" in found else found)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import Damaged, HoldfastError, InputError, Locked, NotThere, RevisionConflict, StorageError
+from holdfast.errors import Damaged, HoldfastError, InputError, InTheWay, Locked, NotThere, RevisionConflict, StorageError
 from holdfast.session.document import parse_session, render_session, session_json
 from holdfast.session.edits import Edit, check_completed
 from holdfast.session.log import Document, compacted, point_record, points_of, texts_of
@@ -555,4 +555,4 @@ def locked_by(workflow_id: str, path: str | None, owner: object) -> Locked:
 
 def _exists_already(workflow_id: str) -> InputError:
     hint = f"Go on with `holdfast resume {workflow_id}`, or choose another id."
-    return InputError(f"the session {workflow_id!r} exists already.", hint=hint)
+    return InTheWay(f"the session {workflow_id!r} exists already.", hint=hint)

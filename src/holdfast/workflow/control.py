@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock, SystemClock, stamp
-from holdfast.errors import ApprovalWanted, ConfigError, InputError, WorkflowChanged
+from holdfast.errors import ApprovalWanted, ConfigError, InputError, InTheWay, WorkflowChanged
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.redaction import redact_text
@@ -422,13 +422,13 @@ def _to_run_again(session: Session, stages: Collection[str]) -> Session:
 def _waiting(session: Session, stage: str | None) -> str:
     waiting = waiting_stages(session)
     if not waiting:
-        raise InputError(f"no stage of session {session.workflow_id} waits for a person; it is {session.status}.")
+        raise InTheWay(f"no stage of session {session.workflow_id} waits for a person; it is {session.status}.")
     if stage is None and len(waiting) == 1:
         return waiting[0]
     if stage is None:
         raise InputError(f"several stages wait: {', '.join(waiting)}.", hint="Name one of them.")
     if stage not in waiting:
-        raise InputError(f"the stage {stage!r} does not wait.", hint=f"Waiting: {', '.join(waiting)}.")
+        raise InTheWay(f"the stage {stage!r} does not wait.", hint=f"Waiting: {', '.join(waiting)}.")
     return stage
 
 
@@ -436,7 +436,7 @@ _LOOK = 0.05
 
 
 def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: Clock | None = None, bus: Bus = process_bus) -> Session:
-    """Stop a session, and return it as it is then. One that is completed or cancelled already is an InputError.
+    """Stop a session, and return it as it is then. One that is completed or cancelled already is InTheWay.
 
     A process that runs it notices within a tenth of a second; after `wait` seconds the answer is the session as it still is.
     """
@@ -444,7 +444,7 @@ def cancel(store: SessionStore, session_id: str, *, wait: float = 10.0, clock: C
     session = store.load(session_id)
     if store.owner(session_id) is None:
         if session.status in ("completed", "cancelled"):
-            raise InputError(f"the session {session_id} is {session.status}: there is nothing to stop.")
+            raise InTheWay(f"the session {session_id} is {session.status}: there is nothing to stop.")
         with store.lease(session_id, owner="cancel"):
             session = store.load(session_id)
             done = store.commit(replace(session, status="cancelled"), expect=session.revision)

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.knowledge.store import KnowledgeStore
 from holdfast.session.output import StageOutput, parse_output
 from holdfast.session.state import Session
-from holdfast.workflow.agent import StageAgent, StageRequest
+from holdfast.workflow.agent import StageAgent, StageRequest, as_result
 from holdfast.workflow.definition import Stage
 from holdfast.workflow.run_settings import file_sessions
 from holdfast.workflow.stage_request import SessionRaw
@@ -56,7 +56,7 @@ class Desk:
             cancelled=cancelled,
             emit=self.said.append,
         )
-        output = parse_output(agent.run(request).output, stage=name)
+        output = parse_output(as_result(agent.run(request)).output, stage=name)
         self.given = (*self.given, output)
         return output
 

@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.models.failures import kind_of
 from holdfast.server.runs import MEDIA_TYPE
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import STREAM, TOKEN, clean
+from holdfast.server.wire import AGENT, STREAM, TOKEN, clean
 from holdfast.validation import missing_extra
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def told(error: Exception) -> tuple[int, str, str]:
 
 
 agui_router = APIRouter(prefix="/agui", tags=["agui"], dependencies=[TOKEN])
-AgentName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+AgentName = Annotated[str, Path(pattern=AGENT)]
 _AGUI_INPUT: dict[str, Any] = {
     "type": "object",
     "description": "`RunAgentInput` of AG-UI: `threadId` names the conversation, `tools` are the front end's, `resume` answers interrupts.",

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -14,8 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from holdfast import __version__
 from holdfast.config.checks import Setting, effective_settings
 from holdfast.config.sections import Config
+from holdfast.config.tool_sections import McpConnection, all_servers
 from holdfast.errors import HoldfastError
-from holdfast.health import examine
+from holdfast.health import Check, examine
 from holdfast.models.choice import how_to_get_one, pick
 from holdfast.models.factory import entry_of
 from holdfast.redaction import redact, without_paths
@@ -67,7 +69,9 @@ def login_form(
 
 def _let_in(request: Request, use: Services, token: str, address: str) -> Response:
     if not use.keys.opens(token.strip().encode()):
-        return as_page(request, problem(401, "no-token", "That token is not the one of this server.", {"www-authenticate": "Bearer"}))
+        kind, said = ("wrong-token", "That token is not the one of this server.") if token.strip() else ("no-token", "The token is needed.")
+        hint = "`holdfast serve --show-token` prints it; the address that the server printed when it started has it too."
+        return as_page(request, problem(401, kind, said, {"www-authenticate": "Bearer"}, hint=hint))
     answer = RedirectResponse(address if _OURS.fullmatch(address) and address != "/login" else "/", 303)
     answer.set_cookie(use.keys.cookie, use.keys.let_in(), httponly=True, samesite="strict")
     return answer
@@ -99,7 +103,7 @@ def _pathless(value: Any) -> Any:
 def doctor(use: Use) -> Page:
     """What `holdfast doctor` finds, without paths."""
     found = examine(use.harness)
-    return Page(items=[{"about": one.about, "state": one.state, "text": clean(one.text)} for one in found])
+    return Page(items=[{"about": one.about, "state": one.state, "text": clean(_called(use.harness.config, one))} for one in found])
 
 
 @router.get("/budget")
@@ -189,7 +193,10 @@ def _held(use: Services) -> list[dict[str, Any]]:
 
 def found_by_doctor(use: Services, *, whole: bool = True) -> list[dict[str, Any]]:
     """What `holdfast doctor` finds, without paths; not `whole`, what it finds without looking at each session and each file."""
-    return [{"about": one.about, "state": one.state, "text": _placed(use, one.text)} for one in examine(use.harness, whole=whole)]
+    return [
+        {"about": one.about, "state": one.state, "text": _placed(use, _called(use.harness.config, one))}
+        for one in examine(use.harness, whole=whole)
+    ]
 
 
 def _placed(use: Services, text: str) -> str:
@@ -198,6 +205,16 @@ def _placed(use: Services, text: str) -> str:
     if config.file is not None:
         text = text.replace(str(config.file), config.file.name)
     return clean(text.replace(str(config.base), "the base directory"))
+
+
+def _called(config: Config, found: Check) -> str:
+    """What the doctor found, with the programs of MCP servers under their names, without folders: else nobody knows which is meant."""
+    text = found.text
+    if found.about in ("mcp", "knowledge"):
+        servers: list[McpConnection] = [*all_servers(config).enabled.values(), *filter(None, [config.knowledge.server])]
+        for part in {part for server in servers for part in (server.command or "", *server.args[:1]) if part.startswith("/")}:
+            text = text.replace(part, PurePath(part).name or part)
+    return text
 
 
 # What this installation is

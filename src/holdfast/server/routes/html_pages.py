@@ -8,11 +8,14 @@ are attributes therefore, and colours are classes; everything that a drawing sho
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -20,12 +23,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
+from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.server.wire import problem_of, thread_address, told_at
+from holdfast.text.normalise import reveal
 from holdfast.validation import counted
 
 HERE = Path(__file__).parent
@@ -135,6 +140,18 @@ def ticked(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces))
 
 
+def short(text: str, most: int = 400) -> str:
+    """The beginning of a text that would take much room; another is left as it is. `macros.rest` has the whole.
+
+    >>> short("x" * 500, 10), short("so long", 10)
+    ('xxxxxxx …', 'so long')
+    """
+    if len(text) <= most:
+        return text
+    part = text[: most * 7 // 10]
+    return f"{part.rpartition(' ')[0] or part} …"
+
+
 def sentence(text: str) -> str:
     """A text that begins as sentences do.
 
@@ -146,7 +163,7 @@ def sentence(text: str) -> str:
 
 
 def _tame(state: Any) -> None:
-    """Headings are paragraphs: a page has one outline, its own. Links say nothing about where they were."""
+    """Headings are paragraphs: a page has one outline, its own. Links say not where they were. Each block has its own direction."""
 
     def tamed(tokens: Sequence[Token]) -> None:
         for token in tokens:
@@ -154,6 +171,8 @@ def _tame(state: Any) -> None:
                 token.tag = "p"
                 if token.nesting == 1:
                     token.attrSet("class", "heading")
+            if token.type in _BLOCKS:
+                token.attrSet("dir", "auto")
             if token.type == "link_open":
                 token.attrSet("rel", "noreferrer nofollow")
             tamed(token.children or ())
@@ -161,6 +180,7 @@ def _tame(state: Any) -> None:
     tamed(state.tokens)
 
 
+_BLOCKS = frozenset(f"{name}_open" for name in ("heading", "paragraph", "list_item", "blockquote", "th", "td"))
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 _MARKDOWN.core.ruler.push("tame", _tame)
 
@@ -175,7 +195,7 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters.update(
     {
-        one.__name__: one for one in (when, number, money, duration, markdown, pretty, sentence, thread_address, ticked)
+        one.__name__: one for one in (when, number, money, duration, markdown, pretty, sentence, short, thread_address, ticked)
     },  # `ago` is inside of `when`
     count=counted,
 )
@@ -185,14 +205,40 @@ _TEMPLATES.globals.update(navigation=NAVIGATION, version=__version__)
 # Answers
 
 
+_TURNS = re.compile(r"(?s)<textarea\b.*?</textarea>|<[^>]*>|[\u202a-\u202e\u2066-\u2069]")
+"""What may hold a sign that turns the direction of writing and is left as it is (fields, tags), or such a sign itself."""
+
+
 def render(name: str, **values: Any) -> str:
-    """A template with these values, as text."""
-    return str(_TEMPLATES.get_template(name).render(**values))
+    """A template with these values, as text. Signs that would turn the direction of what comes after them are written out."""
+    made = str(_TEMPLATES.get_template(name).render(**values))
+    return _TURNS.sub(lambda found: reveal(found[0]) if len(found[0]) == 1 else found[0], made)
 
 
-def page(request: Request, name: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A whole page. `title` says what it is; the template extends `layout.html`."""
-    return HTMLResponse(render(name, title=title, path=request.url.path, **values), status, headers=HEADERS)
+@dataclass(frozen=True)
+class Refused:
+    """A form that was refused: which one (`form`, and `which` of several), why, and what was written in it. The empty form is none."""
+
+    form: str
+    error: HoldfastError
+    written: Mapping[str, str] = field(default_factory=dict)
+    which: str = ""
+
+    @cached_property
+    def why(self) -> dict[str, Any]:
+        """The members that `macros.problem` shows."""
+        return problem_values(self.error)
+
+    def at(self, form: str, which: str = "") -> bool:
+        """Whether it is this form."""
+        return (form, which) == (self.form, self.which if which else "")
+
+
+def page(request: Request, name: str, *, title: str, status: int = 200, refused: Refused | None = None, **values: Any) -> HTMLResponse:
+    """A whole page. `title` says what it is; the template extends `layout.html`. With a refused form it has the status of the refusal."""
+    if refused is not None:
+        status = refused.why["status"]
+    return HTMLResponse(render(name, title=title, path=request.url.path, refused=refused, **values), status, headers=HEADERS)
 
 
 def part(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -217,7 +263,7 @@ LIVE_END = b"event: end\ndata: \n\n"
 # Errors
 
 
-_MEMBERS: dict[str, Any] = {"hint": None, "errors": [], "owner": None, "reference": None, "detail": None}
+_MEMBERS: dict[str, Any] = {"type": "", "hint": None, "errors": [], "owner": None, "reference": None, "detail": None}
 """What a problem may lack."""
 
 
@@ -244,12 +290,25 @@ def problem_values(error: HoldfastError) -> dict[str, Any]:
 
 
 def as_page(request: Request, said: JSONResponse) -> Response:
-    """A problem in the form that whoever asked can read."""
+    """A problem in the form that whoever asked can read. Who opens the address of a form is led to the page that has the form."""
     if not wants_page(request.headers.get("accept", ""), request.url.path):
         return told_at(request.url.path, said)
+    if said.status_code == 405 and request.method in ("GET", "HEAD") and (place := _page_above(request)):
+        return to(place)
     kept = {name: value for name, value in said.headers.items() if name in ("allow", "retry-after", "www-authenticate")}
     html = error_page(request.url.path, json.loads(bytes(said.body)), small="hx-request" in request.headers)
     return HTMLResponse(html, said.status_code, headers={**kept, **HEADERS})
+
+
+def _page_above(request: Request) -> str:
+    """The nearest page above an address that has none itself, with the query of the address; empty for none but the first page."""
+    above = request.url.path.rpartition("/")[0]
+    while above:
+        scope = {**request.scope, "path": above, "method": "GET"}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            return quote(above, safe="/~") + (f"?{request.url.query}" if request.url.query else "")
+        above = above.rpartition("/")[0]
+    return ""
 
 
 # Files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,14 +14,30 @@ from markupsafe import Markup
 from pydantic import Field, ValidationError
 
 from holdfast.errors import HoldfastError, InputError, NotThere
-from holdfast.knowledge.records import Hit, Record, Trust, not_fitting, reading_order, to_json
+from holdfast.knowledge.records import Hit, Record, reading_order, to_json
 from holdfast.knowledge.store import NO_REASON, hit_to_json, snippet_and_why, stats_to_json
 from holdfast.memory.document import fact_to_json
 from holdfast.redaction import without_paths
-from holdfast.server.routes.html_pages import marked, page, to, with_marks
-from holdfast.server.routes.memory_routes import source_of
+from holdfast.server.routes.html_pages import Refused, marked, page, to, with_marks
+from holdfast.server.routes.memory_routes import Written, source_of
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import TOKEN, Body, Cursor, Id, Limit, Page, Short, Text, VisibleText, Words, page_of, thread_address
+from holdfast.server.wire import (
+    DAY,
+    TOKEN,
+    Body,
+    Cursor,
+    Id,
+    Limit,
+    Moment,
+    Page,
+    Short,
+    Text,
+    VisibleText,
+    Words,
+    page_of,
+    thread_address,
+    unfit,
+)
 from holdfast.workers.session_states import seen
 
 router = APIRouter(tags=["knowledge"], dependencies=[TOKEN])
@@ -34,8 +50,8 @@ class Question(Body):
     top_k: Annotated[int, Query(ge=1, le=200)] = 10
     tags: list[Short] = Field(default_factory=list)
     session: Short | None = None
-    after: datetime | None = None
-    before: datetime | None = None
+    after: Moment | None = None
+    before: Moment | None = None
 
 
 class NewRecord(Body):
@@ -48,18 +64,14 @@ class NewRecord(Body):
     speaker: Short | None = None
     kind: Short = "note"
     trust: Literal["high", "medium", "low"] = "high"
-    time: datetime | None = None
-
-
-def _zoned(moment: datetime | None) -> datetime | None:
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    time: Moment | None = None
 
 
 @router.post("/knowledge/search")
 def knowledge_search(use: Use, body: Question) -> Page:
     """Records that answer a question, best first, each with why it was found."""
     hits = use.harness.knowledge.search(
-        body.query, top_k=body.top_k, tags=body.tags, session=body.session, after=_zoned(body.after), before=_zoned(body.before)
+        body.query, top_k=body.top_k, tags=body.tags, session=body.session, after=body.after, before=body.before
     )
     return Page(items=[hit_to_json(hit) for hit in hits])
 
@@ -75,7 +87,7 @@ def records_list(use: Use, tag: Annotated[list[str], Query()] = [], limit: Limit
 def records_add(use: Use, body: NewRecord) -> dict[str, Any]:
     """Keep a record. The same words twice are kept once."""
     values = body.model_dump(exclude={"time", "tags"})
-    record = Record(tags=tuple(body.tags), time=_zoned(body.time), **values)
+    record = Record(tags=tuple(body.tags), time=body.time, **values)
     store = use.harness.knowledge
     if record.time is None:  # the moment of adding is no part of what makes it this record
         there = store.get(record.id)
@@ -155,7 +167,7 @@ def in_threads(use: Services, words: str, limit: int) -> list[dict[str, Any]]:
 
 pages = APIRouter(include_in_schema=False)
 ShortQuery = Annotated[str, Query(max_length=200)]
-Day = Annotated[str, Query(pattern=r"^(\d{4}-\d{2}-\d{2})?$")]
+Day = Annotated[str, Query(pattern=DAY)]
 _LISTED = 30
 _BESIDE = 3
 """Records before and after one that its page shows."""
@@ -205,9 +217,25 @@ def knowledge_page(
     done: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Records that fit a question, each with why; without one the newest."""
-    store = use.harness.knowledge
-    limits: dict[str, Any] = {"tags": [tag] if tag else [], "session": session or None}
-    limits |= {"after": _midnight(since), "before": _midnight(until, after=True)}
+    asked = {"q": q, "tag": tag, "session": session, "since": since, "until": until}
+    return _knowledge_page(request, use, asked, last=last, notice=NOTICES.get(done, ""))
+
+
+_NOTHING_ASKED = dict.fromkeys(("q", "tag", "session", "since", "until"), "")
+
+
+def _knowledge_page(
+    request: Request,
+    use: Services,
+    asked: Mapping[str, str] = _NOTHING_ASKED,
+    *,
+    last: int = _LISTED,
+    notice: str = "",
+    refused: Refused | None = None,
+) -> Response:
+    store, q, tag = use.harness.knowledge, asked["q"], asked["tag"]
+    limits: dict[str, Any] = {"tags": [tag] if tag else [], "session": asked["session"] or None}
+    limits |= {"after": _midnight(asked["since"]), "before": _midnight(asked["until"], after=True)}
     hits: list[dict[str, Any]] = []
     records: list[Record] = []
     if q.strip():
@@ -215,28 +243,34 @@ def knowledge_page(
     else:
         records = heapq.nlargest(last + 1, store.records(**limits), key=lambda one: (one.time.timestamp() if one.time else 0.0, one.id))
     stats = store.stats()
-    values: dict[str, Any] = {"q": q, "tag": tag, "session": session, "since": since, "until": until, "stats": stats}
-    values |= {"hits": hits[:last], "records": records[:last], "filtered": any((tag, session, since, until)), "href": href_of}
-    values |= {"more": last + _LISTED if max(len(hits), len(records)) > last else None, "notice": NOTICES.get(done, "")}
+    values: dict[str, Any] = {**asked, "stats": stats, "hits": hits[:last], "records": records[:last], "href": href_of, "notice": notice}
+    values |= {"filtered": any(value for name, value in asked.items() if name != "q")}
+    values |= {"more": last + _LISTED if max(len(hits), len(records)) > last else None, "refused": refused}
     return page(request, "knowledge.html", title="Knowledge", problems=[without_paths(one) for one in stats.problems], **values)
 
 
 @pages.post("/knowledge")
 def knowledge_add(
+    request: Request,
     use: Use,
-    text: Annotated[str, Form(min_length=1, max_length=100_000)],
-    tags: Annotated[str, Form(max_length=1_000)] = "",
-    source: Annotated[str, Form(max_length=200)] = "",
-    kind: Annotated[str, Form(max_length=200)] = "note",
-    trust: Annotated[Trust, Form()] = "high",
+    text: Written = "",
+    tags: Written = "",
+    source: Written = "",
+    kind: Written = "note",
+    trust: Written = "high",
 ) -> Response:
-    """Keep a record."""
+    """Keep a record. What is refused comes back with the reason."""
     named = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    given = {"text": text, "tags": named, "source": source.strip() or None, "kind": kind.strip() or "note", "trust": trust}
     try:
-        record = NewRecord(text=text, tags=named, source=source.strip() or None, kind=kind.strip() or "note", trust=trust)
-    except ValidationError as error:
-        raise not_fitting("a record", error) from error
-    made = records_add(use, record)
+        try:
+            record = NewRecord.model_validate(given)
+        except ValidationError as error:
+            raise unfit(error) from error
+        made = records_add(use, record)
+    except HoldfastError as error:
+        written = {"text": text, "tags": tags, "source": source, "trust": trust}
+        return _knowledge_page(request, use, refused=Refused("add", error, written))
     return to(f"/knowledge/{quote(made['record']['id'], safe='')}?done={'added' if made['added'] else 'there'}")
 
 
@@ -252,6 +286,8 @@ def record_page(request: Request, use: Use, id: str, done: Annotated[str, Query(
     """A record with what stands beside it, and what is like it."""
     store = use.harness.knowledge
     record = store.get(id)
+    if record is None and id == "forget":  # the address of a form
+        return to("/knowledge")
     if record is None:
         raise NotThere(f"there is no record {id[:80]!r}.", hint="It may have been forgotten. Search for it.")
     before, after = _beside(store.records(session=record.session), record) if record.session else ([], [])

@@ -15,14 +15,14 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Form, Query, Request, Response
 from pydantic import StringConstraints
 
-from holdfast.errors import Damaged, InputError, NotThere
+from holdfast.errors import Damaged, HoldfastError, InputError, NotThere
 from holdfast.forgetting import forget_text
 from holdfast.memory.document import fact_to_json
 from holdfast.memory.facts import CATEGORIES, SLOTS, Fact
 from holdfast.memory.history import Difference, held_to_json, to_record
 from holdfast.memory.rendering import is_shown
 from holdfast.redaction import without_paths
-from holdfast.server.routes.html_pages import page, share, to
+from holdfast.server.routes.html_pages import Refused, page, share, to
 from holdfast.server.services import Services, Use
 from holdfast.server.wire import TOKEN, Agent, Body, Cursor, Flag, Id, Limit, Page, Share, Short, VisibleText, page_of, thread_address
 
@@ -131,7 +131,7 @@ def facts_read(use: Use, id: Id, agent: Agent = None) -> dict[str, Any]:
 
 
 @router.patch("/facts/{id}")
-def facts_change(use: Use, id: Id, body: FactChange, agent: Agent = None) -> dict[str, Any]:
+def facts_change(use: Use, id: Id, body: FactChange = FactChange(), agent: Agent = None) -> dict[str, Any]:
     """Change a fact. `undo` brings the old one back."""
     if body.content is None and body.category is None and body.confidence is None:
         raise InputError("there is nothing to change.", hint="Give content, category or confidence.")
@@ -172,7 +172,7 @@ def memory_history(use: Use, fact: Annotated[str | None, Query(max_length=128)] 
 
 
 @router.post("/undo")
-def memory_undo(use: Use, body: Undo, agent: Agent = None) -> dict[str, Any]:
+def memory_undo(use: Use, body: Undo = Undo(), agent: Agent = None) -> dict[str, Any]:
     """Take back a change. Undoing can be undone, by its own id."""
     return to_record(use.harness.memory.undo(body.change, agent))
 
@@ -234,7 +234,8 @@ def memory_flush(use: Use) -> dict[str, Any]:
 
 
 pages = APIRouter(include_in_schema=False)
-FormText = Annotated[str, Form(max_length=100_000)]
+Written = Annotated[str, Form()]
+"""A field whose text comes back if it is refused, however long it is."""
 Name = Annotated[str, Form(min_length=1, max_length=500)]
 Last = Annotated[int, Query(ge=1, le=10_000)]
 _LISTED = 50
@@ -287,6 +288,19 @@ def memory_page(
     done: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Facts, summaries, and the text exactly as a model sees it."""
+    return _memory_page(request, use, agent, q=q, last=last, notice=NOTICES.get(done, ""))
+
+
+def _memory_page(
+    request: Request,
+    use: Services,
+    agent: str | None,
+    *,
+    q: str = "",
+    last: int = _LISTED,
+    notice: str = "",
+    refused: Refused | None = None,
+) -> Response:
     memory = use.harness.memory
     document, made = memory.document(agent), memory.rendering_for(agent)
     inside = set(made.facts)
@@ -294,6 +308,8 @@ def memory_page(
         matches = [(one.fact, one.words) for one in memory.search(q, agent, last + 1)]
     else:
         newest = sorted(document.facts, key=lambda fact: fact.confirmed or fact.created, reverse=True)
+        if refused is not None and refused.form == "edit":  # on this page, however old it is
+            newest.sort(key=lambda fact: fact.id != refused.which)
         matches = [(fact, ()) for fact in newest[: last + 1]]
     status = memory.status()
     facts = [_shown_fact(fact, words, inside) for fact, words in matches[:last]]
@@ -315,9 +331,9 @@ def memory_page(
         "learning": status,
         "share": share,
         "categories": CATEGORIES,
-        "notice": NOTICES.get(done, ""),
+        "notice": notice,
     }
-    return page(request, "memory.html", title="Memory", **values)
+    return page(request, "memory.html", title="Memory", refused=refused, **values)
 
 
 def _shown_fact(fact: Fact, words: Sequence[str], inside: Collection[str]) -> dict[str, Any]:
@@ -326,74 +342,102 @@ def _shown_fact(fact: Fact, words: Sequence[str], inside: Collection[str]) -> di
     return {"fact": fact, "in_prompt": fact.id in inside, "why_not": why_not, "source": source_of(fact), "words": words}
 
 
+def _share(written: str) -> float:
+    try:
+        return float(written)
+    except ValueError:
+        raise InputError(f"{written[:40]!r} is not a confidence.", hint="Give a number from 0 to 1.") from None
+
+
 @pages.post("/memory/add")
 def memory_add(
-    use: Use,
-    content: FormText,
-    agent: Agent = None,
-    category: Annotated[str, Form(max_length=200)] = "context",
-    confidence: Annotated[float, Form(ge=0, le=1)] = 1.0,
+    request: Request, use: Use, content: Written = "", agent: Agent = None, category: Written = "context", confidence: Written = "1"
 ) -> Response:
-    """Remember something."""
-    use.harness.memory.add(content, agent, category=category.strip() or "context", confidence=confidence)
+    """Remember something. What is refused comes back with the reason."""
+    try:
+        use.harness.memory.add(content, agent, category=category.strip() or "context", confidence=_share(confidence))
+    except HoldfastError as error:
+        return _memory_page(request, use, agent, refused=Refused("add", error, {"content": content, "category": category}))
     return _at("/memory", agent, "added")
 
 
 @pages.post("/memory/edit")
 def memory_edit(
+    request: Request,
     use: Use,
     fact: Name,
-    content: FormText,
-    category: Annotated[str, Form(max_length=200)],
-    confidence: Annotated[float, Form(ge=0, le=1)],
+    content: Written = "",
+    category: Written = "",
+    confidence: Written = "1",
     agent: Agent = None,
 ) -> Response:
-    """Change a fact."""
-    use.harness.memory.edit(fact, agent, content=content, category=category.strip() or None, confidence=confidence)
+    """Change a fact. What is refused comes back with the reason; of a fact that is gone, as one to be added."""
+    try:
+        use.harness.memory.edit(fact, agent, content=content, category=category.strip() or None, confidence=_share(confidence))
+    except HoldfastError as error:
+        there = use.harness.memory.document(agent).fact(fact) is not None
+        written = {"content": content, "category": category, "confidence": confidence}
+        return _memory_page(request, use, agent, refused=Refused("edit" if there else "add", error, written, fact))
     return _at("/memory", agent, "changed")
 
 
 @pages.post("/memory/remove")
-def memory_remove(use: Use, fact: Name, agent: Agent = None) -> Response:
+def memory_remove(request: Request, use: Use, fact: Name, agent: Agent = None) -> Response:
     """Take a fact out; it can be brought back."""
-    use.harness.memory.remove(fact, agent)
+    try:
+        use.harness.memory.remove(fact, agent)
+    except HoldfastError as error:
+        return _memory_page(request, use, agent, refused=Refused("", error))
     return _at("/memory", agent, "removed")
 
 
 @pages.post("/memory/forget")
 def forget_form(
-    request: Request, use: Use, fact: Annotated[str, Form(max_length=500)] = "", text: FormText = "", agent: Agent = None
+    request: Request, use: Use, fact: Annotated[str, Form(max_length=500)] = "", text: Written = "", agent: Agent = None
 ) -> Response:
     """Forget a fact, or a text wherever it stands, for good; says what was touched."""
-    if fact:
-        gone = use.harness.memory.forget(fact, agent)
-        touched, left = dict(gone.touched), []
-    elif text.strip():
-        done = forget_text(use.harness, text)
-        touched, left = dict(done.touched), _left(use, done.left)
-    else:
-        raise InputError("there is nothing to forget.", hint="Name a fact or give a text.")
+    try:
+        if fact:
+            gone = use.harness.memory.forget(fact, agent)
+            touched, left = dict(gone.touched), []
+        elif text.strip():
+            done = forget_text(use.harness, text)
+            touched, left = dict(done.touched), _left(use, done.left)
+        else:
+            raise InputError("there is nothing to forget.", hint="Name a fact or give a text.")
+    except HoldfastError as error:
+        return _memory_page(request, use, agent, refused=Refused("" if fact else "forget", error, {"text": text}))
     return page(request, "forgotten.html", title="Forgotten", touched=touched, left=left, agent=agent, back="/memory")
 
 
 @pages.post("/memory/slot")
-def memory_slot(use: Use, slot: Name, text: FormText = "", agent: Agent = None) -> Response:
+def memory_slot(request: Request, use: Use, slot: Name, text: Written = "", agent: Agent = None) -> Response:
     """Write one of the six summaries; no text clears it."""
-    use.harness.memory.write_slot(slot, text, agent)
+    try:
+        use.harness.memory.write_slot(slot, text, agent)
+    except HoldfastError as error:
+        return _memory_page(request, use, agent, refused=Refused("slot" if slot in SLOTS else "", error, {"text": text}, slot))
     return _at("/memory", agent, "changed")
 
 
 @pages.post("/memory/block")
-def memory_block(use: Use, name: Name, text: FormText = "", agent: Agent = None) -> Response:
+def memory_block(request: Request, use: Use, name: Name, text: Written = "", agent: Agent = None) -> Response:
     """Write one of the texts that an agent edits itself."""
-    use.harness.memory.write_block(name, text, agent, by="user")
+    try:
+        use.harness.memory.write_block(name, text, agent, by="user")
+    except HoldfastError as error:
+        there = any(block.name == name for block in use.harness.memory.blocks(agent))
+        return _memory_page(request, use, agent, refused=Refused("block" if there else "", error, {"text": text}, name))
     return _at("/memory", agent, "changed")
 
 
 @pages.post("/memory/undo")
-def undo_form(use: Use, change: Annotated[str, Form(max_length=200)] = "", agent: Agent = None) -> Response:
+def undo_form(request: Request, use: Use, change: Annotated[str, Form(max_length=200)] = "", agent: Agent = None) -> Response:
     """Take back a change: this one, or the newest that stands."""
-    use.harness.memory.undo(change or None, agent)
+    try:
+        use.harness.memory.undo(change or None, agent)
+    except HoldfastError as error:
+        return _history_page(request, use, agent, refused=Refused("", error))
     return _at("/memory/history", agent, "undone")
 
 
@@ -403,27 +447,37 @@ def undo_form(use: Use, change: Annotated[str, Form(max_length=200)] = "", agent
 @pages.get("/memory/review")
 def review_page(request: Request, use: Use, agent: Agent = None, done: Annotated[str, Query(max_length=20)] = "") -> Response:
     """What the gate held back, with its reason."""
+    return _review_page(request, use, agent, notice=NOTICES.get(done, ""))
+
+
+def _review_page(request: Request, use: Services, agent: str | None, *, notice: str = "", refused: Refused | None = None) -> Response:
     memory = use.harness.memory
     document = memory.document(agent)
     held = memory.review(agent)
     replaced = {one.id: [known.content for id in one.fact.replaces if (known := document.fact(id)) is not None] for one in held}
     waiting = {name: len(memory.review(name)) for name, _ in _scopes(use, agent)}
     values: dict[str, Any] = {"agent": agent, "scopes": _scopes(use, agent), "held": held, "waiting": waiting, "replaced": replaced}
-    values |= {"sources": {one.id: source_of(one.fact) for one in held}, "labels": LABELS, "notice": NOTICES.get(done, "")}
-    return page(request, "review.html", title="Held for review", share=share, **values)
+    values |= {"sources": {one.id: source_of(one.fact) for one in held}, "labels": LABELS, "notice": notice}
+    return page(request, "review.html", title="Held for review", share=share, refused=refused, **values)
 
 
 @pages.post("/memory/accept")
-def accept_form(use: Use, held: Name, agent: Agent = None) -> Response:
+def accept_form(request: Request, use: Use, held: Name, agent: Agent = None) -> Response:
     """Let it into memory."""
-    use.harness.memory.accept(held, agent)
+    try:
+        use.harness.memory.accept(held, agent)
+    except HoldfastError as error:
+        return _review_page(request, use, agent, refused=Refused("", error))
     return _at("/memory/review", agent, "accepted")
 
 
 @pages.post("/memory/reject")
-def reject_form(use: Use, held: Name, agent: Agent = None) -> Response:
+def reject_form(request: Request, use: Use, held: Name, agent: Agent = None) -> Response:
     """Drop it."""
-    use.harness.memory.reject(held, agent)
+    try:
+        use.harness.memory.reject(held, agent)
+    except HoldfastError as error:
+        return _review_page(request, use, agent, refused=Refused("", error))
     return _at("/memory/review", agent, "rejected")
 
 
@@ -443,6 +497,19 @@ def history_page(
     done: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """Every change, the newest first, with what was there before and after."""
+    return _history_page(request, use, agent, fact=fact, last=last, notice=NOTICES.get(done, ""))
+
+
+def _history_page(
+    request: Request,
+    use: Services,
+    agent: str | None,
+    *,
+    fact: str = "",
+    last: int = _LISTED,
+    notice: str = "",
+    refused: Refused | None = None,
+) -> Response:
     changes = use.harness.memory.history(agent)
     undone = {one.undoes: one.id for one in changes if one.undoes}
     wanted = [one for one in changes if not fact or any(part.id == fact for part in one.differences)]
@@ -453,8 +520,8 @@ def history_page(
         stands = bool(one.differences) and not undone_by and one.by != "forget"
         shown.append({"change": one, "differences": [*map(_shown, one.differences)], "undone_by": undone_by, "can_be_undone": stands})
     values: dict[str, Any] = {"agent": agent, "scopes": _scopes(use, agent), "changes": shown, "fact": fact, "labels": LABELS}
-    values |= {"more": last + _LISTED if len(wanted) > last else None, "total": len(wanted), "notice": NOTICES.get(done, "")}
-    return page(request, "memory_history.html", title="History of memory", **values)
+    values |= {"more": last + _LISTED if len(wanted) > last else None, "total": len(wanted), "notice": notice}
+    return page(request, "memory_history.html", title="History of memory", refused=refused, **values)
 
 
 _FIELDS = {

@@ -18,6 +18,7 @@ from holdfast.redaction import redact, redact_text, without_paths
 from holdfast.server.services import Services, Use
 from holdfast.server.wire import (
     NAME,
+    NEW_NAME,
     STREAM,
     TOKEN,
     Body,
@@ -57,7 +58,7 @@ class NewSession(Body):
     name: Short | None = None
     task: Text | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    id: Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    id: Annotated[str, Query(pattern=NEW_NAME)] | None = None
     start: Flag = True
 
 
@@ -92,7 +93,7 @@ class ForkAt(Body):
     """Where the new session begins."""
 
     checkpoint: PointName | None = None
-    id: Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    id: Annotated[str, Query(pattern=NEW_NAME)] | None = None
 
 
 class Point(Body):
@@ -106,6 +107,11 @@ def shown(session: Session) -> dict[str, Any]:
     said: dict[str, Any] = redact(session_json(session))
     said.pop("workflow_file", None)
     return said
+
+
+def _named(id: str) -> dict[str, str]:
+    """A session by its id, under both of the names that answers have for it."""
+    return {"id": id, "workflow_id": id}
 
 
 def loaded(use: Services, id: str) -> Session:
@@ -265,19 +271,20 @@ def sessions_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
     hidden = ("error", "problem")
 
     def pathless(brief: SessionBrief) -> dict[str, Any]:
-        return {key: without_paths(one) if key in hidden and isinstance(one, str) else one for key, one in asdict(brief).items()}
+        known = {key: without_paths(one) if key in hidden and isinstance(one, str) else one for key, one in asdict(brief).items()}
+        return {**known, **_named(brief.workflow_id)}
 
     return page_of(seen(use.harness.sessions, use.harness.sessions.newest()), limit, cursor, pathless)
 
 
 @router.post("/sessions", status_code=202)
-def sessions_start(use: Use, body: NewSession, response: Response) -> dict[str, Any]:
+def sessions_start(use: Use, response: Response, body: NewSession = NewSession()) -> dict[str, Any]:
     """Start a session; with `start: false` it only waits to be resumed."""
     made = use.sessions.create(definition_of(use, body), task=body.task, parameters=body.parameters, session_id=body.id)
     if body.start:
         use.sessions.start(made.workflow_id, as_started=True)
     response.headers["location"] = f"/api/v1/sessions/{made.workflow_id}"
-    return {"id": made.workflow_id, "status": "running" if body.start else made.status}
+    return {**_named(made.workflow_id), "status": "running" if body.start else made.status}
 
 
 @router.get("/sessions/{id}")
@@ -288,7 +295,7 @@ def sessions_read(use: Use, id: Id, response: Response) -> dict[str, Any]:
     response.headers["etag"] = f'"{session.revision}"'
     status = state_of(use.harness.sessions, id, session.status)
     who = owner.name if owner is not None else None
-    return {**shown(session), "status": status, "owner": who, "waiting": list(control.waiting_stages(session))}
+    return {**shown(session), **_named(id), "status": status, "owner": who, "waiting": list(control.waiting_stages(session))}
 
 
 @router.delete("/sessions/{id}", status_code=204)
@@ -335,7 +342,7 @@ def stages_fix(
     done = control.fix(use.harness.sessions, id, stage, json.dumps(body), bus=use.harness.bus)
     if done.status == "ready":
         use.sessions.leave_to_workers(id)
-    return {"id": id, "status": done.status, "revision": done.revision}
+    return {**_named(id), "status": done.status, "revision": done.revision}
 
 
 @router.get("/sessions/{id}/raw/{ref}")
@@ -347,7 +354,7 @@ def raw_read(use: Use, id: Id, ref: Annotated[str, Id]) -> Response:
 
 
 @router.post("/sessions/{id}/resume", status_code=202)
-def sessions_resume(use: Use, id: Id, body: GoOn) -> dict[str, Any]:
+def sessions_resume(use: Use, id: Id, body: GoOn = GoOn()) -> dict[str, Any]:
     """Go on from the last completed stage."""
     loaded(use, id)
     try:
@@ -355,7 +362,7 @@ def sessions_resume(use: Use, id: Id, body: GoOn) -> dict[str, Any]:
     except WorkflowChanged as error:
         raise in_words_of(error, "{name}: true") from None
     queued = state_of(use.harness.sessions, id, "ready") == "queued"  # one that workers have is left to them
-    return {"id": id, "status": "queued" if queued else "running"}
+    return {**_named(id), "status": "queued" if queued else "running"}
 
 
 def in_words_of(error: WorkflowChanged, form: str) -> WorkflowChanged:
@@ -374,28 +381,28 @@ def sessions_cancel(use: Use, id: Id) -> dict[str, Any]:
     if (queue := SessionQueue.find(use.harness.sessions)) is not None:
         queue.withdraw(id)
     done = control.cancel(use.harness.sessions, id, bus=use.harness.bus)
-    return {"id": id, "status": done.status}
+    return {**_named(id), "status": done.status}
 
 
 @router.post("/sessions/{id}/approve")
-def sessions_approve(use: Use, id: Id, body: Stage) -> dict[str, Any]:
+def sessions_approve(use: Use, id: Id, body: Stage = Stage()) -> dict[str, Any]:
     """Agree with what a stage wrote; the session goes on."""
     done = control.approve(use.harness.sessions, id, body.stage, bus=use.harness.bus)
     if body.resume and done.status == "ready":
         use.sessions.start(id, as_started=True)
-        return {"id": id, "status": "running"}
-    return {"id": id, "status": done.status}
+        return {**_named(id), "status": "running"}
+    return {**_named(id), "status": done.status}
 
 
 @router.post("/sessions/{id}/reject")
 def sessions_reject(use: Use, id: Id, body: Reason) -> dict[str, Any]:
     """Refuse what a stage wrote, and say why. It is told when it runs again."""
     done = control.reject(use.harness.sessions, id, body.stage, why=body.why, bus=use.harness.bus)
-    return {"id": id, "status": done.status}
+    return {**_named(id), "status": done.status}
 
 
 @router.post("/sessions/{id}/fork", status_code=201)
-def sessions_fork(use: Use, id: Id, body: ForkAt) -> dict[str, Any]:
+def sessions_fork(use: Use, id: Id, body: ForkAt = ForkAt()) -> dict[str, Any]:
     """A new session from the state of another."""
     store = use.harness.sessions
     store.load(id) if body.checkpoint is None else store.load_checkpoint(id, body.checkpoint)
@@ -403,14 +410,14 @@ def sessions_fork(use: Use, id: Id, body: ForkAt) -> dict[str, Any]:
     made = store.fork(id, new, checkpoint=body.checkpoint)
     if made.status != "completed" and (queue := SessionQueue.find(store)) is not None:
         queue.follow(id, new)
-    return {"id": new, "status": made.status, "lineage": dict(made.lineage or {})}
+    return {**_named(new), "status": made.status, "lineage": dict(made.lineage or {})}
 
 
 @router.post("/sessions/{id}/restore")
 def sessions_restore(use: Use, id: Id, body: Point) -> dict[str, Any]:
     """Go back to a recovery point. What is there now is kept as one."""
     done = use.harness.sessions.restore(id, body.checkpoint)
-    return {"id": id, "status": done.status, "revision": done.revision}
+    return {**_named(id), "status": done.status, "revision": done.revision}
 
 
 @router.get("/sessions/{id}/checkpoints")
@@ -474,14 +481,14 @@ def queue_read(use: Use) -> dict[str, Any]:
 
 
 @queue_router.post("/queue", status_code=202)
-def queue_start(use: Use, body: QueuedSession, response: Response) -> dict[str, Any]:
+def queue_start(use: Use, response: Response, body: QueuedSession = QueuedSession()) -> dict[str, Any]:
     """A new session for the next free worker."""
     queue = SessionQueue.open(use.harness.sessions)
     launcher = use.harness.launcher(store=use.harness.sessions)
     given: dict[str, Any] = {"task": body.task, "parameters": body.parameters, "session_id": body.id}
     made = queue.create(launcher, definition_of(use, body), priority=body.priority, **given)
     response.headers["location"] = f"/api/v1/sessions/{made.workflow_id}"
-    return {"id": made.workflow_id, "status": "queued" if made.status == "ready" else made.status, "queued": True}
+    return {**_named(made.workflow_id), "status": "queued" if made.status == "ready" else made.status, "queued": True}
 
 
 @queue_router.get("/queue/{id}")
@@ -491,15 +498,15 @@ def queue_place(use: Use, id: Id) -> dict[str, Any]:
     place = queue.places([id]).get(id) if queue is not None else None
     if place is None:
         raise NotThere(f"the session {id} is not in the queue.")
-    return {"id": id, **place, "problem": place["problem"] and without_paths(place["problem"])}
+    return {**_named(id), **place, "problem": place["problem"] and without_paths(place["problem"])}
 
 
 @queue_router.put("/queue/{id}")
-def queue_put(use: Use, id: Id, body: InQueue) -> dict[str, Any]:
+def queue_put(use: Use, id: Id, body: InQueue = InQueue()) -> dict[str, Any]:
     """Let workers go on with a session that is there."""
     loaded(use, id)
     SessionQueue.open(use.harness.sessions).put(id, priority=body.priority)
-    return {"id": id, "queued": True}
+    return {**_named(id), "queued": True}
 
 
 @queue_router.delete("/queue/{id}")
@@ -507,4 +514,4 @@ def queue_withdraw(use: Use, id: Id) -> dict[str, Any]:
     """Take a session out. One that runs goes on to its end; `POST /sessions/{id}/cancel` stops it."""
     loaded(use, id)
     queue = SessionQueue.find(use.harness.sessions)
-    return {"id": id, "withdrawn": queue is not None and queue.withdraw(id)}
+    return {**_named(id), "withdrawn": queue is not None and queue.withdraw(id)}

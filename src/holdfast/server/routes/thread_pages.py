@@ -21,12 +21,14 @@ from starlette.datastructures import UploadFile
 from holdfast.agents.agent_settings import agent_names
 from holdfast.context.call_log import Call, Part
 from holdfast.context.records import SummaryRecord
-from holdfast.errors import InputError, NotThere
+from holdfast.errors import HoldfastError, InputError, NotThere
+from holdfast.sandbox.uploads import Upload
 from holdfast.server.routes.chat_view import ChatView, Fold, chat_view, entries_of, live_entries
 from holdfast.server.routes.html_pages import (
     LIVE_END,
     ORIGINS,
     Point,
+    Refused,
     Segment,
     gauge,
     live_event,
@@ -38,6 +40,7 @@ from holdfast.server.routes.html_pages import (
     to,
     window_bar,
 )
+from holdfast.server.routes.memory_routes import Written
 from holdfast.server.routes.threads_api import by_origin, files_list, part_text
 from holdfast.server.runs import MEDIA_TYPE, Run
 from holdfast.server.services import Services, ThreadId, Use
@@ -47,7 +50,6 @@ from holdfast.text.normalise import call_lines
 from holdfast.validation import counted, thread_folder
 
 router = APIRouter(include_in_schema=False)
-Field = Annotated[str, Form(max_length=100_000)]
 _LISTED = 50
 _PACE = 0.08
 """Seconds between two pictures of a running turn: more often nobody sees."""
@@ -55,11 +57,15 @@ _MANY, _SHARED, _LONGEST = 4, 1.0, 3_600.0
 """A browser has six connections to a server. So that no page waits for one, further streams than so many end after a second, and their
 pages ask again."""
 _SUBAGENT = "subagent-"
+_TITLE = 200
+_PART = 16_000_000
+"""Bytes of a message in a form with files; the length of a body is limited before."""
 NOTICES = {
     "compacted": "The conversation is shorter now. What left is in the archive, word for word.",
     "short": "Nothing left the window: there is nothing in it that could be summarized.",
     "renamed": "The title is changed.",
     "branched": "This is a new conversation. The one it comes from stays as it is.",
+    "kept": "What you uploaded is there already: name it in your message, it need not be sent again.",
     "uploaded": "The file is there. Say what is to be done with it.",
 }
 """What is said after something was done; the address names it, never the words."""
@@ -70,6 +76,12 @@ async def threads_page(
     request: Request, use: Use, last: Annotated[int, Query(ge=1, le=5_000)] = _LISTED, subagents: bool = False
 ) -> Response:
     """All conversations, the one that was used last first."""
+    return await _threads_page(request, use, last, subagents)
+
+
+async def _threads_page(
+    request: Request, use: Services, last: int = _LISTED, subagents: bool = False, refused: Refused | None = None
+) -> Response:
     running = {run.thread for run in use.turns.running}
 
     def shown() -> Response:
@@ -77,16 +89,19 @@ async def threads_page(
         model = use.harness.talks()
         values: dict[str, Any] = {"agents": agent_names(use.harness.config) if model else [], "model": model, "running": running}
         values |= {"threads": found[:last], "more": last + _LISTED if len(found) > last else None, "subagents": subagents}
-        return page(request, "threads.html", title="Threads", **values)
+        return page(request, "threads.html", title="Threads", refused=refused, **values)
 
     return await asyncio.to_thread(shown)
 
 
 @router.post("/threads")
-async def threads_start(use: Use, content: Field, agent: Annotated[str, Form(max_length=64)] = "") -> Response:
-    """Begin a conversation with its first message."""
-    new = await asyncio.to_thread(lambda: use.talk(None, agent or None))
-    await use.say(new.thread, content, agent or None)
+async def threads_start(request: Request, use: Use, content: Written = "", agent: Annotated[str, Form(max_length=64)] = "") -> Response:
+    """Begin a conversation with its first message. What is refused comes back with the reason."""
+    try:
+        new = await asyncio.to_thread(lambda: use.talk(None, agent or None))
+        await use.say(new.thread, content, agent or None)
+    except HoldfastError as error:
+        return await _threads_page(request, use, refused=Refused("begin", error, {"content": content, "agent": agent}))
     return _back(new.thread)
 
 
@@ -106,6 +121,8 @@ class Chat:
     room: Mapping[str, Any] | None
     approvals: tuple[Approval, ...] = ()
     interrupted: bool = False
+    elsewhere: str | None = None
+    """Who is at a turn of it now, if this server is not."""
     talks: bool = False
     """Whether a model answers here; else answers are looked up."""
     readonly: bool = False
@@ -117,25 +134,30 @@ class Chat:
     outputs: tuple[str, ...] = ()
     """Paths of what was made, without what only left the window."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether it can be named and branched: who answers now, a model or none, is who held it."""
+        return not self.readonly and not (self.info.archived_only if self.talks else self.view.windowed)
+
 
 def _chat(use: Services, id: str, at: str | None, before: int | None, until: int | None) -> Chat:
     agent = use.agent_of(id)
     archive, harness = use.harness.archive, use.harness
-    info = use.info(id) or ThreadInfo(id, agent=agent, archived_only=True)
+    info = use.info(id) or ThreadInfo(id, archive.title(id) or "", agent=agent, archived_only=True)
     readonly, model = id.startswith(_SUBAGENT), harness.talks()
     waiting: tuple[Approval, ...] = ()
-    broken = False
+    broken, elsewhere = False, None
     if model and not readonly and until is None and not info.archived_only:
         talk = use.talk(id, agent)
-        waiting, broken = talk.approvals(), talk.interrupted
+        waiting, (elsewhere, broken) = talk.approvals(), use.standing_of(id, talk)
     entries = entries_of(use.history(id), use.window(id), {one.call for one in waiting})
     summaries, calls = archive.summaries(id), use.calls.calls(id)
     view = chat_view(entries, summaries, at=at, before=before, until=until)
     outputs = _outputs(use, id) if not readonly else ()
     files = tuple(dict.fromkeys(name for entry in entries for name in entry.files))
-    return Chat(
-        info, view, _room(calls[-1]) if calls else None, waiting, broken, model, readonly, len(summaries), len(calls), files, outputs
-    )
+    known: dict[str, Any] = {"approvals": waiting, "interrupted": broken, "elsewhere": elsewhere, "talks": model, "readonly": readonly}
+    known |= {"compactions": len(summaries), "calls": len(calls), "files": files, "outputs": outputs}
+    return Chat(info, view, _room(calls[-1]) if calls else None, **known)
 
 
 def _outputs(use: Services, id: str) -> tuple[str, ...]:
@@ -177,6 +199,19 @@ async def thread_page(
     done: Annotated[str, Query(max_length=20)] = "",
 ) -> Response:
     """The chat: what was said, what a model still sees, and what can be done."""
+    return await _thread_page(request, use, id, at=at, before=before, notice=NOTICES.get(done, ""))
+
+
+async def _thread_page(
+    request: Request,
+    use: Services,
+    id: str,
+    *,
+    at: str | None = None,
+    before: int | None = None,
+    notice: str = "",
+    refused: Refused | None = None,
+) -> Response:
     run = _run(use, id)
     running = run if run is not None and run.status == "running" else None
     if running is not None and not running.progress.held:  # its first turn has just begun: nothing is kept yet
@@ -185,11 +220,11 @@ async def thread_page(
         chat = await asyncio.to_thread(_chat, use, id, at, before, running.progress.held if running is not None else None)
     values: dict[str, Any] = {"chat": chat, "run": run, "running": running, "live": live_entries(running.progress) if running else []}
     values |= {
-        "notice": NOTICES.get(done, ""),
+        "notice": notice,
         "calls": ["\n".join(call_lines(one.tool, one.args)) for one in chat.approvals],  # whole: `key=$(...)` hides no command
         "arguments": [json.dumps(dict(one.args), indent=2) for one in chat.approvals],
     }
-    return await asyncio.to_thread(lambda: page(request, "thread.html", title=_title(chat, running), **values))
+    return await asyncio.to_thread(lambda: page(request, "thread.html", title=_title(chat, running), refused=refused, **values))
 
 
 @router.get("/threads/{id}/live")
@@ -227,16 +262,28 @@ async def _pictures(use: Services, run: Run | None) -> AsyncIterator[bytes]:
 
 @router.post("/threads/{id}/send")
 async def thread_send(request: Request, use: Use, id: ThreadId) -> Response:
-    """Say something, with files or without; or only put files there."""
-    form = await request.form(max_files=20)
+    """Say something, with files or without; or only put files there. What is refused comes back with the reason."""
+    form = await request.form(max_files=20, max_part_size=_PART)
     content = form.get("content")
     files = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
-    taken = [await asyncio.to_thread(use.take_file, id, one.filename or "upload", one.file) for one in files]
     words = content if isinstance(content, str) else ""
-    if taken and not words.strip():
-        return _back(id, "uploaded")
-    await use.say(id, with_uploads(words, taken))
+    taken: list[Upload] = []
+    try:
+        for one in files:
+            upload = await asyncio.to_thread(use.take_file, id, one.filename or "upload", one.file)
+            taken.append(upload)
+        if taken and not words.strip():
+            return _back(id, "uploaded")
+        await use.say(id, with_uploads(words, taken))
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("send", error, {"content": words}), NOTICES["kept"] if taken else "")
     return _back(id)
+
+
+async def _refused(request: Request, use: Services, id: str, refused: Refused, notice: str = "") -> Response:
+    """The page of a conversation with what was refused; where there is no such conversation, that."""
+    await asyncio.to_thread(use.agent_of, id)
+    return await _thread_page(request, use, id, notice=notice, refused=refused)
 
 
 @router.post("/threads/{id}/stop")
@@ -249,23 +296,32 @@ async def thread_stop(use: Use, id: ThreadId) -> Response:
 
 
 @router.post("/threads/{id}/resume")
-async def thread_resume(use: Use, id: ThreadId) -> Response:
+async def thread_resume(request: Request, use: Use, id: ThreadId) -> Response:
     """Go on with a turn that was broken off."""
-    await use.go_on(id)
+    try:
+        await use.go_on(id)
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("", error))
     return _back(id)
 
 
 @router.post("/threads/{id}/decide")
 async def thread_decide(
+    request: Request,
     use: Use,
     id: ThreadId,
     call: Annotated[str, Form(max_length=200)],
     verdict: Annotated[Literal["approve", "reject", "edit"], Form()],
-    reason: Field = "",
-    args: Field = "",
+    reason: Written = "",
+    args: Written = "",
 ) -> Response:
     """Answer a call that waits; the turn goes on."""
-    await use.decide(id, {call: Decision(verdict, reason, _arguments(args) if verdict == "edit" else None)})
+    try:
+        await use.decide(id, {call: Decision(verdict, reason, _arguments(args) if verdict == "edit" else None)})
+    except HoldfastError as error:
+        waiting = await asyncio.to_thread(lambda: any(one.id == call for one in use.known_talk(id).approvals()))
+        written = {"args": args} if verdict == "edit" else {"reason": reason}
+        return await _refused(request, use, id, Refused("decide" if waiting else "", error, written, call))
     return _back(id)
 
 
@@ -273,37 +329,56 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         made = json.loads(text)
     except ValueError as error:
-        raise InputError(f"these arguments are no JSON: {error}.", hint="Go back and mend them.") from error
+        raise InputError(f"these arguments are no JSON: {error}.", hint="Mend them, and send them again.") from error
     if not isinstance(made, dict):
         raise InputError("the arguments of a call are an object.", hint='Write them as {"name": value}.')
     return made
 
 
 @router.post("/threads/{id}/branch")
-def thread_branch(use: Use, id: ThreadId, at: Annotated[str, Form(max_length=128)] = "") -> Response:
+async def thread_branch(request: Request, use: Use, id: ThreadId, at: Annotated[str, Form(max_length=128)] = "") -> Response:
     """A new conversation that begins as this one, up to a message."""
-    return _back(use.known_talk(id).branch(at or None).thread, "branched")
+    try:
+        new = await asyncio.to_thread(lambda: use.known_talk(id).branch(at or None))
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("", error))
+    return _back(new.thread, "branched")
 
 
 @router.post("/threads/{id}/compact")
-def thread_compact(use: Use, id: ThreadId) -> Response:
+async def thread_compact(request: Request, use: Use, id: ThreadId) -> Response:
     """Shorten the window now."""
-    done = use.known_talk(id).compact(force=True)
+    try:
+        done = await asyncio.to_thread(lambda: use.known_talk(id).compact(force=True))
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("", error))
     return _back(id, "compacted" if done.outcome is not None and done.outcome.plan is not None else "short", "")
 
 
 @router.post("/threads/{id}/title")
-def thread_rename(use: Use, id: ThreadId, title: Annotated[str, Form(max_length=200)]) -> Response:
+async def thread_rename(request: Request, use: Use, id: ThreadId, title: Written = "") -> Response:
     """Give it a title."""
-    use.known_talk(id).title = title
+    try:
+        await asyncio.to_thread(_rename, use, id, title)
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("title", error, {"title": title}))
     return _back(id, "renamed", "")
 
 
+def _rename(use: Services, id: str, title: str) -> None:
+    if not title.strip() or len(title) > _TITLE:
+        raise InputError(f"a title has 1 to {_TITLE} characters.")
+    use.known_talk(id).title = title
+
+
 @router.post("/threads/{id}/delete")
-def thread_delete(use: Use, id: ThreadId) -> Response:
+async def thread_delete(request: Request, use: Use, id: ThreadId) -> Response:
     """Remove a conversation with all that belongs to it."""
-    use.agent_of(id)
-    use.harness.threads.delete(id)
+    await asyncio.to_thread(use.agent_of, id)
+    try:
+        await asyncio.to_thread(lambda: use.harness.threads.delete(id))
+    except HoldfastError as error:
+        return await _refused(request, use, id, Refused("", error))
     return to("/threads")
 
 

@@ -22,6 +22,7 @@ from holdfast.sandbox.uploads import Uploads, clean_name
 from holdfast.server.runs import Run
 from holdfast.server.services import Services, ThreadId, Use
 from holdfast.server.wire import (
+    AGENT,
     STREAM,
     TOKEN,
     Body,
@@ -46,7 +47,7 @@ router = APIRouter(tags=["threads"], dependencies=[TOKEN])
 class NewThread(Body):
     """A conversation to begin."""
 
-    agent: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    agent: Annotated[str, Query(pattern=AGENT)] | None = None
     title: Short | None = None
 
 
@@ -59,7 +60,7 @@ class Title(Body):
 class RunSettings(Body):
     """What a run asks for in place of what its conversation has; what is left out stays as it is (M3)."""
 
-    agent_name: Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    agent_name: Annotated[str, Query(pattern=AGENT)] | None = None
     model_name: Short | None = None
     thinking_enabled: Flag | None = None
     subagent_enabled: Flag | None = None
@@ -108,7 +109,7 @@ def threads_list(use: Use, limit: Limit = 100, cursor: Cursor = None) -> Page:
 
 
 @router.post("/threads", status_code=201)
-def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
+def threads_begin(use: Use, body: NewThread = NewThread()) -> dict[str, Any]:
     """A new conversation, with an agent that is there (404 for another). It can be read, named and talked in from now on."""
     talk = use.begin_thread(body.agent, body.title)
     return {"id": talk.thread, "agent": talk.agent_name, "title": body.title or ""}
@@ -116,17 +117,19 @@ def threads_begin(use: Use, body: NewThread) -> dict[str, Any]:
 
 @router.get("/threads/{id}")
 def threads_read(use: Use, id: ThreadId) -> dict[str, Any]:
-    """What is known of a conversation."""
+    """What is known of a conversation. `running` is a turn that somebody is at, here or elsewhere; `interrupted` one that nobody is at."""
     talk = use.known_talk(id)
     stats = use.harness.whole_thread(id).stats(id)
     waiting = [asdict(one) for one in talk.approvals()]
+    owner, interrupted = use.standing_of(id, talk)
     return {
         "id": id,
         "agent": talk.agent_name,
         "title": talk.title,
         "messages": stats.messages,
         "window": talk.window if use.harness.talks() else None,
-        "interrupted": talk.interrupted,
+        "running": owner is not None,
+        "interrupted": interrupted,
         "approvals": waiting,  # whole: what a person agrees to is not what a redactor leaves of it
     }
 
@@ -182,14 +185,14 @@ def messages_search(use: Use, id: ThreadId, q: Words, limit: Annotated[int, Quer
 
 
 @router.post("/threads/{id}/branch", status_code=201)
-def threads_branch(use: Use, id: ThreadId, body: BranchAt) -> dict[str, Any]:
+def threads_branch(use: Use, id: ThreadId, body: BranchAt = BranchAt()) -> dict[str, Any]:
     """A new conversation that begins as this one."""
     new = use.known_talk(id).branch(body.at)
     return {"id": new.thread, "parent": id}
 
 
 @router.post("/threads/{id}/compact")
-def threads_compact(use: Use, id: ThreadId, body: Shorten) -> dict[str, Any]:
+def threads_compact(use: Use, id: ThreadId, body: Shorten = Shorten()) -> dict[str, Any]:
     """Shorten the window now. What leaves is in the archive, word for word."""
     done = use.known_talk(id).compact(force=body.force, keep=("messages", body.keep) if body.keep else None)
     plan = done.outcome.plan if done.outcome is not None else None
@@ -230,7 +233,7 @@ async def runs_resume(use: Use, id: ThreadId, response: Response) -> dict[str, A
 
 
 @router.post("/threads/{id}/decisions", status_code=202)
-async def runs_decide(use: Use, id: ThreadId, body: Verdicts, response: Response) -> dict[str, Any]:
+async def runs_decide(use: Use, id: ThreadId, response: Response, body: Verdicts = Verdicts()) -> dict[str, Any]:
     """Answer the calls that wait for a person; the turn goes on."""
     made = {call: Decision(one.type, one.reason, one.args) for call, one in body.calls.items()}
     decisions = made or (Decision(body.all.type, body.all.reason, body.all.args) if body.all else None)
