@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 
 from holdfast.clock import stamp
 from holdfast.durable import strict_json
-from holdfast.errors import Damaged, InputError, StorageError
+from holdfast.errors import Damaged, InputError, InTheWay, StorageError
 from holdfast.memory.document import Document, Summary, block_from, block_to_json, fact_from, fact_to_json, summary_from, summary_to_json
 from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, SlotUpdate, Turn
 
@@ -158,7 +158,7 @@ def chosen_to_undo(changes: Sequence[Change], id: str | None, scope: str) -> Cha
         raise InputError(f"{what} in the {scope} memory.", hint="`holdfast memory history` lists the changes.")
     undoings = [one.id for one in changes if one.undoes == found.id]
     if undoings and not any(one.undoes in undoings for one in changes):
-        raise InputError(f"{found.id} has been undone already.", hint="Undo the undoing by its own id to have it again.")
+        raise InTheWay(f"{found.id} has been undone already.", hint="Undo the undoing by its own id to have it again.")
     return found
 
 

@@ -197,13 +197,13 @@ def fixed(session: Session, stage: str, value: object, *, at: str) -> Session:
     completed = {*session.completed_stages} if waits else {*session.completed_stages, stage}
     extra = {**record.extra, "fixed_at": at}
     done = replace(record, status="waiting" if waits else "completed", ended_at=at, provisional=output.confidence == "low", extra=extra)
-    healed = session.error is None or session.error.stage in (None, stage)
+    healed, gone = session.error is None or session.error.stage in (None, stage), session.removed_stages()
     rest = session.status == "paused" and any(one.status == "waiting" for name, one in session.stages.items() if name != stage)
     return replace(
         session,
         status="ready" if healed and not (waits or rest or session.status == "completed") else session.status,
         error=None if healed else session.error,
-        next_stage=session.next_stage if waits else next((name for name in names if name not in completed), None),
+        next_stage=session.next_stage if waits else next((name for name in names if name not in completed and name not in gone), None),
         completed_stages=tuple(sorted(completed, key=lambda name: order.get(name, len(order)))),
         stage_outputs=_ordered({**session.stage_outputs, stage: output}, order),
         stages={**session.stages, stage: done},
