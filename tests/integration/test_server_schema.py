@@ -19,6 +19,7 @@ from tests.integration.server_bench import Served, serving
 _NOT_IN_A_SCHEMA = {
     "whether it is known already": ["POST /api/v1/memory/facts"],
     "whether it tells a secret": ["PUT /api/v1/memory/slots/{slot}"],
+    "whether it is so short that almost everything holds it": ["POST /api/v1/memory/forget"],
     "whether anything is changed by it": ["PATCH /api/v1/memory/facts/{id}"],
     "whether there is something to undo, to go on with, to decide": [
         "POST /api/v1/memory/undo",

@@ -492,7 +492,7 @@ def test_the_queue_over_http(tmp_path: Path, postgres: str) -> None:
         assert client.get("/api/v1/queue").json()["there"] is False
         assert client.get("/api/v1/queue/s1").status_code == 404
         made = client.post("/api/v1/queue", json={"workflow": definition, "id": "s1", "priority": 4})
-        assert (made.status_code, made.json()) == (202, {"id": "s1", "status": "queued", "queued": True})
+        assert (made.status_code, made.json()) == (202, {"id": "s1", "workflow_id": "s1", "status": "queued", "queued": True})
         assert client.get("/api/v1/queue/s1").json()["state"] == "waiting"
         assert client.post("/api/v1/queue", json={"workflow": definition, "priority": 10**9}).status_code == 422
         told = client.get("/api/v1/queue").json()
