@@ -503,8 +503,8 @@ def test_the_queue_over_http(tmp_path: Path, postgres: str) -> None:
             assert harness.sessions.load("s1").status == "paused"
             assert client.post("/api/v1/sessions/s1/approve", json={}).json()["status"] == "running"
             assert queue.left() == 1  # a worker's, not the server's
-            assert client.delete("/api/v1/queue/s1").json() == {"id": "s1", "withdrawn": True}
-            assert client.put("/api/v1/queue/s1", json={"priority": 1}).json() == {"id": "s1", "queued": True}
+            assert client.delete("/api/v1/queue/s1").json() == {"id": "s1", "workflow_id": "s1", "withdrawn": True}
+            assert client.put("/api/v1/queue/s1", json={"priority": 1}).json() == {"id": "s1", "workflow_id": "s1", "queued": True}
             QueueWorker(harness, queue, once=True).run()
         assert client.get("/api/v1/sessions/s1").json()["status"] == "completed"
         assert client.put("/api/v1/queue/s1", json={}).status_code == 400
