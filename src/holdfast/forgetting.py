@@ -181,7 +181,7 @@ def _sessions(harness: Harness, text: str, done: Forgotten) -> None:
 
 
 def _still_there(harness: Harness, needle: Needle, done: Forgotten) -> None:
-    """Name every file that holds the text after all, and those of the user and of agents that are called by it."""
+    """Name every file that holds the text after all, and those that are called by it, unless the name is one of ours."""
     told, unread = [one.partition(": ")[0] for one in done.left], dict[str, str]()
     of_told = tuple(f"{place.removesuffix('.json')}/" for place in told)  # a session that is being run has a folder beside its file
     for tree, folder, path in _kept_files(
@@ -192,7 +192,8 @@ def _still_there(harness: Harness, needle: Needle, done: Forgotten) -> None:
             continue
         theirs = _is_of_the_user(path)
         try:
-            if (theirs and needle.in_text(name)) or ((theirs or not name.endswith(_NO_TEXT)) and _holds(tree, path, needle)):
+            called = needle.in_text(name) and (theirs or not (name.endswith((*_NO_TEXT, *_OUR_JSON)) or name in _VIEWS))
+            if called or ((theirs or not name.endswith(_NO_TEXT)) and _holds(tree, path, needle, ours=not theirs)):
                 done.left.append(f"{place}: a file that {'you or an agent wrote' if theirs else 'is not known here'}; change it by hand")
         except FileNotFoundError:
             continue
@@ -226,15 +227,16 @@ def _is_of_the_user(path: str) -> bool:
     top, *inner = path.split("/")
     if top == "agents":
         return inner[1:] in (["config.yaml"], ["SOUL.md"])
-    return top == "skills" or inner[1:2] == ["user-data"]
+    return top == "skills" or inner[1:2] == ["user-data"] or "/files/" in path
 
 
-def _holds(tree: Tree, path: str, needle: Needle) -> bool:
+def _holds(tree: Tree, path: str, needle: Needle, *, ours: bool = False) -> bool:
+    """Whether a file shows the text; JSON of `ours` only by what is said in it."""
     overlap, tail = 8 * max(map(len, needle.normal)) + 64, b""
     with tree.open(path) as opened:
         while piece := opened.read(_PIECE):
             if needle.in_bytes(tail + piece):
-                if not path.endswith((".json", ".jsonl", ".ndjson")):
+                if not ours or not path.endswith(_OUR_JSON):
                     return True
                 opened.seek(0)
                 return needle.in_file(opened.read())
@@ -244,6 +246,7 @@ def _holds(tree: Tree, path: str, needle: Needle) -> bool:
 
 _OTHERS = ("user-data", "skills", "models", "postgres")
 """Folders below the base directory in which nothing is of our naming."""
+_OUR_JSON, _VIEWS = (".json", ".jsonl", ".ndjson"), ("context.md", "output.md", "transcript.md")
 _NO_TEXT = (".db", ".sqlite", "-wal", "-shm", "-journal", ".lock")
 _ASIDE = re.compile(r"\.(?:damaged|edited)-")
 

@@ -178,6 +178,27 @@ def test_what_our_own_files_are_made_of_is_no_text_that_can_be_forgotten(tmp_pat
         assert [fact.content for fact in harness.memory.document(None).facts] == ["User has a dog."]
 
 
+@pytest.mark.parametrize(
+    "place", ["sessions/s1/files/01-find/{}.txt", "knowledge/{}.md", "threads/t1/user-data/outputs/{}.json"], ids=lambda place: place[:8]
+)
+def test_a_file_that_somebody_called_by_it_is_named(tmp_path: Path, place: str) -> None:
+    """M14: a name stays, since others may refer to it, and is told."""
+    file = tmp_path / place.format(CANARY)
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        assert [str(file) in one for one in forget_text(harness, CANARY).left] == [True]
+
+
+def test_in_a_file_that_an_agent_wrote_every_word_counts(tmp_path: Path) -> None:
+    """M14: what is our own in our files is somebody's in theirs."""
+    file = tmp_path / "threads" / "t1" / "user-data" / "outputs" / "keys.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"id": "4711aabbccdd"}))
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        assert [str(file) in one for one in forget_text(harness, "4711aabb").left] == [True]
+
+
 @pytest.mark.parametrize("text", ["e", "at", "日"])
 def test_a_text_that_stands_in_everything_is_refused(tmp_path: Path, text: str) -> None:
     """M14: before anything is touched."""

@@ -163,6 +163,15 @@ def test_a_fact_that_is_added_replaces_one_that_says_otherwise_and_undo_brings_i
     assert {fact["content"] for fact in value("export")["facts"]} == {"Likes Bern", "Lives in Bern"}
 
 
+def test_what_a_thing_may_be_at_once_is_kept_side_by_side(base: Path) -> None:
+    """M11: only a name or a figure is taken for the one value of a thing."""
+    said = ["The house is red", "The house is big", "The server is slow", "The server is in Bern", "The deadline is 3 May"]
+    for fact in said:
+        assert "Replaces" not in run("add", fact)
+    assert "Replaces: The deadline is 3 May" in run("add", "The deadline is 9 May")
+    assert [fact["content"] for fact in value("export")["facts"]] == [*said[:4], "The deadline is 9 May"]
+
+
 def test_a_fact_is_read_from_standard_input(base: Path) -> None:
     """M14, O1"""
     ran = CliRunner().invoke(app, ["add", "-"], input="Keeps bees\n")

@@ -130,8 +130,8 @@ def other_values(content: str, facts: Iterable[Fact]) -> list[Fact]:
     >>> [one.id for one in other_values("Lives in Oslo", [Fact("f1", "Lives in Bern"), Fact("f2", "Likes Bern")])]
     ['f1']
     """
-    about = _attribute_of_user(content)
-    named = [(fact, _attribute_of_user(fact.content)) for fact in facts] if about and not about.denied else []
+    about = _one_value_of(content)
+    named = [(fact, _one_value_of(fact.content)) for fact in facts] if about and not about.denied else []
     return [
         fact
         for fact, other in named
@@ -139,9 +139,16 @@ def other_values(content: str, facts: Iterable[Fact]) -> list[Fact]:
     ]
 
 
-def _attribute_of_user(content: str) -> Attribute | None:
-    """What a fact is about; one without a subject ("Lives in Bern") is about the user."""
-    return attribute_of(content) or attribute_of(f"User {content[:1].lower()}{content[1:]}")
+def _one_value_of(content: str) -> Attribute | None:
+    """What a fact is about; one without a subject ("Lives in Bern") is about the user.
+
+    A thing may be many things at once ("The house is red", "is big"): of things only names and figures are taken for the one value.
+    """
+    about = attribute_of(content) or attribute_of(f"User {content[:1].lower()}{content[1:]}")
+    if about is None or not _OF_THING.fullmatch(normalise(content).rstrip(" .!")):
+        return about
+    written = content[content.lower().rfind(about.value) :][:1]
+    return about if written.isdigit() or written.isupper() else None
 
 
 def confirm(old: Fact, new: Fact, now: str) -> Fact:

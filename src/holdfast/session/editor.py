@@ -286,7 +286,7 @@ class _Forgetting:
                 return True
         if any(self._holds(backend, item.key, item.kind) for backend in self.store.backends() for item in self._items(backend)):
             return True
-        return any(data is None or self.needle.in_file(data) or self.needle.in_text(path) for path, data, _ in self._own_files())
+        return any(data is None or self.needle.in_bytes(data) or self.needle.in_text(path) for path, data, _ in self._own_files())
 
     def _items(self, backend: Backend) -> list[Item]:
         """What storage keeps of it. Files that agents wrote are looked at where they lie, since not every name is a key."""

@@ -148,11 +148,9 @@ def _is_own(name: str, value: Any) -> bool:
     """Whether the value of a member of this name is nobody's text: a number of ours, a state, a time, an id; or none at all."""
     if value is None or isinstance(value, bool):
         return True
-    if name not in _own("names"):
+    if name not in _own("names") or name in _own("said"):
         return False
-    if not isinstance(value, str):
-        return True
-    return name not in _own("said") and (value in _own("values") or (len(value) < _LONGEST_FORM and _OWN_FORM.fullmatch(value) is not None))
+    return not isinstance(value, str) or value in _own("values") or (len(value) < _LONGEST_FORM and _OWN_FORM.fullmatch(value) is not None)
 
 
 def strings_of(value: Any, name: str = "") -> Iterator[str]:

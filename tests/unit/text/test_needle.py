@@ -103,6 +103,8 @@ def test_what_our_files_are_made_of_is_nobodys_text() -> None:
     "told",
     [
         {"pin": 4711},
+        {"value": 4711},
+        {"answer": [4711]},
         {"codes": [1, 4711]},
         {"4711": "x"},
         {"text": "4711"},
