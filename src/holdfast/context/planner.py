@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from holdfast.config.triggers import AllOf, AnyOf, Measure, Messages, Never, Size, Tokens
-from holdfast.context.view import RULES, Group, Item, Rule, groups
+from holdfast.context.view import RULES, Group, Item, Rule, UnreadResults, groups
 from holdfast.errors import BudgetError
 
 Pressure = Literal["trigger", "cap", "forced"]
@@ -162,7 +162,13 @@ def plan_compaction(
     every = list(groups(view, policy.rules))
     whole = _Draft(view, policy, floors, window, fixed, every)
     if total > cap:
-        return _for_the_cap(whole, cap=cap, total=total, keep=keep, spare=spare)
+        try:
+            return _for_the_cap(whole, cap=cap, total=total, keep=keep, spare=spare)
+        except BudgetError:
+            smaller = list(groups(view, _firm(policy)))
+            if sum(group.stays for group in smaller) == sum(group.stays for group in every):
+                raise
+            return _for_the_cap(replace(whole, kept=smaller), cap=cap, total=total, keep=keep, spare=spare)
     if force:
         return _finish(_within(whole, keep), "forced", "asked for", total)
     measure = Measure(total, len(whole.kept_items), window, fixed)
@@ -170,6 +176,11 @@ def plan_compaction(
     if met is None:
         return None
     return _for_the_trigger(whole, total, cap=cap, spare=spare, why=_described(met))
+
+
+def _firm(policy: Policy) -> list[Rule]:
+    """The rules that hold in any case."""
+    return [rule for rule in policy.rules if not isinstance(rule, UnreadResults)]
 
 
 def keep_from(view: Sequence[Item], keep: Size, window: int) -> int:
@@ -199,7 +210,8 @@ def _for_the_trigger(whole: _Draft, total: int, *, cap: int, spare: int, why: st
 def _hold_to(draft: _Draft, keep: Size) -> None:
     """A batch of calls stays whole, so it may bring far more than `keep` allows: then its results are clipped to one level."""
     allowed = keep.limit(draft.window, 0)
-    free = [item for group in draft.kept if not group.stays for item in map(draft.view.__getitem__, group.indexes)]
+    held = {index for rule in _firm(draft.policy) for index in rule.stays(draft.view)}
+    free = [item for group in draft.kept if held.isdisjoint(group.indexes) for item in map(draft.view.__getitem__, group.indexes)]
     if allowed is None or sum(map(draft.cost, free)) <= allowed:
         return
     results = [item for item in free if item.answers and not item.archived and item.index not in draft.clear]

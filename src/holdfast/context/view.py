@@ -265,6 +265,18 @@ class PendingCalls(Rule):
                 yield newest.index
 
 
+class UnreadResults(Rule):
+    """The newest calls until a model has answered to their results: who has never seen what came back would call again.
+
+    Given up only where the request would not fit otherwise, because the calls alone are too large.
+    """
+
+    def stays(self, view: View) -> Iterator[int]:
+        newest = next((item for item in reversed(view) if item.role == "ai"), None)
+        if newest is not None and newest.calls:
+            yield newest.index
+
+
 class PinnedMessages(Rule):
     """The first goal, the newest user message, system messages, what was pinned, and the newest reminder of each kind."""
 
@@ -320,7 +332,7 @@ def _batches(view: View) -> defaultdict[int, list[int]]:
     return batches
 
 
-RULES: tuple[Rule, ...] = (WholePairs(), PendingCalls(), PinnedMessages(), Reasoning())
+RULES: tuple[Rule, ...] = (WholePairs(), PendingCalls(), UnreadResults(), PinnedMessages(), Reasoning())
 
 
 @dataclass(frozen=True)

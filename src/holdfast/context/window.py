@@ -11,9 +11,10 @@ import logging
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import takewhile
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast.clock import Backoff
@@ -21,7 +22,7 @@ from holdfast.config.triggers import Measure, Size
 from holdfast.context.compaction import Leave, Outcome, Settings, Store, Want, compact, reference_floor, summary_floor
 from holdfast.context.planner import Floors, Plan, Policy, plan_compaction
 from holdfast.context.view import Repaired, calls_of, is_sound, marks_of, repair, role_of, view_of
-from holdfast.errors import BudgetError, SummaryError
+from holdfast.errors import BudgetError, StorageError, SummaryError
 from holdfast.events import Bus, Compacted, CompactionPlanned, Event, SummaryMade, TokenCount, TriggerMet
 from holdfast.redaction import replace_secrets
 from holdfast.tokens.counter import TokenCounter
@@ -57,6 +58,16 @@ class CompactionWaits(Event):
     level: ClassVar[int] = logging.INFO
     text: ClassVar[str] = "Trigger: {trigger} threshold met, waiting: {reason}"
     trigger: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveFailed(Event):
+    """A callback of `on_leave` raised. What left is in the archive all the same."""
+
+    component: ClassVar[str] = "SummarizationMiddleware"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "on_leave failed: {reason} (the messages are in the archive)"
     reason: str
 
 
@@ -127,6 +138,15 @@ class Prepared:
     repaired: Repaired | None = None
 
 
+class _Beginning(NamedTuple):
+    """A beginning of a history that was compacted: by what each of its messages is known again, and what stands for all of them."""
+
+    known_by: tuple[Hashable, ...]
+    now: tuple[Message, ...]
+    kept: int
+    """How many messages stayed after it word for word."""
+
+
 @dataclass
 class _Thread:
     ledger: Ledger
@@ -135,6 +155,11 @@ class _Thread:
     wait: int = 0
     left: frozenset[str] = frozenset()
     """Ids of the messages that the last compaction left in the window."""
+    made: frozenset[str] = frozenset()
+    """Those of them that it made: summaries and references. A history without them is not the one that it left."""
+    given: Sequence[Message] = ()
+    """The history as it came, while it is looked at closely."""
+    compacted: _Beginning | None = None
     waiting: bool = False
     """It was said that a compaction waits."""
     memo: tuple[Plan, tuple[Any, ...], Outcome] | None = None
@@ -175,6 +200,24 @@ class ContextWindow:
             if not message.id:
                 return False
         return self.policy.trigger.met(room.seen(at_most)) is None
+
+    def rejoined(self, thread: str, messages: Sequence[Message]) -> list[Message] | None:
+        """The history as the last compaction left it, with what came since; None where it is that already, or is another one.
+
+        A program that keeps the conversation itself, and the parent of a subgraph, send again what had left, often as new messages of the
+        same words. To be asked before each `prepare`.
+        """
+        known = self._thread(thread)
+        known.given = messages
+        beginning = known.compacted
+        if beginning is None or len(messages) < len(beginning.known_by):
+            return None
+        if any(_known_by(message) != mark for message, mark in zip(messages, beginning.known_by, strict=False)):
+            return None
+        end = len(beginning.known_by)
+        stayed = (*beginning.now, *messages[end : end + beginning.kept])  # the latter may have new ids
+        known.left = frozenset(str(message.id) for message in stayed)
+        return [*beginning.now, *messages[end:]]
 
     def prepare(
         self, thread: str, messages: Sequence[Message], room: WindowLimits, *, then: WindowLimits | None = None
@@ -226,7 +269,8 @@ class ContextWindow:
         start = len(messages) if left else 0
         while start and str(messages[start - 1].id) not in left:
             start -= 1
-        if not start:
+        made = {str(message.id) for message in messages[:start] if not MADE.isdisjoint(marks_of(message))}
+        if not start or not known.made <= made:
             return _NEVER
         calls = sum(role_of(message) == "ai" for message in messages[start:])
         between = known.ledger.between
@@ -256,8 +300,11 @@ class ContextWindow:
         """The state was rewritten: a summary that was held for a second try is no longer needed, and the next compaction can wait."""
         known = self._thread(thread)
         if known.memo is not None:
-            known.left, known.waiting = frozenset(str(message.id) for message in known.memo[2].messages), False
-        known.memo = None
+            after = known.memo[2].messages
+            known.left, known.waiting = frozenset(str(message.id) for message in after), False
+            known.made = frozenset(str(message.id) for message in after if not MADE.isdisjoint(marks_of(message)))
+            known.compacted = _beginning(known.given, after)
+        known.memo, known.given = None, ()
 
     def _compacted(
         self,
@@ -280,7 +327,9 @@ class ContextWindow:
             self._announce(plan)
             try:
                 outcome = yield from self._carried_out(known, _in_our_counting(plan, room), messages, again=last is not None)
-            except SummaryError as error:
+            except (SummaryError, StorageError) as error:
+                if isinstance(error, StorageError) and plan.pressure != "trigger":
+                    raise  # nothing may leave that is not kept, and the request does not fit
                 self._failed(known, error.message, "nothing was changed")
                 return None
             after = room.tokens(room.fixed + sum(self.counts.each(outcome.messages)))
@@ -345,7 +394,10 @@ class ContextWindow:
     def _tell(self, thread: str, messages: Sequence[Message], outcome: Outcome) -> Generator[Want, Any, None]:
         leaving = tuple(messages[index] for index in outcome.plan.leave)
         for hook in self.on_leave if leaving else ():
-            yield Leave(hook, thread, leaving)
+            try:
+                yield Leave(hook, thread, leaving)
+            except Exception as error:  # noqa: BLE001 - somebody else's code; what leaves is in the archive, and the turn goes on
+                self.bus.emit(LeaveFailed(reason=replace_secrets(f"{type(error).__name__}: {error}")))
 
     def _thread(self, name: str) -> _Thread:
         with self._lock:
@@ -385,6 +437,24 @@ class _Pause(NamedTuple):
 
 _NEVER = _Pause(0, 0, 0, 0, 0, 0)
 """There was no compaction yet."""
+
+
+MADE = frozenset({"summary", "archived"})
+"""Marks of a message that a compaction made."""
+
+
+def _known_by(message: Message) -> Hashable:
+    """By what a message is known again that may have been made anew: who says what, and to which call. Not its id."""
+    return role_of(message), mark_of(message), getattr(message, "tool_call_id", None)
+
+
+def _beginning(given: Sequence[Message], after: Sequence[Message]) -> _Beginning | None:
+    """What a compaction made of the beginning of a history: all of it but the end that stayed word for word."""
+    ends = zip(reversed(given), reversed(after), strict=False)
+    same = len([*takewhile(lambda pair: pair[0].id == pair[1].id and _known_by(pair[0]) == _known_by(pair[1]), ends)])
+    if same == len(given):
+        return None
+    return _Beginning(tuple(map(_known_by, given[: len(given) - same])), tuple(after[: len(after) - same]), same)
 
 
 def _summaries_in(messages: Sequence[Message]) -> list[Message]:

@@ -29,7 +29,7 @@ from types import TracebackType
 
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.disk import faults
-from holdfast.errors import Locked, StorageError
+from holdfast.errors import Locked, NotWritable, StorageError
 
 try:
     import fcntl
@@ -187,8 +187,15 @@ class Lock:
             try:
                 return os.open(self.path, _FLAGS, 0o600)
             except FileNotFoundError:
-                _make_folders(os.path.dirname(self.path))  # without syncs: a lock need not survive a power cut
-                return os.open(self.path, _FLAGS, 0o600)
+                with suppress(FileNotFoundError):
+                    _make_folders(os.path.dirname(self.path))  # without syncs: a lock need not survive a power cut
+                    return os.open(self.path, _FLAGS, 0o600)
+        raise NotWritable(
+            f"could not open for locking {self.path}: no folder can be made there.",
+            path=self.path,
+            operation="open for locking",
+            hint="Choose another place for what is kept, for example with HOLDFAST_HOME.",
+        )
 
     def _sign(self, handle: int) -> None:
         """Write down who holds it. For people only: a full disk must not keep anybody from locking."""

@@ -284,7 +284,7 @@ def test_after_a_journey_back_in_time_the_branch_that_was_left_is_marked() -> No
     steps_of(agent, "The vault code is 1111.", *(f"step {turn}" for turn in range(8)))
     assert any("The vault code is 1111." in record.text for record in archive.messages("t"))
     agent.invoke({"messages": [HumanMessage("The vault code is 2222.")]}, fork)
-    steps_of(agent, *(f"other step {turn}" for turn in range(8)))
+    steps_of(agent, *(f"other step {turn}" for turn in range(16)))
     search, read = middleware_tools(agent)
     config: Any = {"configurable": {"thread_id": "t"}}
     found = search.invoke({"query": "vault code"}, config).split("\n\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
-from holdfast.context.archive import MemoryArchive
+from holdfast.context.archive import FileArchive, MemoryArchive
 from holdfast.context.compaction import LEAD
-from holdfast.context.window import SummaryFailed
-from holdfast.errors import BudgetError, ConfigError
+from holdfast.context.window import LeaveFailed, SummaryFailed
+from holdfast.errors import BudgetError, ConfigError, StorageError
 from holdfast.events import Bus, line_of
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import call, delay, raises, repeat
@@ -549,6 +550,41 @@ def test_hooks_run_before_messages_leave() -> None:
     run(talk(20), middleware)
     assert len(seen) == 1
     assert seen[0][1] > 30
+
+
+def test_a_hook_that_raises_stops_no_turn_and_loses_nothing() -> None:
+    """S9, S18: what leaves is in the archive whatever somebody else's code does with it."""
+
+    def failing(thread: str, messages: Sequence[Any]) -> None:
+        raise ValueError("the sink is closed")
+
+    heard: list[Any] = []
+    bus, archive = Bus(), MemoryArchive()
+    bus.subscribe(heard.append)
+    model, _ = run(talk(20), made(summarizer(), on_leave=[failing], archive=archive, bus=bus))
+    assert [line_of(event) for event in heard if isinstance(event, LeaveFailed)] == [
+        "[SummarizationMiddleware] on_leave failed: ValueError: the sink is closed (the messages are in the archive)"
+    ]
+    assert sent(model)[0].text.startswith(LEAD)
+    assert "h1" in {record.id for thread in archive.threads() for record in archive.messages(thread)}
+
+
+def test_while_there_is_room_an_archive_that_cannot_be_written_stops_no_turn(tmp_path: Path) -> None:
+    """S9, S10: nothing leaves that is not kept, and nothing has to leave yet; where the window is full the error is told."""
+    blocked = tmp_path / "file"
+    blocked.write_text("a file, where a folder should be")
+    archive, bus, heard = FileArchive(blocked), Bus(), list[Any]()
+    bus.subscribe(lambda event: heard.append(event) if isinstance(event, SummaryFailed) else None)
+    middleware = made(summarizer(), archive=archive, bus=bus, trigger=("messages", 10), keep=("messages", 4), enabled=False)
+    agent = create_agent(runner(), [], middleware=[middleware], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    for turn in range(10):
+        answer = agent.invoke({"messages": [HumanMessage(f"turn {turn}")]}, config)
+    assert len(answer["messages"]) == 20, "nothing left"
+    assert len(heard) in (2, 3), "and it is not tried at every call"
+    assert "nothing was changed" in line_of(heard[0])
+    with pytest.raises(StorageError):
+        agent.invoke({"messages": [*talk(200, words=5), HumanMessage("and this?")]}, config)
 
 
 def test_the_manifest_says_what_was_sent() -> None:

@@ -244,3 +244,11 @@ def test_eight_processes_that_write_all_the_time_all_get_their_turns(tmp_path: P
     turns = log.read_text()
     counts = {me: turns.count(me) for me in "abcdefgh"}
     assert min(counts.values()) >= 4, counts
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder here in which nobody can make one")
+def test_where_no_folder_can_be_made_the_error_is_typed_and_names_the_place() -> None:
+    """W15, P3"""
+    with pytest.raises(NotWritable, match=r"/proc/none-here/a\.lock") as caught:
+        Lock("/proc/none-here/a.lock").acquire()
+    assert "HOLDFAST_HOME" in str(caught.value.hint)

@@ -56,7 +56,7 @@ from holdfast.context.planner import Policy
 from holdfast.context.recall import LongTerm, LookUp, Recalled, RecallPolicy, Recollection, is_due, look_up, read_policy
 from holdfast.context.records import records_of
 from holdfast.context.view import marks_of, text_of
-from holdfast.context.window import ContextWindow, Prepared, WindowLimits
+from holdfast.context.window import MADE, ContextWindow, Prepared, WindowLimits
 from holdfast.errors import BudgetError, SummaryError
 from holdfast.events import Bus, within
 from holdfast.events import bus as process_bus
@@ -252,8 +252,9 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         room = self.limits.of_history(messages, self.model)
         if self.context_window.is_quiet(thread, messages, room):
             return None
-        prepared = yield from self.context_window.prepare(thread, messages, room)
-        if not prepared.changed:
+        joined = self.context_window.rejoined(thread, messages)
+        prepared = yield from self.context_window.prepare(thread, messages if joined is None else joined, room)
+        if joined is None and not prepared.changed:
             return None
         self.context_window.stored(thread)
         goes_on_with(prepared.messages, runtime, thread)
@@ -305,8 +306,15 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """One model call: as it is where the window is far from every trigger, else compacted."""
         if not self.limits.knows(request.model):
             yield AWAY
+        given = request.messages
         facts, whole, request, room = self._opening(thread, request)
-        if self.context_window.is_quiet(thread, request.messages, room) and not self._looks_back(thread, request.messages):
+        quiet = self.context_window.is_quiet(thread, request.messages, room)
+        quiet = quiet and not self._looks_back(thread, request.messages)
+        if not quiet and (joined := self.context_window.rejoined(thread, request.messages)) is not None:
+            facts, whole, request, room = self._opening(thread, request.override(messages=list[Any](joined)))
+            quiet = self.context_window.is_quiet(thread, request.messages, room)
+            quiet = quiet and not self._looks_back(thread, request.messages)
+        if quiet:
             try:
                 response = yield self._sending(thread, request, request.messages, room, facts)
             except Exception as error:
@@ -319,10 +327,16 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
                 self._learn(thread, facts, request.messages, room, response)
                 return response
         yield AWAY
-        return (yield from self._compacted(thread, whole, request, room, facts))
+        return (yield from self._compacted(thread, given, whole, request, room, facts))
 
     def _compacted(
-        self, thread: str, whole: ModelRequest[Any], request: ModelRequest[Any], room: WindowLimits, facts: ModelFacts
+        self,
+        thread: str,
+        given: Sequence[Any],
+        whole: ModelRequest[Any],
+        request: ModelRequest[Any],
+        room: WindowLimits,
+        facts: ModelFacts,
     ) -> Generator[Any, Any, Any]:
         larger = (
             self.limits.of_request(whole, facts, self.context_window) if whole is not request else room
@@ -347,7 +361,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             response = replace(response, result=[recalled, *response.result])
         if not prepared.changed:
             return response
-        stored = list(_from_state(request, prepared.messages))
+        stored = list(_from_state(request, given, prepared.messages))
         self.context_window.stored(thread)
         goes_on_with(stored, request.runtime, thread)
         history: Any = add_messages(stored, list(response.result))  # what a middleware further in replaced is replaced here too
@@ -433,7 +447,7 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         """Whether something of this conversation is in the archive alone: a summary or a reference stands for it. Looks at what is new."""
         looked = self._looked.pop(thread, 0)
         for message in messages[looked if 0 <= looked <= len(messages) else 0 :] if looked >= 0 else ():
-            if not marks_of(message).keys().isdisjoint(("summary", "archived")):
+            if not marks_of(message).keys().isdisjoint(MADE):
                 looked = -1
                 break
         self._looked[thread] = len(messages) if looked >= 0 else -1
@@ -511,14 +525,14 @@ def _is_request(want: Any) -> bool:
 _RIDING = frozenset({"reminded", "recalled"})
 
 
-def _from_state(request: ModelRequest[Any], messages: Sequence[Any]) -> Iterator[Any]:
-    """What is stored for a compacted request: messages of the state as they stand there, and what the compaction made.
+def _from_state(request: ModelRequest[Any], given: Sequence[Any], messages: Sequence[Any]) -> Iterator[Any]:
+    """What is stored for a compacted request: messages of the state as they stand there, and what this compaction or an earlier one made.
 
-    A message that an outer middleware put into the request alone (a picture, say) stays out of the state, one that was given a reminder
-    keeps it.
+    `given` is what came in the request. A message that an outer middleware put into it alone (a picture, say) stays out of the state, one
+    that was given a reminder keeps it.
     """
     known = {message.id: message for message in request.state.get("messages", ())}
-    came = {id(message) for message in request.messages}
+    came = set(map(id, given))
     for message in messages:
         if id(message) not in came or (message.id in known and _RIDING & marks_of(message).keys()):
             yield message
