@@ -228,7 +228,8 @@ def _databases(base: Path) -> list[Check]:
 
 def _memory(harness: Harness) -> list[Check]:
     status, where = harness.memory.status(), harness.memory.store.where()
-    counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
+    limit = harness.config.memory.max_facts
+    counts = ", ".join(f"{name} {count}" + (f" of {limit} (memory.max_facts)" * (count > limit)) for name, count in status.facts.items())
     said = f"facts: {counts}" if counts else "no facts yet"
     said += f"; conversations that wait to be learned from: {status.waiting}" if status.waiting else ""
     said += f"; facts that wait for `holdfast memory review`: {status.held}" if status.held else ""
