@@ -204,8 +204,8 @@ def merged(current: Document, found: Document, taken: Mapping[str, str]) -> Effe
         if there.text != here.text and (not here.text or _digest(here.text) == taken.get(name)):
             document = document.with_summary(name, there)
             counts["summaries"] += 1
-    others = {"user_extra": {**found.user_extra, **document.user_extra}, "history_extra": {**found.history_extra, **document.history_extra}}
-    return Effect(replace(document, **others), **counts)
+    document = replace(document, user_extra={**found.user_extra, **document.user_extra})
+    return Effect(replace(document, history_extra={**found.history_extra, **document.history_extra}), **counts)
 
 
 def _store(config: Config, home: Path, user: str | None) -> MemoryStore:

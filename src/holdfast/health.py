@@ -31,6 +31,7 @@ from holdfast.durable.disk import REAL, write_all
 from holdfast.durable.replace import temp_name
 from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.models.choice import pick
+from holdfast.models.factory import side_choice
 from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.sandbox.bubblewrap import unavailable_because
 from holdfast.validation import counted
@@ -73,7 +74,7 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     )
     parts: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("configuration", lambda: [_configuration(config)]),
-        ("model", lambda: [_model(config)]),
+        ("model", lambda: [_model(config), *_side_model(config)]),
         ("base directory", lambda: [_base(config)]),
         ("memory", lambda: _memory(harness)),
         ("knowledge", lambda: _knowledge(harness)),
@@ -144,6 +145,14 @@ def _model(config: Config) -> Check:
     if silent:
         return Check("model", "note", f"{choice.why} {silent}", detail)
     return Check("model", "good" if choice.name else "note", choice.why, detail)
+
+
+def _side_model(config: Config) -> list[Check]:
+    """Why another model than the preferred one writes summaries and learns, where it does (S14)."""
+    if config.summarization.model_name and config.memory.model_name:
+        return []
+    told = side_choice(config).passed_over
+    return [Check("model", "note", f"{told}.")] if told else []
 
 
 def _silent(address: object) -> str | None:
