@@ -34,6 +34,7 @@ from holdfast.models.choice import pick
 from holdfast.models.factory import side_choice
 from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.sandbox.bubblewrap import unavailable_because
+from holdfast.sandbox.local import check_sandbox
 from holdfast.validation import counted
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     """
     found = [_versions(), *_packages()]
     if isinstance(harness, ConfigError):
-        return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _sandbox()]
+        return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _bubblewrap()]
     config = harness.config
     many: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("threads", lambda: _threads(config)),
@@ -81,7 +82,7 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
         *(many if whole else ()),
         ("search", _search),
         ("mcp", lambda: _mcp(harness)),
-        ("sandbox", lambda: [_sandbox()]),
+        ("sandbox", lambda: _sandbox(config)),
         ("disk", lambda: _disk(config.base)),
     )
     for about, look in parts:
@@ -282,7 +283,7 @@ def _mcp(harness: Harness) -> list[Check]:
     known = all_servers(harness.config)
     if not known.origins and not known.problems:
         return []
-    findings = []
+    findings = [Check("mcp", "note", note) for note in known.notes]
     for one in harness.mcp.states():
         if one.state == "there":
             findings.append(Check("mcp", "good", f"{one.name} ({one.where}): {', '.join(one.tools) or 'no tools'}", list(one.tools)))
@@ -293,7 +294,24 @@ def _mcp(harness: Harness) -> list[Check]:
     return [*findings, *(Check("mcp", "bad", problem) for problem in harness.mcp.problems)]
 
 
-def _sandbox() -> Check:
+def _sandbox(config: Config) -> list[Check]:
+    """The sandbox that is configured, and the folders that are to be seen in it."""
+    settings = config.sandbox
+    missing = [str(host) for mount in settings.mounts if not (host := config.beside(mount.host_path)).is_dir()]
+    found = [Check("sandbox", "bad", f"every command fails: {', '.join(missing)} is not a folder (sandbox.mounts)")] if missing else []
+    try:
+        own = check_sandbox(config)
+    except ConfigError as error:
+        return [*found, Check("sandbox", "bad", str(error))]
+    if own is not None:
+        return [*found, Check("sandbox", "good", f"commands run in {own} (sandbox.use); what it holds off is its own affair")]
+    if settings.allow_host_bash:
+        told = "commands run on this machine, as you, where bubblewrap is not there (sandbox.allow_host_bash)"
+        return [*found, Check("sandbox", "note", told)] if unavailable_because() else [*found, _bubblewrap()]
+    return [*found, _bubblewrap()]
+
+
+def _bubblewrap() -> Check:
     reason = unavailable_because()  # tries it out: a bubblewrap that is installed may still be forbidden here
     if reason is not None:
         return Check("sandbox", "note", f"bash is off: {reason} (Debian: apt-get install bubblewrap)")

@@ -16,7 +16,7 @@ from holdfast.config.memory_sections import Knowledge, Limit, Limits, Memory, Se
 from holdfast.config.migration import IGNORED, MODEL_ARGUMENTS
 from holdfast.config.reading import Reading, base_directory, resolve
 from holdfast.config.section import Amount, Count, Misfit, Notice, Number, Price, Seconds, Section, Strange, Text, Texts, Value
-from holdfast.config.tool_sections import Mcp, ToolConfig, ToolGroup
+from holdfast.config.tool_sections import Mcp, ToolConfig, ToolGroup, denied_tools
 from holdfast.config.trust import NOT_THERE, Trust
 from holdfast.errors import ModelNotConfigured
 from holdfast.redaction import redact, redact_text
@@ -309,6 +309,11 @@ class Config(Section):
     def trust(self) -> Trust:
         """How far the file counts, and what of it does not (C1)."""
         return self._trust
+
+    @property
+    def denied_tools(self) -> tuple[str, ...]:
+        """The tools that no agent has, whatever else is said: the reference's `guardrails` may name some."""
+        return denied_tools(self._raw)
 
     def need(self, *keys: str) -> None:
         """Raise NotTrusted when the file says something at or below these keys that does not count. For whoever cannot do without it."""

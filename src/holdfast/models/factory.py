@@ -131,7 +131,7 @@ def side_choice(config: Config, environ: Mapping[str, str] | None = None) -> Sid
     """The model for side work where none is named: the best that can be made now, which the key and the package decide (S14)."""
     environ = os.environ if environ is None else environ
     used = pick(config, environ).config
-    over = []
+    over: list[str] = []
     for settings in config.side_models(used):
         module, _ = class_path_of(settings)
         found = (_key(settings, module, environ), _package(settings, module))

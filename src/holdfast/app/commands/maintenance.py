@@ -13,7 +13,7 @@ import typer
 from holdfast import deerflow as deerflow_files
 from holdfast.app.commands.settings import agree_to_own
 from holdfast.app.output import ALL_STATE, command, confirm, open_harness, plain, prose, say, show, spans
-from holdfast.config.loading import FILE_NAME, beside
+from holdfast.config.loading import FILE_NAME, beside, policies_of
 from holdfast.errors import ConfigError, InputError
 from holdfast.validation import counted
 
@@ -104,7 +104,7 @@ def deerflow(
             for step in found.memory
         ],
         "unreadable": [{"file": path, "why": why} for path, why in found.unreadable],
-        "notes": found.notes,
+        "notes": [*found.notes, *map(str, policies_of(found.config))],
     }
     show(value, lambda console: _draw_import(console, found, dry_run))
     if found.unreadable or any(step.refused for step in found.memory):
@@ -131,7 +131,7 @@ def _draw_import(console: Console, found: deerflow_files.Plan, dry_run: bool) ->
             prose(console, f"  {facts} of {limit} facts (memory.max_facts). {told}", style="yellow")
     for path, why in found.unreadable:
         prose(console, f"not taken over: {path}: {why}")
-    for note in found.notes:
+    for note in (*found.notes, *map(str, policies_of(found.config))):
         prose(console, note)
     for home in dict.fromkeys(step.home for step in found.memory if step.user):
         prose(console, f"A user's memory is used with HOLDFAST_HOME={shlex.quote(str(home))}")

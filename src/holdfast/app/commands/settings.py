@@ -17,7 +17,7 @@ import typer
 from holdfast.app.output import Column, command, echo, echo_json, given, group, listing, open_harness, plain, prose, say, show
 from holdfast.clock import stamp
 from holdfast.config.checks import Setting, effective_settings
-from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder
+from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, policies_of, servers_file, skills_folder
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import BASE_VARIABLE, base_directory
 from holdfast.config.sections import Config
@@ -73,7 +73,7 @@ def check(
 def _servers(harness: Harness, *, start: bool) -> list[dict[str, Any]]:
     """Every MCP server that is named, where, and whether it is on; what it offers only when it may be started."""
     known = all_servers(harness.config)
-    problems = [{"name": "", "file": "", "state": "problem", "problem": problem} for problem in known.problems]
+    problems = [{"name": "", "file": "", "state": "problem", "problem": problem} for problem in (*known.problems, *known.notes)]
     if start and known.origins:
         seen = [{**asdict(one), "tools": list(one.tools), "file": known.origins.get(one.name, "")} for one in harness.mcp.states()]
         return [*seen, *problems]
@@ -234,6 +234,8 @@ def trust(
                 prose(console, f"  {one.key}: {_short(one.value)}")
             if not said:
                 prose(console, f"  {key}")
+        for notice in policies_of(config):
+            prose(console, str(notice), mark=plain("! ", "yellow"))
         prose(console, f"State is kept in {config.base}.")
 
     show(value, draw)
