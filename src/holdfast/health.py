@@ -31,8 +31,10 @@ from holdfast.durable.disk import REAL, write_all
 from holdfast.durable.replace import temp_name
 from holdfast.errors import ConfigError, HoldfastError, StorageError
 from holdfast.models.choice import pick
+from holdfast.models.factory import side_choice
 from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.sandbox.bubblewrap import unavailable_because
+from holdfast.sandbox.local import check_sandbox
 from holdfast.validation import counted
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     """
     found = [_versions(), *_packages()]
     if isinstance(harness, ConfigError):
-        return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _sandbox()]
+        return [*found, *(Check("configuration", "bad", str(error)) for error in all_errors(harness)), _bubblewrap()]
     config = harness.config
     many: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("threads", lambda: _threads(config)),
@@ -73,14 +75,14 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     )
     parts: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
         ("configuration", lambda: [_configuration(config)]),
-        ("model", lambda: [_model(config)]),
+        ("model", lambda: [_model(config), *_side_model(config)]),
         ("base directory", lambda: [_base(config)]),
         ("memory", lambda: _memory(harness)),
         ("knowledge", lambda: _knowledge(harness)),
         *(many if whole else ()),
         ("search", _search),
         ("mcp", lambda: _mcp(harness)),
-        ("sandbox", lambda: [_sandbox()]),
+        ("sandbox", lambda: _sandbox(config)),
         ("disk", lambda: _disk(config.base)),
     )
     for about, look in parts:
@@ -144,6 +146,14 @@ def _model(config: Config) -> Check:
     if silent:
         return Check("model", "note", f"{choice.why} {silent}", detail)
     return Check("model", "good" if choice.name else "note", choice.why, detail)
+
+
+def _side_model(config: Config) -> list[Check]:
+    """Why another model than the preferred one writes summaries and learns, where it does (S14)."""
+    if config.summarization.model_name and config.memory.model_name:
+        return []
+    told = side_choice(config).passed_over
+    return [Check("model", "note", f"{told}.")] if told else []
 
 
 def _silent(address: object) -> str | None:
@@ -228,7 +238,8 @@ def _databases(base: Path) -> list[Check]:
 
 def _memory(harness: Harness) -> list[Check]:
     status, where = harness.memory.status(), harness.memory.store.where()
-    counts = ", ".join(f"{name} {count}" for name, count in status.facts.items())
+    limit = harness.config.memory.max_facts
+    counts = ", ".join(f"{name} {count}" + (f" of {limit} (memory.max_facts)" * (count > limit)) for name, count in status.facts.items())
     said = f"facts: {counts}" if counts else "no facts yet"
     said += f"; conversations that wait to be learned from: {status.waiting}" if status.waiting else ""
     said += f"; facts that wait for `holdfast memory review`: {status.held}" if status.held else ""
@@ -272,7 +283,7 @@ def _mcp(harness: Harness) -> list[Check]:
     known = all_servers(harness.config)
     if not known.origins and not known.problems:
         return []
-    findings = []
+    findings = [Check("mcp", "note", note) for note in known.notes]
     for one in harness.mcp.states():
         if one.state == "there":
             findings.append(Check("mcp", "good", f"{one.name} ({one.where}): {', '.join(one.tools) or 'no tools'}", list(one.tools)))
@@ -283,7 +294,24 @@ def _mcp(harness: Harness) -> list[Check]:
     return [*findings, *(Check("mcp", "bad", problem) for problem in harness.mcp.problems)]
 
 
-def _sandbox() -> Check:
+def _sandbox(config: Config) -> list[Check]:
+    """The sandbox that is configured, and the folders that are to be seen in it."""
+    settings = config.sandbox
+    missing = [str(host) for mount in settings.mounts if not (host := config.beside(mount.host_path)).is_dir()]
+    found = [Check("sandbox", "bad", f"every command fails: {', '.join(missing)} is not a folder (sandbox.mounts)")] if missing else []
+    try:
+        own = check_sandbox(config)
+    except ConfigError as error:
+        return [*found, Check("sandbox", "bad", str(error))]
+    if own is not None:
+        return [*found, Check("sandbox", "good", f"commands run in {own} (sandbox.use); what it holds off is its own affair")]
+    if settings.allow_host_bash:
+        told = "commands run on this machine, as you, where bubblewrap is not there (sandbox.allow_host_bash)"
+        return [*found, Check("sandbox", "note", told)] if unavailable_because() else [*found, _bubblewrap()]
+    return [*found, _bubblewrap()]
+
+
+def _bubblewrap() -> Check:
     reason = unavailable_because()  # tries it out: a bubblewrap that is installed may still be forbidden here
     if reason is not None:
         return Check("sandbox", "note", f"bash is off: {reason} (Debian: apt-get install bubblewrap)")

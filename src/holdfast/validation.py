@@ -16,6 +16,8 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import importlib.machinery
+import importlib.util
 import inspect
 import json
 import re
@@ -280,6 +282,27 @@ def missing_extra(error: BaseException) -> ExtraMissing | None:
         return None
     module = (error.name or "").partition(".")[0]
     return ExtraMissing(module, _EXTRA_OF[module]) if module in _EXTRA_OF else None
+
+
+def is_findable(module: str) -> bool:
+    """Whether a module is there to be imported. Nothing of it is, nor of the packages that it is in.
+
+    >>> is_findable("email.mime.text"), is_findable("email.nothing")
+    (True, False)
+    """
+    if module in sys.modules:
+        return True
+    name, places = "", None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        try:
+            found = importlib.util.find_spec(name) if places is None else importlib.machinery.PathFinder.find_spec(name, places)
+        except (ImportError, ValueError):
+            return False
+        if found is None:
+            return False
+        places = found.submodule_search_locations if found.submodule_search_locations is not None else []
+    return True
 
 
 def load_dotted(

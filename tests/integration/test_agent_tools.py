@@ -91,6 +91,18 @@ def test_files_are_written_read_changed_and_found(tmp_path: Path, places: Thread
     assert (tmp_path / "base/threads/t1/user-data/workspace/notes/tide.md").read_text() == "High water at seven.\nLow water at noon.\n"
 
 
+def test_a_search_gives_no_more_than_the_configuration_says(tmp_path: Path, places: ThreadSandboxes) -> None:
+    """A10: `max_results` of glob and grep."""
+    config = make_config(tmp_path, tools=[{"name": "grep", "max_results": 1}, {"name": "glob", "max_results": 2}, {"name": "write_file"}])
+    files = [call("write_file", path=f"{name}.md", content="tide\ntide\ntide\n") for name in "abc"]
+    script = [files, [call("grep", pattern="tide"), call("glob", pattern="**/*.md")], "done"]
+    *_, grep, glob = results(run(agent_with(ScriptedModel(script), places, config)))
+    assert str(grep.content).count(": tide") == 1
+    assert str(glob.content).count(".md") == 2 and "more than 2" in str(glob.content)
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.max_results"):
+        open_tools(make_config(tmp_path, tools=[{"name": "grep", "max_results": 0}]), places)
+
+
 def test_a_path_that_leads_out_is_a_result_and_the_run_goes_on(tmp_path: Path, places: ThreadSandboxes) -> None:
     script = [
         [call("read_file", path="/etc/passwd"), call("write_file", path="../../x", content="y"), call("ls", path="/mnt/none")],

@@ -51,6 +51,18 @@ def test_the_middlewares_are_in_their_order(tmp_path: Path) -> None:
     assert names[-5:] == [*order[-3:], "PlainTextMiddleware", "TracingMiddleware"], "spans are of what is really sent (O2)"
 
 
+def test_a_tool_that_the_reference_denies_is_neither_offered_nor_run(tmp_path: Path) -> None:
+    """C2, A10: `denied_tools` of its AllowlistProvider, whoever offers the tool."""
+    provider = {"use": "deerflow.guardrails.builtin:AllowlistProvider", "config": {"denied_tools": ["look", "task", "write_todos"]}}
+    todos = {"todos": [{"content": "pack", "status": "pending"}]}
+    model = scripted([[call("look", {"what": "here"}), call("write_todos", todos)], "ok"])
+    with lead(tmp_path, model, {"guardrails": {"enabled": True, "provider": provider}}) as agent:
+        agent.conversation("t").ask("Hello")
+    assert not {"look", "task"} & set(model.requests[0].tool_names)
+    said = [message.text for message in model.requests[1].messages if isinstance(message, ToolMessage)]
+    assert len(said) == 2 and "the configuration forbids this tool" in said[-1]
+
+
 def test_the_prompt_has_base_skills_memory_and_date(tmp_path: Path) -> None:
     """A1, A12, M12"""
     skill = tmp_path / "skills" / "tidy"

@@ -364,7 +364,7 @@ def test_the_references_file_beside_the_configuration_names_servers(tmp_path: Pa
                         "type": "http",
                         "url": "https://mcp.example",
                         "headers": {"Authorization": "Bearer $KEY"},
-                        "oauth": {},
+                        "oauth": {"enabled": True, "token_url": "https://mcp.example/token", "client_secret": "s-1"},
                     },
                     "old": {"enabled": False, "type": "sse", "url": "https://old.example/sse"},
                     "mine": {"command": "theirs"},
@@ -383,6 +383,7 @@ def test_the_references_file_beside_the_configuration_names_servers(tmp_path: Pa
     assert (found.enabled["web"].transport, found.enabled["web"].headers) == ("http", {"Authorization": "Bearer k-2"})
     assert "k-2" not in repr(found)
     assert len(found.problems) == 2
+    assert len(found.notes) == 1 and "web: `oauth` has no effect" in found.notes[0] and "s-1" not in repr(found)
     assert all(name in " ".join(found.problems) for name in ("wrong", "odd"))
     (tmp_path / "extensions_config.json").write_text("{ no json")
     broken = all_servers(load_config(tmp_path / "config.yaml"))

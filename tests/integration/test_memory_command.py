@@ -103,7 +103,8 @@ def test_export_and_import(filled: Path, tmp_path: Path) -> None:
     assert copy["plugins"] == {"ours": [1, 2]}
     assert "known already" in run("import", "copy.json")
     assert len(value("import", "copy.json", "--agent", "coder")["differences"]) > 2
-    assert json.loads(run("export", "--agent", "coder"))["facts"] == copy["facts"]
+    own = [{**fact, "origin": fact.get("origin", {"kind": "import"})} for fact in copy["facts"]]
+    assert json.loads(run("export", "--agent", "coder"))["facts"] == own
     (tmp_path / "empty.json").write_text('{"facts": []}')
     run("import", "empty.json", "--replace")
     assert json.loads(run("export"))["facts"] == []

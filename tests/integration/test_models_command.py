@@ -66,11 +66,14 @@ def test_the_list_tells_window_with_source_abilities_price_key_and_package(file:
     assert (strange["window"], strange["window_source"], strange["key"]) == (8192, "default", "not needed")
 
 
-def test_the_list_tells_which_model_is_used_and_which_does_the_side_work(file: Path) -> None:
-    """S14"""
+def test_the_list_tells_which_model_is_used_and_which_does_the_side_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S14: one whose package is missing is passed over."""
+    monkeypatch.setenv("TEST_MODELS_KEY", SECRET)
     value = listed(file)
     assert value["used"] == {"name": "gpt", "why": "gpt is the first model in config.yaml."}
-    assert (value["summaries"], value["memory"]) == ("claude", "claude")
+    assert (value["summaries"], value["memory"]) == ("gpt", "gpt")
+    assert "claude cannot be used now (a package is missing: pip install langchain-anthropic), so gpt" in value["passed_over"]
+    assert "claude cannot be used now" in CliRunner().invoke(app, ["list", "--config", str(file)]).output.replace("\n", " ")
 
 
 def test_a_key_that_is_there_is_told_and_not_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

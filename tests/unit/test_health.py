@@ -93,3 +93,27 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_said_not_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         probe(tmp_path / "none")
+
+
+def test_the_line_about_the_sandbox_is_about_the_one_that_is_configured(tmp_path: Path) -> None:
+    """O1, A10: a folder that is not there, a class that is not there, the host."""
+
+    def told(**sandbox: object) -> list[tuple[str, str]]:
+        config = config_from_values({"sandbox": sandbox}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+        with holdfast.build(config) as harness:
+            return [(check.state, check.text) for check in examine(harness, whole=False) if check.about == "sandbox"]
+
+    state, text = told(mounts=[{"host_path": "/nonexistent/data", "container_path": "/mnt/data"}])[0]
+    assert state == "bad" and "/nonexistent/data is not a folder" in text
+    ((state, text),) = told(use="no.such:Thing")
+    assert state == "bad" and "no.such:Thing" in text
+
+
+def test_a_memory_that_is_over_its_limit_says_so(tmp_path: Path) -> None:
+    """M11, O1"""
+    config = config_from_values({"memory": {"max_facts": 1}}, environ={"HOLDFAST_HOME": str(tmp_path / "home")})
+    with holdfast.build(config) as harness:
+        harness.memory.add("Likes tea")
+        harness.memory.add("Lives in Oslo")
+        (text,) = [check.text for check in examine(harness, whole=False) if check.about == "memory"]
+    assert text.startswith("facts: global 2 of 1 (memory.max_facts)")

@@ -34,6 +34,7 @@ from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.middleware.tool_calls import (
     ApprovalMiddleware,
     ClarificationMiddleware,
+    DeniedToolsMiddleware,
     LoopGuardMiddleware,
     TodoMiddleware,
     ToolErrorMiddleware,
@@ -127,6 +128,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         # weights of this size call tools at random, and a list of them is all they then speak of
         RepetitionMiddleware(),
         *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
+        *([DeniedToolsMiddleware(config.denied_tools)] if config.denied_tools else []),
         *([ApprovalMiddleware(approve, refuse=not lead)] if approve else []),
         ToolOutputMiddleware(parts.archive, outputs, counter=summarization.context_window.counter, ids=parts.ids),
         LoopGuardMiddleware(),

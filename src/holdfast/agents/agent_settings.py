@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from holdfast.config.sections import Config, Mount, SubagentSettings
 
 
-_FILE, _SOUL = "config.yaml", "SOUL.md"
+AGENT_FILES = _FILE, _SOUL = ("config.yaml", "SOUL.md")
+"""What an agent's folder has besides its memory: its settings, and its own words."""
 _LONGEST = 200_000
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -126,6 +127,17 @@ def _parsed(source: bytes, file: Path) -> _File:
         first = error.errors(include_url=False, include_input=False)[0]
         line = reading.line(tuple(first["loc"]))
         raise ConfigError(f"{plain_words(first)}.", file=file, line=line, key=".".join(map(str, first["loc"]))) from None
+
+
+def check_agent_file(source: bytes, file: Path) -> tuple[str, ...]:
+    """ConfigError if this is no file of an agent. Gives its keys that have no effect.
+
+    None of the others names a class, a command or an address, and `$NAME` in one is no variable: such a file chooses among the models,
+    tools and skills that the configuration has, and is as far from asking for more as any words in a prompt (C1).
+    """
+    _parsed(source, file)
+    values = read_yaml(source, file).values or {}
+    return tuple(key for key in map(str, values) if key not in _File.model_fields)
 
 
 def _is_name(name: str) -> bool:

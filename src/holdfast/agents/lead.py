@@ -251,7 +251,8 @@ class _Workshop:
         name, model = self._model(settings, asked)
         own = {tool.name for tool in self.tools}
         outside = [tool for tool in (self.parts.mcp.tools() if self.outside else ()) if tool.name not in own]
-        tools = [tool for tool in (*self.tools, *outside) if settings.allows(tool.name, self.config)]
+        denied = self.config.denied_tools
+        tools = [tool for tool in (*self.tools, *outside) if tool.name not in denied and settings.allows(tool.name, self.config)]
         reaches = any(tool.name == "read_file" for tool in tools)  # who has tools of ours is told of the mounted folders
         folders = folders_block(self.config.sandbox.mounts) if reaches else ""
         same: dict[str, Any] = {"thinking": settings.thinking, "extra": self.middleware}
@@ -262,7 +263,7 @@ class _Workshop:
             tools = fitting(tools, (known and known.window) or find_window(model, bus=self.parts.bus).tokens)
         types, skills = self.registry if settings.subagents else None, self._skills_block(settings.skills, model)
         prompt = lead_prompt(settings, skills=skills, types=types, folders=folders)
-        offered = [*tools, task_tool(executor, self.registry)] if settings.subagents else tools
+        offered = [*tools, task_tool(executor, self.registry)] if settings.subagents and "task" not in denied else tools
         assembled = assemble(self.parts, replace(lead, prompt=prompt, tools=offered))
         return LeadAgent(assembled, assembled.graph, self.parts, settings, model, executor, self.registry, self.places)
 

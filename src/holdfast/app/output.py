@@ -17,7 +17,7 @@ import shutil
 import sys
 import threading
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -132,15 +132,21 @@ def open_harness(*needs: str, traced: bool = False, tells_notices: bool = False,
 
     config = read_file(given().config)  # what it has to say comes after the log is set up, which the file decides
     config.need(*needs)
-    set_up_log(config.logging, said=logs or "logging" in config.raw)
+    set_up_log(config.logging, said=logs or _asks_for_log(config.raw))
     if (told := config.trust.told(config.file)) is not None:
         _TOLD.add(str(config.file))
         complain(told)
     if not tells_notices:
-        announce(config, withheld=False)
+        announce(config, withheld=False, policies=traced)
     if traced:
         set_up_tracing()
     return build(config)
+
+
+def _asks_for_log(raw: Mapping[str, Any]) -> bool:
+    """Whether the file says which log a command shows. A level that is but the copy of the reference's `log_level` is for a server."""
+    said = raw.get("logging")
+    return "logging" in raw and not (isinstance(said, Mapping) and said.keys() == {"level"} and said["level"] == raw.get("log_level"))
 
 
 def set_up_log(settings: Logging, *, said: bool = True) -> None:

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.config.migration import is_reference_path
 from holdfast.config.reading import KeyPath, dotted, references, value_at
 from holdfast.config.section import NoticeKind, Section, presentable
 from holdfast.config.sections import Config
-from holdfast.config.tool_sections import search_engine, search_needs
-from holdfast.errors import ConfigError
+from holdfast.config.tool_sections import denied_tools, search_engine, search_needs
+from holdfast.errors import ConfigError, InputError, MissingVariable
 from holdfast.redaction import redact_text
+from holdfast.validation import check_name, is_findable, nearest
 
 Finding = tuple[NoticeKind, str, KeyPath]
 
@@ -148,6 +152,116 @@ def unready_tools(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
         )
         if is_search and (engine is None or isinstance(engine, str)) and (needs := search_needs(engine, settings, environ)) is not None:
             yield "not-ready", f"web_search is offered and cannot work: {needs[0]}. {needs[1]}", ("tools", index)
+        ours = use is None or (isinstance(use, str) and use.startswith("holdfast.agents."))
+        extra = [key for key in settings if key not in type(tool).model_fields]
+        if extra and not ours:
+            told = f"{', '.join(extra)}: these keys reach the tool only if `use` names a class; a function or a finished tool gets none."
+            yield "without-effect", told, ("tools", index)
+
+
+_POLICIES: Mapping[str, str] = {
+    "guardrails": "`sandbox.approve` names tools that wait for a person, `tools` those that there are",
+    "authorization": "`sandbox.approve` names tools that wait for a person, `tools` those that there are",
+    "token_budget": "`limits.tokens` stops a run, `subagents.max_tokens` a sub-agent",
+}
+_MIDDLEWARES = "`sandbox.approve` and `tools` limit what agents do; middlewares of your own go to `make_lead_agent(middleware=...)`"
+
+
+def idle_policies(raw: Mapping[str, Any]) -> Iterator[Finding]:
+    """What of the reference limits its agents, is switched on, and is not carried out here, each with what does it here (C2)."""
+    denied = denied_tools(raw)
+    for name, instead in _POLICIES.items():
+        section = raw.get(name)
+        if not isinstance(section, Mapping) or section.get("enabled") is not True:
+            continue
+        if name == "guardrails" and denied:
+            kept = f"is carried out as far as `denied_tools` goes: no agent has {', '.join(denied)}. Nothing else of it is"
+            yield "policy", f"{kept}. In its place: {instead}.", (name,)
+        else:
+            yield "policy", f"is switched on and not carried out here. In its place: {instead}.", (name,)
+    extensions = raw.get("extensions")
+    if isinstance(extensions, Mapping) and extensions.get("middlewares"):
+        yield "policy", f"are not run here. In their place: {_MIDDLEWARES}.", ("extensions", "middlewares")
+
+
+SUBAGENT_TYPES = ("general-purpose", "bash")
+"""The types of sub-agent that are there without a configuration."""
+_RESOLVED_LATER = frozenset({"exact", "approximate", "file", "postgres", "postgresql"})
+
+
+def subagent_names(config: Config) -> Iterator[Finding]:
+    """Types of sub-agent that nobody has or that cannot have such a name: an agent cannot be made then (A2)."""
+    custom = config.subagents.written("custom_agents")
+    known = [*SUBAGENT_TYPES, *(str(name).lower() for name in custom)]
+    for group in ("custom_agents", "agents"):
+        for name in config.subagents.written(group):
+            try:
+                checked = check_name(name, "type of sub-agent")
+            except InputError as error:
+                yield "not-ready", f"{error.message} No agent can be made with it.", ("subagents", group, name)
+                continue
+            if checked not in known:
+                near = nearest(checked, known)
+                meant = f" Did you mean {near}?" if near else ""
+                yield (
+                    "not-ready",
+                    f"there is no type of sub-agent {checked!r}, and no agent can be made with it.{meant}",
+                    ("subagents", group, name),
+                )
+
+
+def missing_mounts(config: Config, file: str | None) -> Iterator[Finding]:
+    """Folders that are to be mounted and are not there: every command fails then."""
+    here = Path(file).parent if file is not None else Path.cwd()
+    for index, mount in enumerate(config.sandbox.mounts):
+        host = mount.written("host_path")
+        if isinstance(host, str) and not (here / Path(host).expanduser()).is_dir():
+            yield "not-ready", f"{host} is not a folder: every command and file tool fails.", ("sandbox", "mounts", index, "host_path")
+
+
+def missing_modules(config: Config) -> Iterator[Finding]:
+    """Class paths whose module cannot be found. Nothing is imported for it."""
+    embedder = config.knowledge.written("embedder")
+    paths: list[tuple[KeyPath, object]] = [
+        (("memory", "storage_class"), config.memory.written("storage_class")),
+        (("memory", "token_counter"), config.memory.written("token_counter")),
+        (("summarization", "token_counter"), config.summarization.written("token_counter")),
+        (("sandbox", "use"), config.sandbox.written("use")),
+        (("knowledge", "embedder", "use"), embedder.written("use") if isinstance(embedder, Section) else None),
+        (("knowledge", "adapter"), config.knowledge.written("adapter")),
+        *((("tools", index, "use"), tool.written("use")) for index, tool in enumerate(config.tools)),
+        *((("models", index, "use"), model.written("use")) for index, model in enumerate(config.models)),
+    ]
+    for path, value in paths:
+        if isinstance(value, str) and value not in _RESOLVED_LATER and "." in value and not is_reference_path(value):
+            module = value.partition(":")[0] if ":" in value else value.rpartition(".")[0]
+            if re.fullmatch(r"[A-Za-z_][\w.]*", module) and not is_findable(module):
+                yield "not-ready", f"the module {module} cannot be found: is it installed, and on the Python path?", path
+
+
+def wrong_values(config: Config) -> Iterator[Finding]:
+    """Settings whose variable is set, and says something that does not fit."""
+
+    def look(section: Section, path: KeyPath) -> Iterator[Finding]:
+        for name, value in section.fields():
+            here = (*path, name)
+            if isinstance(value, Section):
+                yield from look(value, here)
+            elif isinstance(value, Mapping):
+                for key, item in value.items():
+                    yield from look(item, (*here, key)) if isinstance(item, Section) else ()
+            elif isinstance(value, list | tuple) and any(isinstance(item, Section) for item in value):
+                for index, item in enumerate(value):
+                    yield from look(item, (*here, index)) if isinstance(item, Section) else ()
+            elif name in type(section).model_fields and any(references(value)):
+                try:
+                    getattr(section, name)
+                except MissingVariable:  # told by itself
+                    continue
+                except ConfigError as error:
+                    yield "not-ready", error.message, here
+
+    yield from look(config, ())
 
 
 def missing_variables(values: object) -> Iterator[tuple[str, str | None, int | None]]:

@@ -227,12 +227,29 @@ class ConfigWithheld(Event):
 _SAID: set[tuple[str, str]] = set()
 
 
-def announce(config: Config, bus: Bus = process_bus, *, withheld: bool = True) -> None:
-    """Say that a file has an older schema, or does not count whole, once for each file and what it says."""
+@dataclass(frozen=True, kw_only=True)
+class PolicyIdle(Event):
+    """Something that limits agents in the reference is switched on, and is not carried out here as it is there."""
+
+    component: ClassVar[str] = "Config"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "{told}"
+    told: str
+
+
+def announce(config: Config, bus: Bus = process_bus, *, withheld: bool = True, policies: bool = True) -> None:
+    """Say that a file has an older schema, does not count whole, or has policies that do not hold here, once for each file and text."""
+    for policy in policies_of(config) if policies else ():
+        _say_once(str(policy), config, PolicyIdle(told=str(policy)), bus)
     if config.file is not None and any(notice.kind == "upgraded" for notice in config.warnings):
         _say_once(str(config.file), config, ConfigUpgraded(file=str(config.file)), bus)
     if withheld and (told := config.trust.told(config.file)) is not None:
         _say_once(told, config, ConfigWithheld(told=told), bus)
+
+
+def policies_of(config: Config) -> tuple[Notice, ...]:
+    """What the file says of the reference's policies and is not carried out here."""
+    return tuple(one for one in config.warnings if one.kind == "policy")
 
 
 def _say_once(what: str, config: Config, event: Event, bus: Bus) -> None:
@@ -456,7 +473,20 @@ def _notices(config: Config, check: KeyCheck, values: dict[str, Any], migrated: 
                 key=key,
             )
         )
-    for kind, message, path in (*checks.unknown_models(config), *checks.without_effect(config), *checks.unready_tools(config, environ)):
+    policies = [*checks.idle_policies(migrated.reading.values)]
+    named = {dotted(path[:1]) for _, _, path in policies}
+    check.notices[:] = [one for one in check.notices if one.kind != "ignored" or one.key not in named]
+    found = (
+        *policies,
+        *checks.unknown_models(config),
+        *checks.without_effect(config),
+        *checks.unready_tools(config, environ),
+        *checks.subagent_names(config),
+        *checks.missing_mounts(config, migrated.reading.file),
+        *checks.missing_modules(config),
+        *checks.wrong_values(config),
+    )
+    for kind, message, path in found:
         check.notice(kind, message, path)
     _said_once(check, migrated)
     if migrated.is_older and "stages" not in config.raw:

@@ -32,7 +32,16 @@ from holdfast.errors import ConfigError
 from holdfast.redaction import HIDDEN, is_secret_key, redact, redact_text
 
 NoticeKind = Literal[
-    "ignored", "missing-variable", "unknown-model", "without-effect", "upgraded", "class-path", "not-ready", "workflow", "not-trusted"
+    "ignored",
+    "missing-variable",
+    "unknown-model",
+    "without-effect",
+    "upgraded",
+    "class-path",
+    "not-ready",
+    "workflow",
+    "not-trusted",
+    "policy",
 ]
 
 

@@ -16,7 +16,7 @@ from holdfast.config.memory_sections import Knowledge, Limit, Limits, Memory, Se
 from holdfast.config.migration import IGNORED, MODEL_ARGUMENTS
 from holdfast.config.reading import Reading, base_directory, resolve
 from holdfast.config.section import Amount, Count, Misfit, Notice, Number, Price, Seconds, Section, Strange, Text, Texts, Value
-from holdfast.config.tool_sections import Mcp, ToolConfig, ToolGroup
+from holdfast.config.tool_sections import Mcp, ToolConfig, ToolGroup, denied_tools
 from holdfast.config.trust import NOT_THERE, Trust
 from holdfast.errors import ModelNotConfigured
 from holdfast.redaction import redact, redact_text
@@ -310,6 +310,11 @@ class Config(Section):
         """How far the file counts, and what of it does not (C1)."""
         return self._trust
 
+    @property
+    def denied_tools(self) -> tuple[str, ...]:
+        """The tools that no agent has, whatever else is said: the reference's `guardrails` may name some."""
+        return denied_tools(self._raw)
+
     def need(self, *keys: str) -> None:
         """Raise NotTrusted when the file says something at or below these keys that does not count. For whoever cannot do without it."""
         self._trust.check(self._file, *keys)
@@ -344,16 +349,17 @@ class Config(Section):
         named = f", which `{setting}` names" if setting else ""
         raise ModelNotConfigured(f"there is no model named {redact_text(name)!r}{named}.", model=name, hint=hint)
 
-    def lightweight_model(self) -> ModelConfig | None:
-        """The model for side work when none is named (S14): the first marked `lightweight`, else the cheapest, else the first."""
-        for model in self.models:
-            if model.lightweight:
-                return model
+    def side_models(self, used: ModelConfig | None = None) -> tuple[ModelConfig, ...]:
+        """The models for side work when none is named, best first (S14): those marked `lightweight`, then by price, then the `used` one.
+
+        Prices count where they can be compared: the model that is used (else the first) has one, and all are in one currency.
+        """
+        used = used or (self.models[0] if self.models else None)
         priced = [model for model in self.models if model.pricing is not None]
         currencies = {model.pricing.currency for model in priced if model.pricing is not None}
-        if len(currencies) == 1:  # prices in two currencies cannot be compared
-            return min(priced, key=_price)
-        return self.models[0] if self.models else None
+        by_price = sorted(priced, key=_price) if used is not None and used.pricing is not None and len(currencies) == 1 else []
+        ordered = [*(model for model in self.models if model.lightweight), *by_price, *([used] if used is not None else [])]
+        return tuple({model.name: model for model in ordered}.values())
 
     def run_limit(self) -> Limit:
         """What one run may use (T5)."""

@@ -48,6 +48,19 @@ class ToolGroup(Section):
     name: Text
 
 
+def denied_tools(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tools that the reference's AllowlistProvider forbids by name: a plain list, which is kept to here as well."""
+    place: Any = raw.get("guardrails")
+    if not isinstance(place, Mapping) or place.get("enabled") is not True:
+        return ()
+    provider = place.get("provider")
+    use, settings = (provider.get("use"), provider.get("config")) if isinstance(provider, Mapping) else (None, None)
+    if not isinstance(use, str) or not use.endswith("AllowlistProvider") or not isinstance(settings, Mapping):
+        return ()
+    names = settings.get("denied_tools")
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
 # Web search
 
 
@@ -159,6 +172,8 @@ class ServerList:
     origins: Mapping[str, str] = field(default_factory=dict)
     """The file that names each of them."""
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Settings that have no effect here and matter, in words."""
 
 
 def all_servers(config: Config, environ: Mapping[str, str] | None = None) -> ServerList:
@@ -177,7 +192,17 @@ def all_servers(config: Config, environ: Mapping[str, str] | None = None) -> Ser
         tuple(name for name, server in found.items() if not server.enabled),
         {name: origin if name in own else str(config.beside(named)) for name in found},
         tuple(problems),
+        tuple(
+            f"the MCP server {name}: `oauth` has no effect here. Give a `token`, or an `Authorization` in `headers`."
+            for name, server in found.items()
+            if server.enabled and _signs_in(server)
+        ),
     )
+
+
+def _signs_in(server: McpServer) -> bool:
+    oauth = dict(server.fields()).get("oauth")
+    return isinstance(oauth, Mapping) and bool(oauth) and oauth.get("enabled") is not False
 
 
 def _reachable(server: McpServer) -> bool:
@@ -214,7 +239,7 @@ def read_extensions(path: Path, environ: Mapping[str, str] | None = None) -> tup
 
 def _read(name: str, settings: Any, reading: Reading, environ: Mapping[str, str]) -> McpServer:
     """One server. Keys that are not ours are the reference's own, and are let be."""
-    known = set(McpServer.model_fields) | set(McpServer.spellings)
+    known = {*McpServer.model_fields, *McpServer.spellings, "oauth"}
     given = {key: value for key, value in settings.items() if key in known} if isinstance(settings, Mapping) else settings
     values = mark(given, ("mcpServers", name), reading, environ)
     if isinstance(values, Mapping):

@@ -9,6 +9,7 @@ Facts are found by words in an index that lives in memory and is made from a doc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -26,6 +27,8 @@ from holdfast.validation import problems_of
 SCHEMA = 1
 _VERSION = "1.0"
 _USER, _HISTORY = SLOTS[:3], SLOTS[3:]
+_PARTS = {"user": "user_extra", "history": "history_extra"}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,25 @@ class Document:
         return next((fact for fact in self.facts if fact.id == id), None)
 
     def slot(self, name: str) -> Summary:
-        """One of the six summaries; an empty one if nothing was ever written there."""
-        return self.slots.get(name, Summary())
+        """One of the six summaries, or as `user/NAME` one of another name; an empty one if nothing was ever written there."""
+        part, _, other = name.partition("/")
+        return self._others(part).get(other, Summary()) if other else self.slots.get(name, Summary())
+
+    def summaries(self) -> dict[str, Summary]:
+        """All summaries that say something, by the names that `slot` takes: the six, then those of other names (M2)."""
+        others = {f"{part}/{name}": summary for part in _PARTS for name, summary in self._others(part).items()}
+        held = {**{name: self.slots[name] for name in SLOTS if name in self.slots}, **others}
+        return {name: summary for name, summary in held.items() if summary.text}
+
+    def _others(self, part: str) -> dict[str, Summary]:
+        """The members of `user` or `history` that are summaries, and none of the six: the reference has more of them in later versions."""
+        members: Mapping[str, Any] = getattr(self, _PARTS[part]) if part in _PARTS else {}
+        return {name: summary_from(member) for name, member in members.items() if _is_summary(name, member)}
 
     @property
     def empty(self) -> bool:
         """Whether nothing is known."""
-        return not (self.facts or self.blocks or any(summary.text for summary in self.slots.values()))
+        return not (self.facts or self.blocks or self.summaries())
 
     def with_fact(self, fact: Fact) -> Document:
         """With this fact in place of the one of the same id, or as the last one."""
@@ -85,18 +100,38 @@ class Document:
         return replace(self, facts=tuple(fact for fact in self.facts if fact.id not in gone))
 
     def with_slot(self, name: str, text: str, updated: str) -> Document:
-        """With another text in one of the six summaries."""
-        return replace(self, slots={**self.slots, name: replace(self.slot(name), text=text, updated=updated)})
+        """With another text in a summary, by the names that `slot` takes."""
+        return self.with_summary(name, replace(self.slot(name), text=text, updated=updated))
+
+    def with_summary(self, name: str, summary: Summary) -> Document:
+        """With this summary, by the names that `slot` takes."""
+        part, _, other = name.partition("/")
+        if not other:
+            return replace(self, slots={**self.slots, name: summary})
+        members: dict[str, Any] = {_PARTS[part]: {**getattr(self, _PARTS[part]), other: summary_to_json(summary)}}
+        return replace(self, **members)
 
     def joined(self, given: Document) -> Document:
         """With whatever of another document is not there yet: facts by their words, summaries where there is none, unknown members."""
-        document, said = self, {fact.content.casefold() for fact in self.facts}
+        said = {fact.content.casefold() for fact in self.facts}
+        facts = {fact.id: fact for fact in self.facts}
         for fact in given.facts:
             if fact.content.casefold() not in said:
-                taken = document.fact(fact.id) is not None
-                document = document.with_fact(replace(fact, id=f"{fact.id}-imported") if taken else fact)
-        slots = {**self.slots, **{name: summary for name, summary in given.slots.items() if not self.slot(name).text}}
-        return replace(document, slots=slots, blocks={**given.blocks, **self.blocks}, extra={**given.extra, **self.extra})
+                id = f"{fact.id}-imported" if fact.id in facts else fact.id
+                facts[id] = replace(fact, id=id)
+        document = replace(
+            self,
+            facts=tuple(facts.values()),
+            slots={**given.slots, **self.slots},
+            blocks={**given.blocks, **self.blocks},
+            extra={**given.extra, **self.extra},
+            user_extra={**given.user_extra, **self.user_extra},
+            history_extra={**given.history_extra, **self.history_extra},
+        )
+        for name, summary in given.summaries().items():
+            if not self.slot(name).text:
+                document = document.with_summary(name, summary)
+        return document
 
     def with_block(self, name: str, block: BlockText | None) -> Document:
         """With another text in a block, or (None) without it."""
@@ -183,6 +218,27 @@ def summary_to_json(summary: Summary) -> dict[str, Any]:
     return {"summary": summary.text, "updatedAt": summary.updated, **summary.extra}
 
 
+def _is_summary(name: str, member: Any) -> bool:
+    """Whether an unknown member of `user` or `history` is a summary that may be shown under its name."""
+    return bool(_NAME.fullmatch(name)) and isinstance(member, Mapping) and isinstance(member.get("summary"), str)
+
+
+def is_summary_name(name: Any) -> bool:
+    """Whether `Document.slot` takes this name."""
+    part, _, other = name.partition("/") if isinstance(name, str) else ("", "", "")
+    return name in SLOTS or (part in _PARTS and _NAME.fullmatch(other) is not None)
+
+
+def summary_label(name: str) -> str:
+    """How a summary of another name than the six is called where it is shown.
+
+    >>> summary_label("user/cognitiveStyle"), summary_label("history/last_week")
+    ('Cognitive Style', 'Last Week')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.rpartition("/")[2]).split("_")
+    return " ".join(word[:1].upper() + word[1:] for word in words if word)
+
+
 def block_from(value: Any) -> BlockText:
     """A block as it is written, or as a plain text."""
     return _BlockForm.model_validate(value).made()
@@ -267,7 +323,7 @@ class _FactForm(_Form):
     category: _Text = ""
     confidence: Annotated[float, BeforeValidator(_share)] = 0.5
     created_at: _Text = ""
-    source: _Text = ""
+    source: Any = ""
     origin: Annotated[_OriginForm, BeforeValidator(lambda value: value if isinstance(value, dict) else {})] = _OriginForm()
     status: Any = None
     confirmation_count: Annotated[int, _at_least(1)] = 1
@@ -276,7 +332,8 @@ class _FactForm(_Form):
     replaces: _Texts = ()
 
     def fact(self) -> Fact:
-        strange = {} if self.status in (None, "active", "provisional") else {"status": self.status}
+        strange: dict[str, Any] = {} if self.status in (None, "active", "provisional") else {"status": self.status}
+        strange |= {"source": self.source} if isinstance(self.source, dict) else {}  # written again as it was
         origin = self.origin
         return Fact(
             id=self.id or f"fact_{blake2b(self.content.encode('utf-8', 'replace'), digest_size=4).hexdigest()}",
@@ -284,7 +341,7 @@ class _FactForm(_Form):
             category=self.category or "context",
             confidence=self.confidence,
             created=self.created_at,
-            source=self.source or "unknown",
+            source=source_of(self.source),
             origin=Origin(origin.kind, origin.thread or None, origin.messages, origin.quote or None),
             status="provisional" if self.status == "provisional" else "active",
             confirmations=self.confirmation_count,
@@ -310,7 +367,7 @@ class _DocumentForm(_Form):
         for name, member in self.user.items():
             user.setdefault(name, member)
         rest = {name: member for name, member in self.rest.items() if name != "schema"}
-        strange = [entry for entry in self.facts if not isinstance(entry, dict | str)]
+        strange = [entry for entry in self.facts if not _is_fact(entry)]
         if strange:
             rest["strangeFacts"] = [*rest.get("strangeFacts", ()), *strange]
         parts = ((user, _USER), (self.history, _HISTORY))
@@ -332,11 +389,23 @@ def _speaks(name: str, member: Any) -> bool:
     return name not in SLOTS or _SummaryForm.model_validate(member).summary != ""
 
 
+def source_of(value: Any) -> str:
+    """Who said a fact, as one word: newer forms of the reference have the thread, or how it came about (`manual`: somebody typed it)."""
+    if isinstance(value, dict):
+        value = value.get("threadId") or value.get("type")
+    return _text(value) or "unknown"
+
+
+def _is_fact(entry: Any) -> bool:
+    """Whether an entry of `facts` says something in words. What does not is kept beside them."""
+    return isinstance(entry, str) or (isinstance(entry, dict) and not isinstance(entry.get("content"), dict | list))
+
+
 def _facts(entries: Iterable[Any]) -> Iterator[Fact]:
     """The facts among the entries, each with an id of its own."""
     taken: set[str] = set()
     for entry in entries:
-        if not isinstance(entry, dict | str):
+        if not _is_fact(entry):
             continue  # kept as `strangeFacts`: it says nothing that could be shown
         fact = fact_from({"content": entry} if isinstance(entry, str) else entry)
         id, number = fact.id, 2

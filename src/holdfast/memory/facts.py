@@ -61,6 +61,11 @@ class Fact:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+def is_learned(fact: Fact) -> bool:
+    """Whether a fact was learned, and not put in by a person, by hand or by an import: only what was learned makes room (M11)."""
+    return fact.origin.kind not in ("manual", "import") and fact.source != "manual"
+
+
 @dataclass(frozen=True)
 class Turn:
     """One message of a conversation as the extractors and the gate see it."""

@@ -15,7 +15,17 @@ from typing import Any, Literal, cast, get_args
 from holdfast.clock import stamp
 from holdfast.durable import strict_json
 from holdfast.errors import Damaged, InputError, InTheWay, StorageError
-from holdfast.memory.document import Document, Summary, block_from, block_to_json, fact_from, fact_to_json, summary_from, summary_to_json
+from holdfast.memory.document import (
+    Document,
+    Summary,
+    block_from,
+    block_to_json,
+    fact_from,
+    fact_to_json,
+    is_summary_name,
+    summary_from,
+    summary_to_json,
+)
 from holdfast.memory.facts import SLOTS, Decision, Fact, Origin, SlotUpdate, Turn
 
 SCHEMA = 1
@@ -245,7 +255,7 @@ def held_from(value: Mapping[str, Any]) -> Held:
             str(value.get("why", "")),
             str(value.get("rule", "")),
             value.get("thread"),
-            value.get("slot") if value.get("slot") in SLOTS else None,
+            value.get("slot") if is_summary_name(value.get("slot")) else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"this is not a candidate in quarantine ({error!r}).") from error
@@ -345,12 +355,16 @@ def hold_slots(
     return tuple(held)
 
 
-def evict_from(document: Document, max_facts: int, now: datetime) -> tuple[Document, dict[str, tuple[str, str]]]:
-    """The document within its limit, and the reason for each fact that made room (M11)."""
-    if len(document.facts) <= max_facts:
+def evict_from(document: Document, before: Document, max_facts: int, now: datetime) -> tuple[Document, dict[str, tuple[str, str]]]:
+    """The document within its limit, and the reason for each fact that made room (M11).
+
+    No more go than have come since `before`: a memory that was over the limit (an import, a lower limit) is not cut down by what is next.
+    """
+    new = len(document.facts) - len(before.facts)
+    if len(document.facts) <= max_facts or new <= 0:
         return document, {}
     from holdfast.memory import merge
 
-    kept, gone = merge.evict(document.facts, max_facts, now)
-    why = (f"made room: no more than {max_facts} facts are kept", "evicted")
+    kept, gone = merge.evict(document.facts, max_facts, now, at_most=new)
+    why = (f"made room: memory.max_facts is {max_facts}", "evicted")
     return replace(document, facts=tuple(kept)), {fact.id: why for fact in gone}

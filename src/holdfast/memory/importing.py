@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from holdfast.memory.document import Document, parse
-from holdfast.memory.facts import FRAME, LONGEST_STATED, Fact, Origin, stated_secret
+from holdfast.memory.document import Document, Summary, parse, summary_label
+from holdfast.memory.facts import FRAME, LONGEST_STATED, SLOTS, Fact, Origin, stated_secret
 from holdfast.memory.gate import ASKED
 from holdfast.memory.history import Held
 from holdfast.memory.instructions import Finding, describe_wish, find_disguise, find_instruction, find_planted
@@ -35,12 +35,17 @@ class Import:
 
 def read_import(data: Any, *, now: str, new_id: Callable[[], str]) -> Import:
     """What is in a document of either spelling, judged. Damaged if it is none."""
-    wordless = _wordless(data)
+    wordless = wordless_facts(data)
     if wordless:
         entries = [one for place, one in enumerate(data["facts"]) if place not in wordless]
         data = {**data, "facts": entries}
-    given = parse(data, path="the document to import")
-    judged = _Judged(given, [f"fact {place + 1} {why}" for place, why in wordless.items()], now, new_id)
+    read = judge_import(parse(data, path="the document to import"), now=now, new_id=new_id)
+    return replace(read, left_out=(*(f"fact {place + 1} {why}" for place, why in wordless.items()), *read.left_out))
+
+
+def judge_import(given: Document, *, now: str, new_id: Callable[[], str]) -> Import:
+    """What is in a document that came from somewhere else, judged."""
+    judged = _Judged(given, [], now, new_id)
     judged.facts()
     judged.summaries()
     judged.blocks()
@@ -58,8 +63,16 @@ def taken_in(
     facts = [replace(one.fact, status="active") for one in read.held if one.slot is None and one.fact.content.casefold() in agreed]
     given = replace(read.document, facts=(*read.document.facts, *facts))
     after = given if mode == "replace" else known.joined(given)
+    return after, still_asked(read.held, known, after, waiting, mode)
+
+
+def still_asked(
+    asked: Sequence[Held], known: Document, after: Document, waiting: Sequence[Held], mode: Literal["merge", "replace"] = "merge"
+) -> tuple[Held, ...]:
+    """What of an import has to wait, with ids that are free: not what is known, waits already, or is for a summary that stays."""
+    agreed = {fact.content.casefold() for fact in known.facts if fact.status == "active"}
     held: list[Held] = []
-    for one in read.held:
+    for one in asked:
         words, text = one.fact.content, known.slot(one.slot).text if one.slot and mode == "merge" else ""
         if words.casefold() in agreed or text or any((other.fact.content, other.slot) == (words, one.slot) for other in waiting):
             continue
@@ -67,7 +80,7 @@ def taken_in(
         while after.fact(id) is not None or any(other.id == id for other in (*waiting, *held)):
             id = f"{id}-imported"
         held.append(replace(one, id=id, fact=replace(one.fact, id=id)))
-    return after, tuple(held)
+    return tuple(held)
 
 
 def find_order(text: str) -> Finding | None:
@@ -106,6 +119,8 @@ class _Judged:
         if secret:
             self.left_out.append(f"{fact.id} tells a secret ({secret})")
             return None
+        if fact.origin.kind == "unknown":  # a fact of ours, which says where it was learned, stays a learned one
+            fact = replace(fact, origin=replace(fact.origin, kind="import"))
         if fact.origin.quote and stated_secret(fact.origin.quote):
             fact = replace(fact, origin=replace(fact.origin, quote=None))
         order = next((found for text in texts if (found := find_order(text))), None)
@@ -117,9 +132,12 @@ class _Judged:
         return None
 
     def summaries(self) -> None:
-        for name, summary in self.document.slots.items():
-            kept = self._pieces([unit.text for unit in split_sentences(summary.text)], f"the summary {name}", name)
-            if kept is not None:
+        for name, summary in self.document.summaries().items():
+            pieces, label = [unit.text for unit in split_sentences(summary.text)], summary_label(name)
+            if name not in SLOTS and (find_order(label) or stated_secret(label)):  # the label is shown to the model too
+                self.left_out.append(f"a summary in {name.partition('/')[0]}: its name reads as an order or a secret")
+                self.document = self.document.with_summary(name, Summary())
+            elif (kept := self._pieces(pieces, f"the summary {name}", name)) is not None:
                 self.document = self.document.with_slot(name, " ".join(kept), summary.updated)
 
     def blocks(self) -> None:
@@ -147,7 +165,7 @@ class _Judged:
         return kept if held or len(plain) < len(pieces) else None
 
 
-def _wordless(data: Any) -> dict[int, str]:
+def wordless_facts(data: Any) -> dict[int, str]:
     """The entries for facts that have no text, by their places, and what is wrong with each."""
     entries = data.get("facts") if isinstance(data, Mapping) else None
     wrong: dict[int, str] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from holdfast.memory.facts import Decision, Fact, Origin
+from holdfast.memory.facts import Decision, Fact, Origin, is_learned
 from holdfast.memory.wording import word_lists
 from holdfast.text.likeness import NEAR, Differences, compare
 from holdfast.text.normalise import normalise
@@ -207,12 +207,19 @@ def value_of(fact: Fact, now: datetime | str) -> float:
     return worth + (2.0 if fact.category == "correction" else 0.0) - (0.5 if fact.status == "provisional" else 0.0)
 
 
-def evict(facts: Sequence[Fact], max_facts: int, now: datetime | str) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-    """The facts that stay, in their order, and those that go, the least worth first. Corrections go last."""
-    over = len(facts) - max(0, max_facts)
+def evict(
+    facts: Sequence[Fact], max_facts: int, now: datetime | str, *, at_most: int | None = None
+) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+    """The facts that stay, in their order, and those that go, the least worth first, `at_most` so many. Corrections go last.
+
+    Only learned facts go. However many a person put in, half of the limit is left to what is learned: else nothing could be learned.
+    """
+    learned, limit = [fact for fact in facts if is_learned(fact)], max(0, max_facts)
+    over = len(learned) - max(limit - (len(facts) - len(learned)), (limit + 1) // 2)
+    over = over if at_most is None else min(over, at_most)
     if over <= 0:
         return tuple(facts), ()
-    worst = sorted(facts, key=lambda fact: (value_of(fact, now), fact.created, fact.id))[:over]
+    worst = sorted(learned, key=lambda fact: (value_of(fact, now), fact.created, fact.id))[:over]
     going = {id(fact) for fact in worst}
     return tuple(fact for fact in facts if id(fact) not in going), tuple(worst)
 

@@ -10,7 +10,7 @@
 When room is short, facts go first, then history, then the user's context, which is clipped. The text depends on nothing but the document
 and the budget, so it is the same, byte for byte, until something is learned. Stored text is data: it stays on one line and cannot open
 or close a tag. Blocks, the texts that an agent edits itself, stand inside `<blocks>` in the same manner, each within its own limit (M15).
-What the memory tools of an agent answer is at the end.
+What the memory tools of an agent answer is at the end. Summaries of other names than the six stand last in their sections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
-from holdfast.memory.document import BlockText, Document
+from holdfast.memory.document import BlockText, Document, summary_label
 from holdfast.memory.facts import Fact, Turn
 from holdfast.text.normalise import inert_line
 from holdfast.validation import check_name
@@ -121,11 +121,13 @@ def fact_line(fact: Fact) -> str:
 def _parts(document: Document) -> Iterable[_Part]:
     """Everything that could be shown, most valuable first; `order` is where it stands in the text."""
     facts = best_first(document.facts)
-    yield from _slots(document, "user", _USER, 0)
+    others = {name: summary_label(name) for name in document.summaries() if "/" in name}
+    yield from _slots(document, "user", (*_USER, *((name, label) for name, label in others.items() if name.startswith("user/"))), 0)
     yield from _slots(document, "history", _RECENT, 100)
     for order, fact in enumerate(facts[:BASE_FACTS], 1000):
         yield _Part("facts", order, f"{fact_line(fact)}\n", fact.id)
-    yield from _slots(document, "history", _OLDER, 101)
+    older = (*_OLDER, *((name, label) for name, label in others.items() if name.startswith("history/")))
+    yield from _slots(document, "history", older, 101)
     for order, fact in enumerate(facts[BASE_FACTS:], 1000 + BASE_FACTS):
         yield _Part("facts", order, f"{fact_line(fact)}\n", fact.id)
 

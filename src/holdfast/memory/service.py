@@ -10,12 +10,14 @@ disk, and `flush()`, or the end of the process, learns from it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from holdfast.clock import stamp
 from holdfast.errors import Damaged, InputError, InTheWay, NotThere
+from holdfast.events import Event
 from holdfast.memory.document import Document, fact_from, fact_to_json
 from holdfast.memory.facts import (
     SLOTS,
@@ -39,6 +41,23 @@ from holdfast.memory.updater import new_fact_id
 from holdfast.redaction import replace_secrets
 from holdfast.text.needle import Needle
 from holdfast.text.normalise import normalise
+from holdfast.validation import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFull(Event):
+    """What a person put in by hand or by an import fills the memory, or passed its limit."""
+
+    component: ClassVar[str] = "MemoryStorage"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = (
+        "the {place} memory holds {facts} of {limit} facts (memory.max_facts){room}. "
+        "What is put in stays and what is learned makes room: set memory.max_facts higher to keep more."
+    )
+    place: str
+    facts: int
+    limit: int
+    room: str = ""
 
 
 class MemoryService(OpenMemory):
@@ -77,7 +96,7 @@ class MemoryService(OpenMemory):
             )
             made[:] = [let_go_of_secret(one) for one in made]
             outcome = apply_decisions(document, made, now=now, thread=thread)
-            after, evicted = self._within(outcome.document)
+            after, evicted = self._within(outcome.document, document)
             reasons = {**outcome.reasons, **evicted}
             return Edit(after, "agent", "the agent's own note", reasons, thread=thread, held=outcome.held)
 
@@ -121,11 +140,11 @@ class MemoryService(OpenMemory):
                 raise InTheWay(f"that is known already, as {same.id}.", hint="Edit that one.")
             replaced = [one.id for one in other_values(text, document.facts)]
             made[:] = [replace(fact, replaces=tuple(replaced))]
-            after, evicted = self._within(document.without(replaced).with_fact(made[0]))
+            after, evicted = self._within(document.without(replaced).with_fact(made[0]), document)
             taken = {id: (f"{fact.id} took its place", "superseded") for id in replaced}
             return Edit(after, by, "added by hand", {**taken, **evicted})
 
-        self.store.change(agent, edit)
+        self._tell_limit(self.store.change(agent, edit), agent)
         return made[0]
 
     def edit(
@@ -156,8 +175,8 @@ class MemoryService(OpenMemory):
         return made[0]
 
     def write_slot(self, slot: str, text: str, agent: str | None = None) -> None:
-        """Put another text into one of the six summaries; an empty one clears it. InputError if it tells a secret."""
-        if slot not in SLOTS:
+        """Put another text into a summary that there is; an empty one clears it. InputError if it tells a secret."""
+        if slot not in SLOTS and slot not in self.store.document(agent).summaries():
             raise InputError(f"{slot!r} is not a summary.", hint=f"They are: {', '.join(SLOTS)}.")
         said = without_secret(" ".join(text.split()))
         self.store.change(agent, lambda document: Edit(document.with_slot(slot, said, self._now()), "user", f"{slot} edited by hand"))
@@ -218,7 +237,7 @@ class MemoryService(OpenMemory):
 
         def edit(document: Document) -> Edit:
             if held.slot is None:
-                after, evicted = self._within(document.with_fact(fact))
+                after, evicted = self._within(document.with_fact(fact), document)
                 return Edit(after, "user", why[0], {fact.id: why, **evicted}, thread=held.thread, released=(id,))
             said = document.slot(held.slot).text
             text = said if fact.content in said else f"{said} {fact.content}".strip()
@@ -256,11 +275,12 @@ class MemoryService(OpenMemory):
 
         def edit(document: Document) -> Edit:
             after, held = taken_in(read, document, waiting, mode)
-            after, evicted = self._within(after)
             left = f", {len(read.left_out)} left out" if read.left_out else ""
-            return Edit(after, "import", f"imported ({mode}){left}", evicted, held=held)
+            return Edit(after, "import", f"imported ({mode}){left}", held=held)
 
-        return self.store.change(agent, edit), read.left_out
+        change = self.store.change(agent, edit)
+        self._tell_limit(change, agent)
+        return change, read.left_out
 
     def write_block(self, name: str, text: str, agent: str | None = None, *, by: Author = "agent") -> BlockView:
         """Put another text into a block. InputError if there is no such one, it is read-only, or the text is too long or tells a secret."""
@@ -300,8 +320,16 @@ class MemoryService(OpenMemory):
             raise NotThere(f"there is no block {name!r}.", hint=f"memory.blocks in config.yaml has: {known}.")
         return view
 
-    def _within(self, document: Document) -> tuple[Document, dict[str, tuple[str, str]]]:
-        return evict_from(document, self.settings.max_facts, self.store.clock.now())
+    def _within(self, document: Document, before: Document) -> tuple[Document, dict[str, tuple[str, str]]]:
+        return evict_from(document, before, self.settings.max_facts, self.store.clock.now())
+
+    def _tell_limit(self, change: Change | None, agent: str | None) -> None:
+        """Say so when what a person put in is more than the limit, or made a learned fact go: what is learned next has less room (M11)."""
+        gone = sum(one.rule == "evicted" for one in change.differences) if change is not None else 0
+        facts, limit = len((self.store.own(agent) or Document()).facts), self.settings.max_facts
+        if change is not None and (gone or facts > limit):
+            room = f", and {counted(gone, 'learned fact')} made room" if gone else ""
+            self.store.bus.emit(MemoryFull(place=scope_name(agent), facts=facts, limit=limit, room=room))
 
     def _held(self, id: str, agent: str | None) -> Held:
         held = next((one for one in self.review(agent) if one.id == id), None)

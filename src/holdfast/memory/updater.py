@@ -195,7 +195,7 @@ class Updater:
             outcome = apply_decisions(document, decisions, now=now, thread=item.thread)
             removals, _ = gate.admit_removals(proposal, item.turns, document.facts)
             after, removed = apply_removals(outcome.document, removals, seen.facts)
-            after, evicted = evict_from(apply_slots(after, slots, now), self._max_facts, now)
+            after, evicted = evict_from(apply_slots(after, slots, now), document, self._max_facts, now)
             extracted[:], decided[:] = outcome.added, decisions
             reasons = {**outcome.reasons, **{id: ("the user said that it is over or wrong", "removed") for id in removed}, **evicted}
             waiting = hold_slots(refused, item.turns, now=now, new_id=lambda: new_fact_id(self.store.ids), thread=item.thread)

@@ -109,7 +109,7 @@ def _built(settings: ModelConfig, config: Config, *, thinking: bool = False, ret
 def summary_model(config: Config, *, environ: Mapping[str, str] | None = None) -> BaseChatModel | None:
     """The model that writes summaries, or None when there is none or it is too weak: extraction does it then (S14, A15).
 
-    Named by `summarization.model_name`, else the one marked `lightweight`, else the cheapest, else the first; never thinking.
+    Named by `summarization.model_name`, else what `side_choice` says; never thinking.
     """
     return _side_model(config, "summarization.model_name", config.summarization.model_name, "summary", environ)
 
@@ -119,8 +119,39 @@ def memory_model(config: Config, *, environ: Mapping[str, str] | None = None) ->
     return _side_model(config, "memory.model_name", config.memory.model_name, "extraction", environ)
 
 
+@dataclass(frozen=True)
+class SideChoice:
+    """Which model does the side work, and in words why not one that would come before it; empty if there is none."""
+
+    config: ModelConfig | None
+    passed_over: str = ""
+
+
+def side_choice(config: Config, environ: Mapping[str, str] | None = None) -> SideChoice:
+    """The model for side work where none is named: the best that can be made now, which the key and the package decide (S14)."""
+    environ = os.environ if environ is None else environ
+    used = pick(config, environ).config
+    over: list[str] = []
+    for settings in config.side_models(used):
+        module, _ = class_path_of(settings)
+        found = (_key(settings, module, environ), _package(settings, module))
+        if all(ready for _, ready in found):
+            told = f"{' and '.join(over)}, so {settings.name} writes summaries and learns" if over else ""
+            return SideChoice(settings, told)
+        over.append(f"{settings.name} cannot be used now ({next(words for words, ready in found if not ready)})")
+    return SideChoice(used)
+
+
+_TOLD: set[str] = set()
+"""What was said once in this process about models that were passed over."""
+
+
 def _side_model(config: Config, setting: str, name: str | None, task: Task, environ: Mapping[str, str] | None) -> BaseChatModel | None:
-    settings = config.model(name, setting=setting) if name else config.lightweight_model() or pick(config, environ).config
+    choice = None if name else side_choice(config, environ)
+    settings = config.model(name, setting=setting) if name else choice.config if choice is not None else None
+    if choice is not None and (told := choice.passed_over) and told not in _TOLD:
+        _TOLD.add(told)
+        _LOG.warning("%s", told)
     if settings is None:
         return None
     settings = with_trial(settings, config.base)

@@ -251,6 +251,21 @@ def open_mount(host: str | PathLike[str], virtual: str, *, read_only: bool, key:
 
 
 _LOCAL = "holdfast.sandbox.local:LocalSandbox"
+_HINT = f"Leave it out, or write {_LOCAL}; docs/security.md says what a class of your own must have."
+_PARTS = ("run", "arun", "close")
+"""What a class must have; `thread` and `files` may be made with each object."""
+
+
+def check_sandbox(config: Config) -> str | None:
+    """The class of the user's own that `sandbox.use` names, if any. ConfigError if it cannot be loaded or lacks a part of `Sandbox`."""
+    if config.sandbox.use in (None, _LOCAL):
+        return None
+    made = load_dotted(str(config.sandbox.use), "the sandbox", file=config.file, key="sandbox.use", hint=_HINT)
+    missing = [name for name in _PARTS if not hasattr(made, name)] if isinstance(made, type) else []
+    if missing:
+        told = f"{config.sandbox.use} cannot be used as a sandbox: it has no {', '.join(missing)}."
+        raise ConfigError(told, file=config.file, line=config.reading.line(("sandbox", "use")), key="sandbox.use", hint=_HINT)
+    return str(config.sandbox.use)
 
 
 def open_sandbox(config: Config, thread: str, **parts: Any) -> Sandbox:
@@ -260,7 +275,7 @@ def open_sandbox(config: Config, thread: str, **parts: Any) -> Sandbox:
     cannot be loaded: commands never run in another place than the one that was asked for.
     """
     path = config.sandbox.use or _LOCAL
-    key, hint = "sandbox.use", f"Leave it out, or write {_LOCAL}."
+    key, hint = "sandbox.use", _HINT
     make = load_dotted(path, "the sandbox", file=config.file, key=key, hint=hint)
     try:
         made: Sandbox = make(thread, **sandbox_arguments(config), **parts)
@@ -288,6 +303,7 @@ def sandbox_arguments(config: Config) -> dict[str, Any]:
         "network": settings.network,
         "allow_host_bash": settings.allow_host_bash,
         "limits": CommandLimits(
+            file_bytes=min(CommandLimits().file_bytes, settings.max_bytes or CommandLimits().file_bytes),
             seconds=settings.timeout_seconds,
             memory_bytes=settings.memory_mb * 1024 * 1024 if settings.memory_mb is not None else None,
             shown_chars=settings.bash_output_max_chars or CommandLimits().kept_bytes,

@@ -139,13 +139,14 @@ _LONGEST = 2000
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """How far one search goes: files that are looked at, the size of one of them, bytes in all, lines that are found, and seconds."""
+    """How far one search goes: files that are looked at, the size of one, bytes in all, lines that are found, seconds, and names."""
 
     entries: int = 100_000
     file_bytes: int = 5 * 1024 * 1024
     bytes: int = 200 * 1024 * 1024
     lines: int = 200
     seconds: float = 10.0
+    names: int | None = None
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,9 @@ def glob(files: ThreadFiles, pattern: str, *, path: str = ".", limits: SearchLim
         if number >= bounds.entries:
             return listing(found, files.limits.list_chars, None)
         if matches(parts, relative):
+            if bounds.names is not None and len(found) >= bounds.names:
+                note = f"[The search stopped: there are more than {bounds.names}. Give a narrower pattern.]"
+                return listing(found, files.limits.list_chars, None, note)
             found.append(seen)
     return listing(found, files.limits.list_chars, note=_unread(len(unread)) if unread else None)
 

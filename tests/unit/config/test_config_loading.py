@@ -145,7 +145,7 @@ def test_no_file_at_all_gives_working_defaults(tmp_path: Path) -> None:
     assert (config.file, config.models, config.warnings) == (None, (), ())
     assert config.base == Path("/home/ann/.local/share/holdfast")
     assert config.memory.enabled
-    assert config.lightweight_model() is None
+    assert config.side_models() == ()
     with pytest.raises(ModelNotConfigured, match="No model is configured"):
         config.model("any")
 

@@ -121,3 +121,20 @@ def test_a_newer_schema_is_refused_and_not_damaged() -> None:
     with pytest.raises(StorageError, match="newer version") as caught:
         parse({"schema": 99})
     assert not isinstance(caught.value, Damaged)
+
+
+def test_what_is_no_text_and_where_a_fact_was_learned_survive_a_change() -> None:
+    """M2: in a file of the reference that is used in place."""
+    source = {"type": "conversation", "threadId": "t9"}
+    value = {
+        "facts": [
+            {"id": "f9", "content": ["a", "b"]},
+            {"id": "f3", "content": {"text": "x"}},
+            {"id": "f1", "content": "Likes tea", "source": source},
+        ]
+    }
+    document = parse(value)
+    assert [(fact.id, fact.source) for fact in document.facts] == [("f1", "t9")]
+    again = to_json(parse(to_json(document)))
+    assert again["strangeFacts"] == value["facts"][:2]
+    assert again["facts"][0]["source"] == source

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.memory.facts import Candidate, Decision, Fact
+from holdfast.memory.facts import Candidate, Decision, Fact, Origin
 from holdfast.memory.merge import apply, evict, find_related, relation, value_of
 
 NOW = "2026-03-01T10:00:00Z"
@@ -103,3 +103,13 @@ def test_of_two_facts_that_differ_in_confirmations_alone_the_less_confirmed_goes
     once = Fact("once", "x", confidence=0.9, created=NOW, confirmed=NOW)
     often = replace(once, id="often", confirmations=4)
     assert [fact.id for fact in evict((often, once), 1, NOW)[1]] == ["once"]
+
+
+def test_what_a_person_put_in_never_makes_room_and_half_of_the_limit_is_left_to_what_is_learned() -> None:
+    """M11"""
+    own = tuple(Fact(f"own{n}", f"o{n}", confidence=0.1, origin=Origin("import" if n % 2 else "manual")) for n in range(10))
+    learned = tuple(Fact(f"learned{n}", f"l{n}", confidence=0.9, created=NOW, origin=Origin("user")) for n in range(4))
+    kept, gone = evict((*own, *learned), 4, NOW)
+    assert kept[:10] == own and len(gone) == 2
+    assert evict((*own, *learned), 4, NOW, at_most=1)[1] == gone[:1]
+    assert evict(own, 4, NOW) == (own, ())

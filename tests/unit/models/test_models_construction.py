@@ -249,8 +249,22 @@ def test_side_work_takes_the_named_then_the_lightweight_then_the_cheapest_then_t
         "cheap",
     )
     assert side_models(entry("first"), dear, cheap, light) == ("light", "light")
-    assert side_models(entry("first"), dear, cheap) == ("cheap", "cheap")
+    assert side_models(entry("first", pricing={"input": 3, "output": 3}), dear, cheap) == ("cheap", "cheap")
+    assert side_models(entry("first"), dear, cheap) == ("first", "first"), "a price says nothing beside a model that has none"
     assert side_models(entry("first"), entry("second")) == ("first", "first")
+
+
+def test_a_model_that_cannot_be_made_now_is_passed_over_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """S14"""
+    price = {"input": 1, "output": 2}
+    without_key = entry("without-key", lightweight=True) | {"api_key": "$HOLDFAST_TEST_NO_SUCH_KEY"}
+    without_package = entry("without-package", pricing=price) | {"use": "no_such_package.chat:Model"}
+    first = entry("first", pricing={"input": 3, "output": 3})
+    assert side_models(first, without_key, without_package) == ("first", "first")
+    (line,) = [record.getMessage() for record in caplog.records if "without-key" in record.getMessage()]
+    assert "HOLDFAST_TEST_NO_SUCH_KEY is missing" in line and "without-package" in line and "so first writes summaries" in line
+    with pytest.raises(MissingVariable):
+        side_models(without_key, without_package)
 
 
 def test_a_model_that_is_too_weak_for_side_work_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from holdfast.context.compaction import FileOutputs
 from holdfast.errors import ConfigError, InputError, SandboxUnavailable
 from holdfast.sandbox.bubblewrap import base_environment, filter_program, unavailable_because
 from holdfast.sandbox.commands import Cancel, Capture, CommandLimits, CommandResult, Sandbox, shortened
-from holdfast.sandbox.local import LocalSandbox, commands_available, open_mount, open_sandbox
+from holdfast.sandbox.local import LocalSandbox, check_sandbox, commands_available, open_mount, open_sandbox, sandbox_arguments
 from holdfast.sandbox.paths import OUTPUTS, WORKSPACE
 from holdfast.skills import open_skills
 
@@ -258,6 +258,32 @@ def test_a_sandbox_that_cannot_be_loaded_is_an_error_and_never_another_one(tmp_p
     (tmp_path / "config.yaml").write_text(f"sandbox: {{use: '{use}'}}\n")
     with pytest.raises(ConfigError, match=r"sandbox\.use"):
         open_sandbox(load_config(tmp_path / "config.yaml"), "t1")
+
+
+class NoSandbox:
+    """What has the name and not the methods."""
+
+    def __init__(self, thread: str, **parts: object) -> None:
+        self.thread = thread
+
+    def run(self, command: str) -> str:
+        return command
+
+
+def test_a_sandbox_that_lacks_a_method_is_an_error_before_any_turn(tmp_path: Path) -> None:
+    """A10: with the method's name."""
+    (tmp_path / "config.yaml").write_text(f"sandbox: {{use: '{__name__}:NoSandbox'}}\n")
+    config = load_config(tmp_path / "config.yaml")
+    with pytest.raises(ConfigError, match="it has no arun, close"):
+        check_sandbox(config)
+    (tmp_path / "config.yaml").write_text("sandbox: {use: 'holdfast.sandbox.local:LocalSandbox'}\n")
+    assert check_sandbox(load_config(tmp_path / "config.yaml")) is None
+
+
+def test_no_file_becomes_larger_than_what_a_thread_may_take(tmp_path: Path) -> None:
+    """A9: the limit of one file goes along with `max_bytes`."""
+    (tmp_path / "config.yaml").write_text("sandbox: {max_bytes: 100000}\n")
+    assert sandbox_arguments(load_config(tmp_path / "config.yaml"))["limits"].file_bytes == 100_000
 
 
 def test_bash_is_offered_where_it_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,19 @@ class ApprovalMiddleware(AroundToolCall):
         return request
 
 
+class DeniedToolsMiddleware(AroundToolCall):
+    """Runs none of these tools, whoever offers them. Those of the configuration are not offered in the first place."""
+
+    def __init__(self, tools: Collection[str]) -> None:
+        super().__init__()
+        self._denied = frozenset(tools)
+
+    def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
+        """Run the tool, or say that it may not be run."""
+        call = request.tool_call
+        return _not_run(call, "the configuration forbids this tool.") if call["name"] in self._denied else (yield request)
+
+
 def _not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
     return ToolMessage(f"Not run: {why}", tool_call_id=str(call["id"]), name=call["name"], status="error")
 

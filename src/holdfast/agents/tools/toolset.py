@@ -30,7 +30,7 @@ from holdfast.config.tool_sections import search_engine
 from holdfast.errors import ConfigError, HoldfastError, InputError, MissingVariable, NotImportable
 from holdfast.sandbox import searching
 from holdfast.sandbox.commands import Sandbox
-from holdfast.sandbox.local import commands_available, open_sandbox
+from holdfast.sandbox.local import check_sandbox, commands_available, open_sandbox
 from holdfast.sandbox.paths import quoted
 from holdfast.validation import load_dotted, nearest
 
@@ -123,8 +123,9 @@ _KINDS = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), 
 class SandboxTools:
     """The tools that work in the sandbox of the thread that calls them. What a model reads of each is its own description."""
 
-    def __init__(self, places: ThreadSandboxes) -> None:
+    def __init__(self, places: ThreadSandboxes, settings: Mapping[str, Any] | None = None) -> None:
         self._places = places
+        self._most = (settings or {}).get("max_results")
 
     def tool(self, name: str) -> BaseTool:
         """One of them. Of bash there are two forms: a cancelled turn, or a sub-agent that is stopped, stops its command with it."""
@@ -169,7 +170,7 @@ class SandboxTools:
     def glob(self, runtime: Runtime, pattern: str, path: str = "/mnt/user-data") -> str:
         """Find files by name, for example `**/*.py`."""
         with self._places.of(runtime) as sandbox:
-            return searching.glob(sandbox.files, pattern, path=path).text or "Nothing fits."
+            return searching.glob(sandbox.files, pattern, path=path, limits=self._limits()).text or "Nothing fits."
 
     def grep(
         self,
@@ -182,7 +183,14 @@ class SandboxTools:
     ) -> str:
         """Find lines by a regular expression, or a `literal` text, in files below a folder. `include` limits names."""
         with self._places.of(runtime) as sandbox:
-            return searching.grep(sandbox.files, pattern, path=path, include=include, literal=literal, ignore_case=ignore_case).text
+            found = searching.grep(
+                sandbox.files, pattern, path=path, include=include, literal=literal, ignore_case=ignore_case, limits=self._limits()
+            )
+            return found.text
+
+    def _limits(self) -> searching.SearchLimits | None:
+        """How much one search gives, where the configuration says it (`max_results`)."""
+        return searching.SearchLimits(lines=self._most, names=self._most) if self._most is not None else None
 
     def present_files(self, runtime: Runtime, filepaths: list[str]) -> Command[Any]:
         """Show files of /mnt/user-data/outputs to the user."""
@@ -303,7 +311,8 @@ _OTHER_NAMES = {"present_file": "present_files"}
 
 
 def open_sandboxes(config: Config) -> ThreadSandboxes:
-    """The sandboxes of the threads of a configuration."""
+    """The sandboxes of the threads of a configuration. ConfigError, before any turn, where no such sandbox can be made."""
+    check_sandbox(config)
     return ThreadSandboxes(lambda thread: open_sandbox(config, thread))
 
 
@@ -341,7 +350,7 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandbo
         if ours == "view_image" and not any(model.supports_vision for model in config.models):
             return None
         if ours in _SANDBOX_TOOLS:
-            return SandboxTools(places).tool(ours)
+            return SandboxTools(places, _search_settings(number, ours, settings, config)).tool(ours)
         from holdfast.agents.tools import web_tools
 
         if ours == "web_search":
@@ -358,6 +367,16 @@ def _made(number: int, name: str, entry: ToolConfig | None, places: ThreadSandbo
             hint=f"Ours are {', '.join(known)}; for one of your own say `use: package.module:name`.",
         )
     return _imported(number, name, use, settings, config)
+
+
+def _search_settings(number: int, name: str, settings: Mapping[str, Any], config: Config) -> Mapping[str, Any]:
+    """What glob and grep are told. ConfigError for a number of results that is none."""
+    most = settings.get("max_results") if name in ("glob", "grep") else None
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+        where: Any = ("tools", number, "max_results")
+        line, key = config.reading.line(where), f"tools[{number}].max_results"
+        raise ConfigError("must be 1 or more.", file=config.file, line=line, key=key)
+    return {"max_results": most}
 
 
 def _settings(entry: ToolConfig, *, lenient: bool) -> dict[str, Any]:

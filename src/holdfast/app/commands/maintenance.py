@@ -13,7 +13,7 @@ import typer
 from holdfast import deerflow as deerflow_files
 from holdfast.app.commands.settings import agree_to_own
 from holdfast.app.output import ALL_STATE, command, confirm, open_harness, plain, prose, say, show, spans
-from holdfast.config.loading import FILE_NAME, beside
+from holdfast.config.loading import FILE_NAME, beside, policies_of
 from holdfast.errors import ConfigError, InputError
 from holdfast.validation import counted
 
@@ -81,7 +81,8 @@ def deerflow(
 ) -> None:
     """Take over memory (global, per agent, per user folder) and config from DeerFlow, without changing it.
 
-    It can be done again: what is new there is merged in, what is known or was removed here stays as it is.
+    It can be done again: what is new there is merged in, what is known or was removed here stays as it is. As with `memory import` secrets
+    are left out, which ends with 1, and orders wait in `memory review`.
     """
     with open_harness() as harness:
         target = Path.cwd() / FILE_NAME
@@ -99,13 +100,14 @@ def deerflow(
         "memory": [
             {"user": step.user, "agent": step.agent, "sources": step.sources, "target": step.where}
             | {name: getattr(step.effect, name) for name in ("added", "changed", "known", "left_out", "summaries")}
+            | {"held": len(step.held), "refused": step.refused}
             for step in found.memory
         ],
         "unreadable": [{"file": path, "why": why} for path, why in found.unreadable],
-        "notes": found.notes,
+        "notes": [*found.notes, *map(str, policies_of(found.config))],
     }
     show(value, lambda console: _draw_import(console, found, dry_run))
-    if found.unreadable:
+    if found.unreadable or any(step.refused for step in found.memory):
         raise typer.Exit(1)
 
 
@@ -119,13 +121,21 @@ def _draw_import(console: Console, found: deerflow_files.Plan, dry_run: bool) ->
         for source in step.sources:
             prose(console, f"  from {source}")
         prose(console, f"  {'would be in' if dry_run else 'is in'} {step.where}")
+        if step.held:
+            waits = counted(len(step.held), "part waits", "parts wait") if not dry_run else f"{counted(len(step.held), 'part')} would wait"
+            prose(console, f"  {waits} in quarantine: holdfast memory review", style="yellow")
+        for one in step.refused:
+            prose(console, plain(f"  {'would be left out' if dry_run else 'left out'}: {one}", "red"))
+        if (facts := len(step.effect.document.facts)) > (limit := found.config.memory.max_facts):
+            told = "What is put in stays and what is learned makes room: set memory.max_facts higher to keep more."
+            prose(console, f"  {facts} of {limit} facts (memory.max_facts). {told}", style="yellow")
     for path, why in found.unreadable:
         prose(console, f"not taken over: {path}: {why}")
-    for note in found.notes:
+    for note in (*found.notes, *map(str, policies_of(found.config))):
         prose(console, note)
     for home in dict.fromkeys(step.home for step in found.memory if step.user):
         prose(console, f"A user's memory is used with HOLDFAST_HOME={shlex.quote(str(home))}")
-    if not (found.files or any(step.effect.added or step.effect.changed or step.effect.summaries for step in found.memory)):
+    if not (found.files or any(step.effect.added or step.effect.changed or step.effect.summaries or step.held for step in found.memory)):
         prose(console, "There is nothing new to take over.")
 
 

@@ -32,8 +32,8 @@ from holdfast.app.output import (
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
 from holdfast.errors import InputError, NotThere
-from holdfast.memory.document import fact_to_json
-from holdfast.memory.facts import CATEGORIES, SLOTS
+from holdfast.memory.document import fact_to_json, is_summary_name, summary_label
+from holdfast.memory.facts import CATEGORIES
 from holdfast.memory.history import held_to_json, to_record
 from holdfast.memory.rendering import best_first
 from holdfast.text.needle import Needle
@@ -141,7 +141,7 @@ def edit(
     if text is None and category is None and confidence is None:
         raise InputError("there is nothing to change.", hint="Give the new words, --category or --confidence.")
     with _memory() as memory:
-        if id in SLOTS:
+        if is_summary_name(id):
             memory.write_slot(id, text or "", agent)
             say({"slot": id, "summary": memory.document(agent).slot(id).text}, f"{id} changed.")
             return
@@ -344,9 +344,9 @@ def draw_document(console: Console, document: Document, where: str, inherited: b
 
 def draw_known(console: Console, document: Document) -> None:
     """The summaries, then the facts, best first."""
-    for name, label in _LABELS.items():
-        if document.slot(name).text:
-            prose(console, Text.assemble((f"{label}: ", "bold"), plain(document.slot(name).text)))
+    for name, summary in document.summaries().items():
+        label = plain(f"{_LABELS.get(name) or summary_label(name)}: ", "bold")
+        prose(console, spans(label, plain(summary.text)))
     for name, block in document.blocks.items():
         prose(console, Text.assemble((f"Block {name}: ", "bold"), plain(block.text)))
     if document.facts:

@@ -17,7 +17,7 @@ import typer
 from holdfast.app.output import Column, command, echo, echo_json, given, group, listing, open_harness, plain, prose, say, show
 from holdfast.clock import stamp
 from holdfast.config.checks import Setting, effective_settings
-from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder
+from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, policies_of, servers_file, skills_folder
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import BASE_VARIABLE, base_directory
 from holdfast.config.sections import Config
@@ -27,7 +27,7 @@ from holdfast.durable.replace import replace
 from holdfast.errors import ConfigError, InputError, ModelUnavailable, NotTrusted
 from holdfast.models.abilities import TASKS, Outcome, abilities_by_size, keep_trial, trial, verdict
 from holdfast.models.choice import Choice, how_to_get_one, pick
-from holdfast.models.factory import Entry, entry_of, secrets_of, settings_of
+from holdfast.models.factory import Entry, entry_of, secrets_of, settings_of, side_choice
 from holdfast.models.weights import KNOWN_WEIGHTS, find_weights, install_weights
 from holdfast.validation import counted
 
@@ -73,7 +73,7 @@ def check(
 def _servers(harness: Harness, *, start: bool) -> list[dict[str, Any]]:
     """Every MCP server that is named, where, and whether it is on; what it offers only when it may be started."""
     known = all_servers(harness.config)
-    problems = [{"name": "", "file": "", "state": "problem", "problem": problem} for problem in known.problems]
+    problems = [{"name": "", "file": "", "state": "problem", "problem": problem} for problem in (*known.problems, *known.notes)]
     if start and known.origins:
         seen = [{**asdict(one), "tools": list(one.tools), "file": known.origins.get(one.name, "")} for one in harness.mcp.states()]
         return [*seen, *problems]
@@ -234,6 +234,8 @@ def trust(
                 prose(console, f"  {one.key}: {_short(one.value)}")
             if not said:
                 prose(console, f"  {key}")
+        for notice in policies_of(config):
+            prose(console, str(notice), mark=plain("! ", "yellow"))
         prose(console, f"State is kept in {config.base}.")
 
     show(value, draw)
@@ -333,15 +335,16 @@ def list_models() -> None:
     choice = pick(settings)
     found = settings.models or ((choice.config,) if choice.config is not None else ())
     entries = [entry_of(model, base=settings.base) for model in found]
-    side = settings.lightweight_model()
+    side = side_choice(settings)
     how = how_to_get_one() if choice.name is None else ()
     weights = _weights()
     value = {
         "models": [asdict(entry) for entry in entries],
         "used": {"name": choice.name, "why": choice.why},
         "considered": [asdict(one) for one in choice.considered],
-        "summaries": settings.summarization.model_name or (side.name if side else choice.name),
-        "memory": settings.memory.model_name or (side.name if side else choice.name),
+        "summaries": settings.summarization.model_name or (side.config.name if side.config else choice.name),
+        "memory": settings.memory.model_name or (side.config.name if side.config else choice.name),
+        "passed_over": side.passed_over,
         "weights": weights,
         "how_to_get_one": list(how),
     }
@@ -466,9 +469,11 @@ def _draw_choice(out: Console, choice: Choice, settings: Config) -> None:
     prose(out, choice.why)
     for one in choice.considered:
         prose(out, f"  {'+' if one.usable else '-'} {one.what}: {one.seen}")
-    side = settings.lightweight_model()
-    if side is not None and side.name != choice.name:
-        prose(out, f"Summaries and memory use {side.name}, unless a section names another.")
+    side = side_choice(settings)
+    if side.passed_over:
+        prose(out, f"{side.passed_over}.", style="yellow")
+    elif side.config is not None and side.config.name != choice.name:
+        prose(out, f"Summaries and memory use {side.config.name}, unless a section names another.")
 
 
 def _weights() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from pydantic import StringConstraints
 
 from holdfast.errors import Damaged, HoldfastError, InputError, NotThere
 from holdfast.forgetting import forget_text
-from holdfast.memory.document import fact_to_json
+from holdfast.memory.document import fact_to_json, is_summary_name, summary_label
 from holdfast.memory.facts import CATEGORIES, SLOTS, Fact
 from holdfast.memory.history import Difference, held_to_json, to_record
 from holdfast.memory.rendering import is_shown
@@ -325,7 +325,9 @@ def _memory_page(
         "gauge": share(made.tokens / max(1, memory.settings.max_injection_tokens)),
         "left_out": [fact for fact in document.facts if fact.id not in inside and is_shown(fact)],
         "injected": status.enabled and status.injection,
-        "slots": [(name, LABELS[name], document.slot(name)) for name in SLOTS],
+        "slots": [
+            (name, LABELS.get(name) or summary_label(name), document.slot(name)) for name in dict.fromkeys((*SLOTS, *document.summaries()))
+        ],
         "blocks": memory.blocks(agent),
         "held": len(memory.review(agent)),
         "learning": status,
@@ -416,7 +418,7 @@ def memory_slot(request: Request, use: Use, slot: Name, text: Written = "", agen
     try:
         use.harness.memory.write_slot(slot, text, agent)
     except HoldfastError as error:
-        return _memory_page(request, use, agent, refused=Refused("slot" if slot in SLOTS else "", error, {"text": text}, slot))
+        return _memory_page(request, use, agent, refused=Refused("slot" if is_summary_name(slot) else "", error, {"text": text}, slot))
     return _at("/memory", agent, "changed")
 
 
