@@ -20,7 +20,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from tests.conftest import Effort
-from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start, words_of
+from tests.integration.server_bench import ROOT, ModelServer, Served, echo, model_server, models, serving, start, words_of
 
 from holdfast.agents.threads import transcript
 from holdfast.config.loading import config_from_values
@@ -518,6 +518,52 @@ def test_plain_text_stays_plain_text_when_a_reminder_rides_on_it(tmp_path: Path,
     asked = next(message["content"] for message in sent[1] if "What tea" in message["content"])
     assert asked.startswith("<reminder>") and "green tea" in asked and asked.endswith("</reminder>\n\nWhat tea do I like?")
     assert sent[2][: len(sent[1])] == sent[1], "what was sent once is sent again as it was"
+
+
+@pytest.mark.parametrize("mode", ["auto", "tool"])
+def test_our_own_agents_take_and_learn_from_memory_as_any_model_of_the_gateway_does(tmp_path: Path, mode: str) -> None:
+    """O3, M8, M12, M15: `server.gateway_learn` and both headers count for `holdfast` and `holdfast/NAME`, and for their sub-agents."""
+
+    def played(request: dict[str, Any]) -> Any:
+        names = {tool["function"]["name"] for tool in request.get("tools") or ()}
+        last = words_of(request["messages"][-1])
+        if "delegate" in last and "task" in names:
+            return [("task", {"description": "look", "prompt": "Look at the kite, please.", "subagent_type": "general-purpose"})]
+        if "note it" in last:
+            return [("memory_add", {"content": "User prefers purple kites"})]
+        return echo(request)
+
+    with model_server(played) as server:
+        config = models(server, window=32_000)
+        config["memory"] |= {"mode": "tool"} if mode == "tool" else {}
+        (tmp_path / "home" / "agents" / "research").mkdir(parents=True)
+        with serving(tmp_path, config) as served, served.client() as api:
+
+            def ask(words: str, model: str = "holdfast", **headers: str) -> list[str]:
+                """What the model was sent for it, request by request."""
+                before = len(server.requests)
+                said = {"model": model, "messages": [{"role": "user", "content": words}]}
+                api.post("/v1/chat/completions", json=said, headers=headers).raise_for_status()
+                return [json.dumps(one) for one in server.requests[before:]]
+
+            def facts() -> str:
+                api.post("/api/v1/memory/flush").raise_for_status()
+                return api.get("/api/v1/memory/facts").text + api.get("/api/v1/memory/facts", params={"agent": "research"}).text
+
+            api.post("/api/v1/memory/facts", json={"content": "User keeps a green kite.", "category": "context"}).raise_for_status()
+            for model in ("holdfast", "holdfast/research"):
+                assert "green kite" in ask(f"Hello there, {model}.", model)[0]
+                sent = ask(f"Please delegate this, {model}.", model, **{"X-Holdfast-Memory": "off"})
+                assert len(sent) >= 3, "the sub-agent asked as well"
+                assert not [one for one in sent if "green kite" in one or "memory_search" in one]
+                ask("I prefer blue pens over pencils.", model)
+                ask("I prefer blue pens over pencils!", model, **{"X-Holdfast-Learn": "off"})
+                ask("I prefer blue pens over pencils; note it.", model, **{"X-Holdfast-Learn": "off"})
+                ask("I prefer blue pens over pencils, note it.", model, **{"X-Holdfast-Memory": "off", "X-Holdfast-Learn": "on"})
+            assert "blue pens" not in facts() and "purple kites" not in facts()
+            if mode != "tool":
+                ask("I prefer grey cats over dogs.", **{"X-Holdfast-Learn": "on"})
+                assert "grey cats" in facts()
 
 
 def test_a_request_with_system_messages_alone_is_refused_as_it_is_documented(served: Served, model: ModelServer) -> None:

@@ -27,9 +27,10 @@ from holdfast.errors import HoldfastError, InputError, InTheWay, NotThere, Stora
 from holdfast.events import Event, envelope_of
 from holdfast.health import check_writable
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
+from holdfast.server.model_windows import LearnedWindow, ModelWindows
 from holdfast.server.runs import MEDIA_TYPE, EventStream, Run, RunningTurns, SessionRuns
 from holdfast.server.server_metrics import KnownModel, ServerMetrics, Standing
-from holdfast.server.wire import ThreadAddress
+from holdfast.server.wire import ThreadAddress, model_failure
 from holdfast.tokens.accounts import Price
 from holdfast.tracing import watch_spans
 from holdfast.validation import check_name, check_thread, thread_folder
@@ -110,7 +111,9 @@ class Services:
             lambda: standing(harness, self.metrics.taken_over),
             known_models(harness),
         )
-        self.turns = RunningTurns(harness.ids, harness.clock, self.metrics.dropped)
+        self.turns = RunningTurns(
+            harness.ids, harness.clock, self.metrics.dropped, lambda error: model_failure(error, harness.config.models)
+        )
         self.streams = 0
         self.stopping = False
         self._everything: EventStream | None = None
@@ -118,7 +121,9 @@ class Services:
         self._gateway: Gateway | None = None
         self._places: ThreadSandboxes | None = None
         self._opening = threading.RLock()
-        self._unsubscribe = [harness.bus.subscribe(self.metrics), watch_spans(self.metrics.finished)]
+        self._windows = ModelWindows()
+        sinks = [harness.bus.subscribe(sink) for sink in (self.metrics, self._windows)]
+        self._unsubscribe = [*sinks, watch_spans(self.metrics.finished)]
 
     def displaced(self) -> bool:
         """Whether the base directory is no longer the one that this server opened. The log has it once."""
@@ -141,6 +146,11 @@ class Services:
                 except StorageError as error:
                     self._unwritable = error.public
             return self._unwritable
+
+    def learned_window(self, name: str) -> LearnedWindow | None:
+        """How much of the window of a configured model is used now, where it was seen to take less than was said."""
+        settings = self.harness.config.model(name)
+        return self._windows.of(settings.model or settings.name)
 
     # streams
 

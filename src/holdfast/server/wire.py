@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Header, Path, Query, Request
@@ -28,9 +28,14 @@ from starlette.routing import compile_path
 from holdfast import errors
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge.records import read_moment
+from holdfast.models.factory import secrets_of
+from holdfast.models.failures import kind_of, typed
 from holdfast.redaction import redact_text, without_paths
 from holdfast.server.answers import describe_answers
 from holdfast.validation import counted, place_of, thread_folder
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import ModelConfig
 
 T = TypeVar("T")
 
@@ -198,6 +203,28 @@ def status_of(error: HoldfastError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def model_failure(error: Exception, models: Sequence[ModelConfig], name: str | None = None) -> HoldfastError | None:
+    """An error that a model's client raised, in our words and without secrets; None where it is no failure of a model. The log has a line.
+
+    Whatever was raised while a model was asked is the fault of what is behind us, whether or not anybody knows its kind.
+    """
+    if isinstance(error, HoldfastError) or (kind_of(error) is None and not _came_from_a_model(error)):
+        return None
+    made = typed(error, model=name, secrets=[secret for one in models for secret in secrets_of(one)])
+    _log.warning("%s", made.public)
+    return made
+
+
+def _came_from_a_model(error: BaseException) -> bool:
+    """Whether an error was raised while a model was asked, whoever's class the model's is."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "langchain_core.language_models.chat_models":
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def kind_name(error: HoldfastError) -> str:
     """`RevisionConflict` -> `revision-conflict`."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__).lstrip("-")
@@ -217,14 +244,14 @@ _ANTHROPIC = {
 }
 
 
-def openai_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """What went wrong, in OpenAI's form."""
+def openai_refusal(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """What went wrong, in OpenAI's form; `param` is the field of the request that is at fault."""
     kind = "server_error" if status >= 500 else "api_error" if status in (402, 429) else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
 
 
-def anthropic_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """What went wrong, in Anthropic's form."""
+def anthropic_refusal(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """What went wrong, in Anthropic's form, which names no field but in its words."""
     return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": f"{message} ({code})"}}
 
 

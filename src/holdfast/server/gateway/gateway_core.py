@@ -26,7 +26,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
-from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.memory import MemoryMiddleware, MemoryUse, memory_use
 from holdfast.agents.middleware.model_calls import AccountingMiddleware, TracingMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
 from holdfast.agents.threads import branch
@@ -207,14 +207,18 @@ class Gateway:
 
     # which agent
 
-    def _agent(self, request: ClientRequest) -> _Agent:
+    def memory_use(self, request: ClientRequest) -> MemoryUse:
+        """What a request may do with memory: what is not injected is not learned from either."""
         server = self._harness.config.server
         inject = server.gateway_memory if request.memory is None else request.memory
         learn = server.gateway_learn if request.learn is None else request.learn
-        key = (request.model, inject, inject and learn)
+        return MemoryUse(inject, inject and learn)
+
+    def _agent(self, request: ClientRequest) -> _Agent:
+        ours, use = request.model == LEAD or request.model.startswith(f"{LEAD}/"), self.memory_use(request)
+        key = (request.model, True, True) if ours else (request.model, *use)  # our own agents look at `memory_use` in each request
         with self._making:
             if key not in self._agents:
-                ours = request.model == LEAD or request.model.startswith(f"{LEAD}/")
                 try:
                     self._agents[key] = self._lead(request.model) if ours else self._plain(*key)
                 except ModelNotConfigured as error:
@@ -407,6 +411,7 @@ class _Work:
         placed, agent, gateway = self._placed, self._agent, self._gateway
         run = agent.parts.ids.new("run")
         current.set(self._request)
+        memory_use.set(gateway.memory_use(self._request))
         with within(thread=placed.thread, run=run, agent=agent.name), span("invoke_agent", agent.name or "gateway", "AGENT"):
             await asyncio.to_thread(gateway.note_thread, placed, agent)
             fresh: list[BaseMessage] = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
