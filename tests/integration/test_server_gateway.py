@@ -566,6 +566,55 @@ def test_our_own_agents_take_and_learn_from_memory_as_any_model_of_the_gateway_d
                 assert "grey cats" in facts()
 
 
+def writes(request: dict[str, Any]) -> Any:
+    """A model that writes a file when it is asked to."""
+    last = words_of(request["messages"][-1])
+    if request["messages"][-1]["role"] == "user" and "write it" in last:
+        return [("write_file", {"description": "d", "path": "/mnt/user-data/outputs/a.txt", "content": "one\ntwo ``` three"})]
+    return echo(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_waits_for_a_yes_is_told_to_clients_and_goes_on_after_it(tmp_path: Path, stream: bool) -> None:
+    """O3, A10: name, place and arguments in the answer of each API; what is approved on the page is what the next message goes on after."""
+    with model_server(writes) as server:
+        config = {**models(server, window=32_000), "sandbox": {"approve": ["write_file"]}}
+        with serving(tmp_path, config) as served, served.client() as api:
+            said: list[Any] = [{"role": "user", "content": "Please write it down."}]
+            bodies = {
+                "chat/completions": {"model": "holdfast", "messages": said},
+                "responses": {"model": "holdfast", "input": said},
+                "messages": {"model": "holdfast", "messages": said, "max_tokens": 500},
+            }
+            for path, body in bodies.items():
+                answer = api.post(f"/v1/{path}", json={**body, "stream": stream})
+                assert answer.status_code == 200
+                thread = answer.headers["x-holdfast-thread"]
+                assert f"{served.address}/threads/{thread}" in answer.text
+                assert (
+                    "`write_file` waits for your yes" in answer.text and "outputs/a.txt" in answer.text and "two ``` three" in answer.text
+                )
+                assert stream or answer.headers["x-holdfast-waiting"] == "1"
+            client = open_ai(served)
+            told = str(client.chat.completions.create(model="holdfast", messages=said).choices[0].message.content)
+            asked = [*said, {"role": "assistant", "content": told}, {"role": "user", "content": "Was it done?"}]
+            thread = told.partition("/threads/")[2].split()[0]
+            if stream:  # approved on the page, while the client waits
+                run = api.post(f"/api/v1/threads/{thread}/decisions", json={"all": {"type": "approve"}}).json()["id"]
+                while api.get(f"/api/v1/runs/{run}").json()["status"] == "running":
+                    time.sleep(0.05)
+            raw = client.chat.completions.with_raw_response.create(model="holdfast", messages=asked)
+            assert (raw.headers["x-holdfast-placed"], raw.headers["x-holdfast-thread"]) == ("continues", thread)
+            results = [words_of(one) for one in server.requests[-1]["messages"] if one["role"] == "tool"]
+            assert len(results) == 1
+            written = tmp_path / "home" / "threads" / thread / "user-data" / "outputs" / "a.txt"
+            if stream:
+                assert written.read_text() == "one\ntwo ``` three" and "Not run" not in results[0]
+            else:
+                assert not written.exists() and "instead of approving" in results[0]
+            assert not api.get(f"/api/v1/threads/{thread}").json()["approvals"]
+
+
 def test_a_request_with_system_messages_alone_is_refused_as_it_is_documented(served: Served, model: ModelServer) -> None:
     """O3: nothing in it is anybody's turn; the model is not asked."""
     before = len(model.requests)

@@ -164,6 +164,11 @@ class Progress:
         elif isinstance(event, Subagent) and (use := self._use(str(event.event.get("call")))) is not None:
             use.task = {**(use.task or {}), **event.event}
 
+    @property
+    def text(self) -> str:
+        """What was said last, as far as it came: after the newest use of a tool."""
+        return next((step for step in reversed(self.steps) if isinstance(step, str)), "")
+
     def _use(self, id: str) -> ToolUse | None:
         return next((step for step in reversed(self.steps) if isinstance(step, ToolUse) and step.id == id), None)
 
@@ -249,6 +254,7 @@ class RunningTurns:
             if run.status == "running":
                 self._failed(run, "the turn came to no end.", "failed")
         except asyncio.CancelledError:
+            run.text = run.progress.text
             self._failed(run, "the turn was stopped.", "cancelled")
             raise
         except HoldfastError as error:

@@ -21,6 +21,7 @@ from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
 from holdfast.context.call_log import CallLog
+from holdfast.context.view import marks_of
 from holdfast.durable.disk import make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError, InTheWay, NotThere, StorageError
@@ -213,7 +214,17 @@ class Services:
         if not talk.interrupted:
             return None, False
         owner = Lock(self._folder(thread) / "turn.lock").owner()
-        return owner, owner is None and talk.interrupted  # asked again: it may have ended since
+        return owner, owner is None and self._broken_off(thread, talk)  # asked again: it may have ended since
+
+    def _broken_off(self, thread: str, talk: Talk) -> bool:
+        """Whether a turn can be gone on with: not one that waits for a decision, nor one that somebody cancelled."""
+        if not talk.interrupted or talk.approvals():
+            return False
+        newest = next(iter(self.turns.of_thread(thread)), None)
+        said = self.window(thread)[-1:]
+        return not (newest is not None and newest.status == "cancelled") and not any(
+            marks_of(one).get("ended") == "cancelled" for one in said
+        )
 
     def check_agent(self, agent: str | None) -> None:
         """NotThere for an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
@@ -258,7 +269,10 @@ class Services:
     async def go_on(self, thread: str) -> Run:
         """Go on with a turn that was broken off."""
         talk = await asyncio.to_thread(self.known_talk, thread)
-        if not await asyncio.to_thread(lambda: talk.interrupted):
+        if await asyncio.to_thread(talk.approvals):
+            raise InTheWay("a call of this thread waits for a decision.", hint="`/threads/ID/decisions` takes it; then the turn goes on.")
+        running, broken = await asyncio.to_thread(self.standing_of, thread, talk)
+        if running is None and not broken:
             raise InTheWay("no turn of this thread was broken off.")
         return await self._begin(talk, talk.aresume)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -31,6 +33,7 @@ from holdfast.knowledge.records import read_moment
 from holdfast.models.factory import secrets_of
 from holdfast.models.failures import kind_of, typed
 from holdfast.redaction import redact_text, without_paths
+from holdfast.sandbox.uploads import clean_name
 from holdfast.server.answers import describe_answers
 from holdfast.validation import counted, place_of, thread_folder
 
@@ -118,6 +121,21 @@ def thread_address(thread: str) -> str:
         return quote(thread_folder(thread), safe="")
     except InputError:  # no id of a thread, whoever wrote it
         return quote(thread, safe="")
+
+
+def saved_as(name: str, how: str = "attachment") -> dict[str, str]:
+    """The header by which a browser saves a file under this name, whatever letters it has (RFC 6266); old ones take the plain form.
+
+    >>> saved_as("report.md")
+    {'content-disposition': 'attachment; filename="report.md"'}
+    >>> saved_as("Übersicht.txt", "inline")
+    {'content-disposition': 'inline; filename="Ubersicht.txt"; filename*=UTF-8\'\'%C3%9Cbersicht.txt'}
+    """
+    name = clean_name(name)
+    letters = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+    plain = re.sub(r"[^ -~]|[\"\\\\%]", "_", letters)
+    more = f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else ""
+    return {"content-disposition": f'{how}; filename="{plain}"{more}'}
 
 
 class Body(BaseModel):

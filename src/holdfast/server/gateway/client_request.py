@@ -130,6 +130,8 @@ class ClientRequest:
     """The thread that it names itself."""
     previous: str | None = None
     """The answer that it goes on from, by its id."""
+    address: str = ""
+    """Where this server is, as the client sees it."""
     memory: bool | None = None
     learn: bool | None = None
 

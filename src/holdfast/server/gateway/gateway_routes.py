@@ -151,7 +151,7 @@ def _with_headers(asked: Any, request: Request) -> Any:
     headers = request.headers
     thread = headers.get("x-holdfast-thread") or asked.thread
     memory, learn = (_SWITCH.get(headers.get(f"x-holdfast-{name}", "").lower()) for name in ("memory", "learn"))
-    return replace(asked, thread=thread, memory=memory, learn=learn)
+    return replace(asked, thread=thread, memory=memory, learn=learn, address=str(request.base_url).rstrip("/"))
 
 
 async def _respond(
@@ -209,6 +209,8 @@ def _said(piece: Any) -> dict[str, str]:
     found = {"x-holdfast-thread": piece.thread, "x-holdfast-placed": piece.how} if hasattr(piece, "thread") else {}
     if hasattr(piece, "tokens"):
         found |= {"x-holdfast-sent-tokens": str(piece.tokens), "x-holdfast-compacted": "true" if piece.compacted else "false"}
+    if getattr(piece, "waiting", 0):
+        found |= {"x-holdfast-waiting": str(piece.waiting)}
     return found
 
 
