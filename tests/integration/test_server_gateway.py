@@ -581,7 +581,7 @@ def test_a_call_that_waits_for_a_yes_is_told_to_clients_and_goes_on_after_it(tmp
         config = {**models(server, window=32_000), "sandbox": {"approve": ["write_file"]}}
         with serving(tmp_path, config) as served, served.client() as api:
             said: list[Any] = [{"role": "user", "content": "Please write it down."}]
-            bodies = {
+            bodies: dict[str, dict[str, Any]] = {
                 "chat/completions": {"model": "holdfast", "messages": said},
                 "responses": {"model": "holdfast", "input": said},
                 "messages": {"model": "holdfast", "messages": said, "max_tokens": 500},

@@ -278,3 +278,20 @@ def test_an_answer_that_is_too_long_is_told_to_its_client_and_changes_nothing_fo
     assert len(_Upstream.asked) == asked + 1
     assert long[:-1] in json.dumps(_Upstream.asked[-1]["messages"]), "whole, as the window has room for it"
     assert {one["name"]: one["learned_window"] for one in api.get("/api/v1/models").json()["items"]}["short"] is None
+
+
+def test_a_failure_of_the_provider_is_told_in_a_run_and_to_front_ends_as_well(served: Served, api: httpx.Client) -> None:
+    """O3, C3: in its words, without a key; an agent that nobody made is not there for a front end either."""
+    run = api.post("/api/v1/threads", json={"agent": "failing"}).json()["id"]
+    where = api.post(f"/api/v1/threads/{run}/runs", json={"content": "Go."}).headers["location"]
+    while (ended := api.get(where).json())["status"] == "running":
+        time.sleep(0.05)
+    body = {"threadId": "front", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Go."}], "tools": [], "context": []}
+    front = api.post("/agui/failing", json={**body, "state": {}, "forwardedProps": {}})
+    assert ended["status"] == "failed"
+    for told in (ended["error"], front.text):
+        assert "overloaded" in told and KEY not in told
+    assert "RUN_ERROR" in front.text
+    assert api.post("/agui/nosuch", json={**body, "threadId": "other", "state": {}, "forwardedProps": {}}).status_code == 404
+    broken = api.post("/agui", content=b"nojson", headers={"content-type": "application/json"})
+    assert broken.status_code == 422 and "at character body" not in broken.text

@@ -343,8 +343,9 @@ async def of_validation(request: Request, error: Exception) -> JSONResponse:
         instead = f"not {clean(sent[:80])}" if sent else "and say so: it came without a `Content-Type`"
         return problem(415, "not-understood", f"The body must be JSON, {instead}.", hint="Send `Content-Type: application/json`.")
     if (broken := next((one for one in found if one["type"] == "json_invalid"), None)) is not None:
-        why = str((broken.get("ctx") or {}).get("error", "it cannot be read"))
-        return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}, at character {broken['loc'][-1]}.")
+        why, at = str((broken.get("ctx") or {}).get("error", "it cannot be read")), broken["loc"][-1]
+        where = f", at character {at}" if isinstance(at, int) else ""  # else its words say the line and the column
+        return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}{where}.")
     places = [Place(at="/" + "/".join(str(part) for part in one["loc"]), message=_wrong(one)) for one in found]
     return problem(422, "does-not-fit", "The request does not fit.", errors=places)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
@@ -434,7 +434,7 @@ class _Work:
         memory_use.set(gateway.memory_use(self._request))
         with within(thread=placed.thread, run=run, agent=agent.name), span("invoke_agent", agent.name or "gateway", "AGENT"):
             await asyncio.to_thread(gateway.note_thread, placed, agent)
-            fresh: list[BaseMessage] = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
+            fresh: Any = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
             await asyncio.to_thread(gateway.keep, placed)
             given = await agent.lead.conversation(placed.thread).following(fresh) if agent.lead is not None else {"messages": fresh}
             steps = agent.graph.astream(

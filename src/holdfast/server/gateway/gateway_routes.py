@@ -327,6 +327,7 @@ async def _agui(use: Services, request: Request, agent: str | None) -> Response:
     except ValidationError as error:
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)]) from error
     known, owner = await asyncio.to_thread(_owner, use, asked.thread_id)
+    use.check_agent(agent)
     if known and agent not in (None, owner):
         raise InputError("this thread belongs to another agent.", hint="Take its own address, or another threadId.")
     talk = await asyncio.to_thread(use.talk, asked.thread_id, owner if known else agent)
