@@ -324,6 +324,7 @@ FailureKind = Literal[
     "connection",
     "timeout",
     "overflow",
+    "max_tokens",
     "invalid",
     "garbled",
     "broken_off",

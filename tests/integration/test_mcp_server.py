@@ -279,6 +279,14 @@ def test_without_the_token_or_from_elsewhere_nothing_is_answered(base: Path) -> 
         assert client.get(address.removesuffix("mcp"), headers={}).status_code == 401
 
 
+def test_a_server_that_is_told_to_stop_ends_in_order(base: Path) -> None:
+    """O5: with 0 and after everything is closed, as `holdfast serve` does; not by the signal."""
+    door = http_server(base)
+    with door:
+        pass
+    assert door.process.returncode == 0
+
+
 async def test_a_server_that_is_killed_in_the_middle_of_a_change_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """O5, M6: kill -9 while facts are added; what was answered is there, and the rest is whole or absent."""
     base = tmp_path / "base"

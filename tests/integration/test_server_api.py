@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -404,12 +405,37 @@ def test_a_cancelled_run_keeps_what_was_said(api: httpx.Client, model: ModelServ
                 if "event: token" in piece:
                     break
         assert api.post(f"{where}/cancel").json()["status"] == "cancelled"
+    run = api.get(where).json()
+    assert run["status"] == "cancelled" and run["text"].startswith("You said: "), "what was said of it, as the thread has it"
+    assert api.get("/api/v1/threads/stopped").json()["interrupted"] is False, "somebody stopped it: it was not broken off"
+    assert api.post("/api/v1/threads/stopped/resume").status_code == 409
     listed = api.get("/api/v1/threads/stopped/messages").json()["items"]
     assert listed[0]["text"].startswith("Never mind")
     assert api.post("/api/v1/threads/stopped/branch", json={"at": listed[0]["id"]}).json()["parent"] == "stopped"
     assert api.patch("/api/v1/threads/stopped", json={"title": "Stopped"}).json()["title"] == "Stopped"
     assert api.delete("/api/v1/threads/stopped").status_code == 204
     assert api.get("/api/v1/threads/stopped").status_code == 404
+
+
+def test_a_turn_that_waits_for_a_yes_is_not_broken_off(tmp_path: Path) -> None:
+    """A10, O3: who goes on with all that was broken off is not sent round and round by a call that waits."""
+
+    def writes(request: dict[str, Any]) -> Any:
+        done = request["messages"][-1]["role"] == "tool"
+        return "Done." if done else [("write_file", {"description": "d", "path": "/mnt/user-data/outputs/a.txt", "content": "x"})]
+
+    with model_server(writes) as server:
+        config = {**models(server, window=32_000), "sandbox": {"approve": ["write_file"]}}
+        with serving(tmp_path, config) as served, served.client() as api:
+            run = api.post("/api/v1/threads/ap/runs", json={"content": "Write it."}).json()["id"]
+            while api.get(f"/api/v1/runs/{run}").json()["status"] == "running":
+                time.sleep(0.05)
+            thread = api.get("/api/v1/threads/ap").json()
+            assert (thread["interrupted"], thread["running"], len(thread["approvals"])) == (False, False, 1)
+            refused = api.post("/api/v1/threads/ap/resume")
+            assert refused.status_code == 409 and "waits for a decision" in refused.json()["detail"]
+            decided = api.post("/api/v1/threads/ap/decisions", json={"all": {"type": "approve"}})
+            assert decided.status_code == 202
 
 
 def test_files_of_a_conversation(api: httpx.Client) -> None:
@@ -425,6 +451,10 @@ def test_files_of_a_conversation(api: httpx.Client) -> None:
     assert api.get(f"/api/v1/threads/{thread}/files/uploads/..%2F..%2F..%2Fconfig.yaml").status_code in (400, 404)
     assert api.get(f"/api/v1/threads/{thread}/files/uploads/%0A").status_code == 404, "a line break is part of a path too"
     assert api.delete(f"/api/v1/threads/{thread}/files/uploads/evil.html").status_code == 204
+    name = "\u00dcbersicht \u65e5\u672c\u8a9e.txt"
+    api.post(f"/api/v1/threads/{thread}/files/uploads", files={"file": (name, b"hi")}).raise_for_status()
+    said = api.get(f"/api/v1/threads/{thread}/files/uploads/{quote(name)}").headers["content-disposition"]
+    assert said == f"inline; filename=\"Ubersicht ___.txt\"; filename*=UTF-8''{quote(name)}", "RFC 6266: the name with all its letters"
 
 
 def test_sessions_are_started_watched_approved_and_fixed_and_a_stream_outlives_the_server(tmp_path: Path) -> None:

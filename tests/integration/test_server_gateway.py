@@ -20,7 +20,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from tests.conftest import Effort
-from tests.integration.server_bench import ROOT, ModelServer, Served, model_server, models, serving, start, words_of
+from tests.integration.server_bench import ROOT, ModelServer, Served, echo, model_server, models, serving, start, words_of
 
 from holdfast.agents.threads import transcript
 from holdfast.config.loading import config_from_values
@@ -518,6 +518,101 @@ def test_plain_text_stays_plain_text_when_a_reminder_rides_on_it(tmp_path: Path,
     asked = next(message["content"] for message in sent[1] if "What tea" in message["content"])
     assert asked.startswith("<reminder>") and "green tea" in asked and asked.endswith("</reminder>\n\nWhat tea do I like?")
     assert sent[2][: len(sent[1])] == sent[1], "what was sent once is sent again as it was"
+
+
+@pytest.mark.parametrize("mode", ["auto", "tool"])
+def test_our_own_agents_take_and_learn_from_memory_as_any_model_of_the_gateway_does(tmp_path: Path, mode: str) -> None:
+    """O3, M8, M12, M15: `server.gateway_learn` and both headers count for `holdfast` and `holdfast/NAME`, and for their sub-agents."""
+
+    def played(request: dict[str, Any]) -> Any:
+        names = {tool["function"]["name"] for tool in request.get("tools") or ()}
+        last = words_of(request["messages"][-1])
+        if "delegate" in last and "task" in names:
+            return [("task", {"description": "look", "prompt": "Look at the kite, please.", "subagent_type": "general-purpose"})]
+        if "note it" in last:
+            return [("memory_add", {"content": "User prefers purple kites"})]
+        return echo(request)
+
+    with model_server(played) as server:
+        config = models(server, window=32_000)
+        config["memory"] |= {"mode": "tool"} if mode == "tool" else {}
+        (tmp_path / "home" / "agents" / "research").mkdir(parents=True)
+        with serving(tmp_path, config) as served, served.client() as api:
+
+            def ask(words: str, model: str = "holdfast", **headers: str) -> list[str]:
+                """What the model was sent for it, request by request."""
+                before = len(server.requests)
+                said = {"model": model, "messages": [{"role": "user", "content": words}]}
+                api.post("/v1/chat/completions", json=said, headers=headers).raise_for_status()
+                return [json.dumps(one) for one in server.requests[before:]]
+
+            def facts() -> str:
+                api.post("/api/v1/memory/flush").raise_for_status()
+                return api.get("/api/v1/memory/facts").text + api.get("/api/v1/memory/facts", params={"agent": "research"}).text
+
+            api.post("/api/v1/memory/facts", json={"content": "User keeps a green kite.", "category": "context"}).raise_for_status()
+            for model in ("holdfast", "holdfast/research"):
+                assert "green kite" in ask(f"Hello there, {model}.", model)[0]
+                sent = ask(f"Please delegate this, {model}.", model, **{"X-Holdfast-Memory": "off"})
+                assert len(sent) >= 3, "the sub-agent asked as well"
+                assert not [one for one in sent if "green kite" in one or "memory_search" in one]
+                ask("I prefer blue pens over pencils.", model)
+                ask("I prefer blue pens over pencils!", model, **{"X-Holdfast-Learn": "off"})
+                ask("I prefer blue pens over pencils; note it.", model, **{"X-Holdfast-Learn": "off"})
+                ask("I prefer blue pens over pencils, note it.", model, **{"X-Holdfast-Memory": "off", "X-Holdfast-Learn": "on"})
+            assert "blue pens" not in facts() and "purple kites" not in facts()
+            if mode != "tool":
+                ask("I prefer grey cats over dogs.", **{"X-Holdfast-Learn": "on"})
+                assert "grey cats" in facts()
+
+
+def writes(request: dict[str, Any]) -> Any:
+    """A model that writes a file when it is asked to."""
+    last = words_of(request["messages"][-1])
+    if request["messages"][-1]["role"] == "user" and "write it" in last:
+        return [("write_file", {"description": "d", "path": "/mnt/user-data/outputs/a.txt", "content": "one\ntwo ``` three"})]
+    return echo(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_waits_for_a_yes_is_told_to_clients_and_goes_on_after_it(tmp_path: Path, stream: bool) -> None:
+    """O3, A10: name, place and arguments in the answer of each API; what is approved on the page is what the next message goes on after."""
+    with model_server(writes) as server:
+        config = {**models(server, window=32_000), "sandbox": {"approve": ["write_file"]}}
+        with serving(tmp_path, config) as served, served.client() as api:
+            said: list[Any] = [{"role": "user", "content": "Please write it down."}]
+            bodies: dict[str, dict[str, Any]] = {
+                "chat/completions": {"model": "holdfast", "messages": said},
+                "responses": {"model": "holdfast", "input": said},
+                "messages": {"model": "holdfast", "messages": said, "max_tokens": 500},
+            }
+            for path, body in bodies.items():
+                answer = api.post(f"/v1/{path}", json={**body, "stream": stream})
+                assert answer.status_code == 200
+                thread = answer.headers["x-holdfast-thread"]
+                assert f"{served.address}/threads/{thread}" in answer.text
+                assert (
+                    "`write_file` waits for your yes" in answer.text and "outputs/a.txt" in answer.text and "two ``` three" in answer.text
+                )
+                assert stream or answer.headers["x-holdfast-waiting"] == "1"
+            client = open_ai(served)
+            told = str(client.chat.completions.create(model="holdfast", messages=said).choices[0].message.content)
+            asked = [*said, {"role": "assistant", "content": told}, {"role": "user", "content": "Was it done?"}]
+            thread = told.partition("/threads/")[2].split()[0]
+            if stream:  # approved on the page, while the client waits
+                run = api.post(f"/api/v1/threads/{thread}/decisions", json={"all": {"type": "approve"}}).json()["id"]
+                while api.get(f"/api/v1/runs/{run}").json()["status"] == "running":
+                    time.sleep(0.05)
+            raw = client.chat.completions.with_raw_response.create(model="holdfast", messages=asked)
+            assert (raw.headers["x-holdfast-placed"], raw.headers["x-holdfast-thread"]) == ("continues", thread)
+            results = [words_of(one) for one in server.requests[-1]["messages"] if one["role"] == "tool"]
+            assert len(results) == 1
+            written = tmp_path / "home" / "threads" / thread / "user-data" / "outputs" / "a.txt"
+            if stream:
+                assert written.read_text() == "one\ntwo ``` three" and "Not run" not in results[0]
+            else:
+                assert not written.exists() and "instead of approving" in results[0]
+            assert not api.get(f"/api/v1/threads/{thread}").json()["approvals"]
 
 
 def test_a_request_with_system_messages_alone_is_refused_as_it_is_documented(served: Served, model: ModelServer) -> None:

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from tests.integration.server_bench import Served, serving
 
-MODELS = ("ok", "cut", "page", "odd", "empty", "liar", "busy")
+MODELS = ("ok", "cut", "page", "odd", "empty", "liar", "busy", "failing", "short")
+KEY = "sk-" + "a1B2c3D4e5F6" * 4
 
 
 class _Upstream(BaseHTTPRequestHandler):
@@ -31,6 +32,8 @@ class _Upstream(BaseHTTPRequestHandler):
         whole = {"page": b"<html>It works!</html>", "odd": b'{"choices": "what"}', "empty": b'{"id": "x", "choices": []}'}
         if body["model"] in whole:
             self._send(200, whole[body["model"]])
+        elif body["model"] == "short" and (said := _too_long(body)):
+            self._send(400, json.dumps({"object": "error", "message": said, "type": "BadRequestError", "code": 400}).encode())
         elif body["model"] == "busy":
             self._send(429, b'{"error": {"message": "slow down", "code": "rate_limit_exceeded"}}', ("retry-after", "7"))
         else:
@@ -52,6 +55,10 @@ class _Upstream(BaseHTTPRequestHandler):
         self._chunk(model, [{"index": 0, "delta": {"role": "assistant", "content": "Half an answer"}, "finish_reason": None}])
         if model == "cut":
             return
+        if model == "failing":
+            error = {"message": f"overloaded, key {KEY}", "type": "server_error", "code": 503}
+            self.wfile.write(f"data: {json.dumps({'error': error})}\n\n".encode())
+            return
         self._chunk(model, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
         used = (-5, 10**12) if model == "liar" else (11, 3)
         self._chunk(model, [], usage={"prompt_tokens": used[0], "completion_tokens": used[1], "total_tokens": sum(used)})
@@ -63,6 +70,16 @@ class _Upstream(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+def _too_long(body: dict[str, Any]) -> str | None:
+    """What a server says that counts the answer into a window of 16,000 tokens; None where it fits."""
+    sent = len(json.dumps(body["messages"])) // 5
+    asked = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    if sent + asked <= 16_000:
+        return None
+    figures = f"However, you requested {sent + asked} tokens ({sent} in the messages, {asked} in the completion)."
+    return f"This model's maximum context length is 16000 tokens. {figures} Please reduce the length of the messages or completion."
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
@@ -70,9 +87,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     shared = {"base_url": f"http://127.0.0.1:{upstream.server_address[1]}/v1", "max_input_tokens": 16_000, "max_retries": 0}
     models = [{"name": name, "model": name, "api_key": "none", **shared} for name in MODELS]
+    models.append({"name": "pier", "model": "cut", "api_key": "none", **shared})
     models.append({"name": "keyless", "model": "ok", "api_key": "$HOLDFAST_TEST_NO_SUCH_KEY", **shared})
     base = tmp_path_factory.mktemp("upstream")
-    (base / "home" / "agents" / "research").mkdir(parents=True)
+    for agent in ("research", "failing"):
+        (base / "home" / "agents" / agent).mkdir(parents=True)
+    (base / "home" / "agents" / "failing" / "config.yaml").write_text("model: failing\n")
     (base / "home" / "agents" / "research" / "SOUL.md").write_text("You look things up.\n")
     values = {"models": models, "memory": {"extractor": "rules"}, "title": {"enabled": False}, "logging": {"level": "info"}}
     try:
@@ -102,6 +122,7 @@ def test_an_answer_that_breaks_off_is_an_error_and_never_kept_as_a_whole_one(api
     streamed = asking(api, "cut", "And how wide?", stream=True)
     assert "broke off before its end" in streamed.text
     assert 'finish_reason": "stop"' not in streamed.text
+    assert asking(api, "pier").json()["error"]["message"].startswith("model 'pier':"), "the name that clients know"
     threads = [one["id"] for one in api.get("/api/v1/threads").json()["items"]]
     kept = [one for id in threads for one in api.get(f"/api/v1/threads/{id}/messages").json()["items"]]
     assert {one["text"] for one in kept if one["role"] == "human"} >= {"How long is the pier?", "And how wide?"}
@@ -202,3 +223,75 @@ def test_what_others_have_below_v1_is_there_or_said_not_to_be_offered(api: httpx
         assert said.status_code == 404
         assert "is not offered here" in said.json()["error"]["message"]
     assert api.get("/v1/chat/completions").status_code == 405
+
+
+@pytest.mark.parametrize("model", ["failing", "holdfast"])
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_error_in_the_middle_of_a_stream_is_told_as_the_providers_own(
+    served: Served, api: httpx.Client, path: str, stream: bool, model: str
+) -> None:
+    """O3, C3: 502 or 503 with its words, or the error event of each dialect; no traceback, no key, no failure of ours."""
+    agent = model == "holdfast"
+    said = api.post(f"/v1/{path}", json={**_request(path, "failing" if not agent else "holdfast/failing"), "stream": stream})
+    told = said.text
+    if not stream:
+        assert said.status_code in (502, 503), told
+    elif path == "chat/completions":
+        assert json.loads(told.rstrip().rpartition("data: ")[2])["error"]["type"] == "server_error"
+    else:
+        assert "event: error" in told
+    assert "overloaded" in told and KEY not in told
+    log = (served.base / "server.log").read_text()
+    assert "Traceback" not in log and KEY not in log
+
+
+def _request(path: str, model: str, words: str = "How deep is the water?", **more: Any) -> dict[str, Any]:
+    """A request in the form of this API."""
+    if path == "responses":
+        return {"model": model, "input": words, **more}
+    needed = {"max_tokens": 100} if path == "messages" else {}
+    return {"model": model, "messages": [{"role": "user", "content": words}], **needed, **more}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("chat/completions", "max_tokens"),
+        ("chat/completions", "max_completion_tokens"),
+        ("responses", "max_output_tokens"),
+        ("messages", "max_tokens"),
+    ],
+)
+def test_an_answer_that_is_too_long_is_told_to_its_client_and_changes_nothing_for_others(api: httpx.Client, path: str, name: str) -> None:
+    """O3, S10, T3: the client is told the name of what is at fault; the model's window is what it was."""
+    for number in range(3):
+        refused = api.post(f"/v1/{path}", json=_request(path, "short", f"Client {number} of {name}", **{name: 32_000}))
+        assert refused.status_code == 400
+        error = refused.json()["error"]
+        assert f"`{name}`" in error["message"] and "model 'short'" in error["message"]
+        assert error.get("param", name) == name
+        assert error.get("code") != "context_length_exceeded", "a client would shorten its history for that"
+    asked = len(_Upstream.asked)
+    long = "The tide comes in, and the tide goes out again. " * 600
+    assert api.post(f"/v1/{path}", json=_request(path, "short", f"{name} {long}")).status_code == 200
+    assert len(_Upstream.asked) == asked + 1
+    assert long[:-1] in json.dumps(_Upstream.asked[-1]["messages"]), "whole, as the window has room for it"
+    assert {one["name"]: one["learned_window"] for one in api.get("/api/v1/models").json()["items"]}["short"] is None
+
+
+def test_a_failure_of_the_provider_is_told_in_a_run_and_to_front_ends_as_well(served: Served, api: httpx.Client) -> None:
+    """O3, C3: in its words, without a key; an agent that nobody made is not there for a front end either."""
+    run = api.post("/api/v1/threads", json={"agent": "failing"}).json()["id"]
+    where = api.post(f"/api/v1/threads/{run}/runs", json={"content": "Go."}).headers["location"]
+    while (ended := api.get(where).json())["status"] == "running":
+        time.sleep(0.05)
+    body = {"threadId": "front", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Go."}], "tools": [], "context": []}
+    front = api.post("/agui/failing", json={**body, "state": {}, "forwardedProps": {}})
+    assert ended["status"] == "failed"
+    for told in (ended["error"], front.text):
+        assert "overloaded" in told and KEY not in told
+    assert "RUN_ERROR" in front.text
+    assert api.post("/agui/nosuch", json={**body, "threadId": "other", "state": {}, "forwardedProps": {}}).status_code == 404
+    broken = api.post("/agui", content=b"nojson", headers={"content-type": "application/json"})
+    assert broken.status_code == 422 and "at character body" not in broken.text

@@ -291,6 +291,10 @@ class Conversation:
         marks = {"holdfast": {"pasted": True}} if pasted else {}
         return lambda: self._with_leftovers([HumanMessage(content, id=self._parts.ids.new("message"), additional_kwargs=marks)])
 
+    async def following(self, new: Sequence[AnyMessage]) -> dict[str, Any]:
+        """The input for new messages, for whoever streams the graph: a call that waits for a yes is answered with a no by them."""
+        return await self._with_leftovers(new)
+
     async def _with_leftovers(self, new: Sequence[AnyMessage]) -> dict[str, Any]:
         """The input for new messages. What an interrupted step had finished is carried over: LangGraph would drop it."""
         found = await self._parts.checkpoints.aget_tuple(self.config)  # type: ignore[arg-type]  # the usual settings

@@ -23,6 +23,7 @@ from langgraph.errors import GraphRecursionError
 
 from holdfast.agents.agent_settings import GENERAL, Registry
 from holdfast.agents.middleware.base import RunContext, files_thread, merge_artifacts, thread_of
+from holdfast.agents.middleware.memory import memory_use
 from holdfast.agents.threads import SUBAGENT
 from holdfast.context.records import records_of
 from holdfast.context.view import marks_of
@@ -252,6 +253,7 @@ class Executor:
         future: Future[SubagentResult] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can cancel it; that is what `cancel` is for
         loop, context = self._parts.loop.loop, bare_context()
+        context.run(memory_use.set, memory_use.get())
 
         def ended(done: asyncio.Task[SubagentResult]) -> None:
             self._running.pop(id, None)

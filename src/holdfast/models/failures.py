@@ -1,5 +1,8 @@
 """What went wrong in a call of a model, in our words: one kind, one sentence, one hint, whatever provider it came from.
 
+A window that is too small for the answer that is asked for is no window that is too small for the request: `max_tokens` says so, where the
+provider's figures do (`refusals.py`), and nothing is learned from it (S10).
+
 An answer may be flawed as well (`flaw_of`): cut at a limit, or one sentence over and over (A15). What is cut is no answer, however well its
 form fits: a grammar that closes the quotation marks at the two hundredth character makes valid JSON out of half a sentence.
 
@@ -13,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, FailureKind, HoldfastError
+from holdfast.models.refusals import refusal_in
 from holdfast.redaction import HIDDEN, redact_text
 from holdfast.text.likeness import repetition
 
@@ -57,6 +61,9 @@ _OVERFLOW_WORDS = (
     "context window",
     "context size",
     "context length",
+    "context limit",
+    "maximum prompt length",
+    "`max_new_tokens` must be",
     "prompt is too long",
     "input is too long",
     "too many input tokens",
@@ -79,6 +86,10 @@ _SENTENCES: dict[FailureKind, tuple[str, str]] = {
     "connection": ("the server cannot be reached", "Check that it runs, `base_url:`, and the network."),
     "timeout": ("no answer came in time", "Raise `timeout:` of the model, or check that the server is alive."),
     "overflow": ("the request is larger than the model's window", "Set `max_input_tokens:` of the model to its real window."),
+    "max_tokens": (
+        "the answer that is asked for (`max_tokens`) does not fit the model's window beside the request",
+        "Ask for a shorter one: lower `max_tokens` of the request, or of the model in config.yaml.",
+    ),
     "invalid": ("the provider rejected the request", "Check the settings of the model: keys that are not ours go to it as they are."),
     "garbled": ("what came is no answer", "Check that `base_url:` is the address of a model's API, and not of a page or a proxy."),
     "broken_off": ("the answer broke off before its end", "Ask again. The server closed the connection without saying why it stopped."),
@@ -95,7 +106,9 @@ def kind_of(error: BaseException) -> FailureKind | None:
     text = " ".join([str(error), *(str(getattr(error, name, "")) for name in ("code", "type", "body"))]).lower()
     found = _kind_by_type(error) or _kind_by_status(error)
     if found in {"invalid", "overflow", "server", None} and _status(error) is not None and any(words in text for words in _OVERFLOW_WORDS):
-        return "overflow"
+        found = "overflow"
+    if found == "overflow":
+        return "max_tokens" if refusal_in(error).is_hopeless else "overflow"
     if found == "rate_limit" and any(words in text for words in _QUOTA_WORDS):
         return "quota"
     return found or _kind_of_plain(error) or _kind_by_place(error)
@@ -141,7 +154,7 @@ def typed(error: BaseException, *, model: str | None = None, secrets: Sequence[s
             f": {told}" if told else ".",
         )
     )
-    made = ContextOverflow if kind == "overflow" else CallFailed if kind in {"invalid", "unknown"} else CallUnavailable
+    made = ContextOverflow if kind == "overflow" else CallFailed if kind in {"invalid", "max_tokens", "unknown"} else CallUnavailable
     again = is_retryable(error)
     return made(message, kind=kind, model=model, hint=hint, status=status, retryable=again, retry_after=retry_after(error))
 

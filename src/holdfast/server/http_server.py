@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -31,6 +30,7 @@ from holdfast.redaction import visible
 from holdfast.server import wire
 from holdfast.server.access import App, Guard, Keys, Receive, Scope, Send
 from holdfast.server.gateway import gateway_routes
+from holdfast.server.orderly import OrderlyServer
 from holdfast.server.routes import (
     about,
     html_pages,
@@ -48,7 +48,7 @@ from holdfast.tracing import below_request
 _access = logging.getLogger("holdfast.server.access")
 
 
-class _Server(uvicorn.Server):
+class _Server(OrderlyServer):
     """Tells the streams to end before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, leaving: Callable[[], None]) -> None:
@@ -58,16 +58,6 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._leaving()
         super().handle_exit(sig, frame)
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn's, but the signal is not raised again at the end: to be told to stop is no failure."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -164,6 +164,11 @@ class Progress:
         elif isinstance(event, Subagent) and (use := self._use(str(event.event.get("call")))) is not None:
             use.task = {**(use.task or {}), **event.event}
 
+    @property
+    def text(self) -> str:
+        """What was said last, as far as it came: after the newest use of a tool."""
+        return next((step for step in reversed(self.steps) if isinstance(step, str)), "")
+
     def _use(self, id: str) -> ToolUse | None:
         return next((step for step in reversed(self.steps) if isinstance(step, ToolUse) and step.id == id), None)
 
@@ -193,8 +198,15 @@ class Run:
 class RunningTurns:
     """The runs of this server. Used on its loop alone, but for `running`."""
 
-    def __init__(self, ids: IdSource, clock: Clock, dropped: Callable[[int], object] = lambda _: None) -> None:
-        self._ids, self._clock, self._dropped = ids, clock, dropped
+    def __init__(
+        self,
+        ids: IdSource,
+        clock: Clock,
+        dropped: Callable[[int], object] = lambda _: None,
+        in_our_words: Callable[[Exception], HoldfastError | None] = lambda _: None,
+    ) -> None:
+        """`in_our_words` knows the errors of models that nobody has put into ours."""
+        self._ids, self._clock, self._dropped, self._in_our_words = ids, clock, dropped, in_our_words
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
     async def begin(self, talk: Talk, turn: Callable[[], AsyncIterator[TurnEvent]], *, said: str = "", held: int = 0) -> Run:
@@ -242,12 +254,15 @@ class RunningTurns:
             if run.status == "running":
                 self._failed(run, "the turn came to no end.", "failed")
         except asyncio.CancelledError:
+            run.text = run.progress.text
             self._failed(run, "the turn was stopped.", "cancelled")
             raise
         except HoldfastError as error:
             run.refused = None if run.settled.is_set() else error
             self._failed(run, error.public, "failed", kind_name(error))
         except Exception as error:  # a model or a tool of the user's own may raise anything; the run tells it, the log has it
+            if (failed := self._in_our_words(error)) is not None:
+                return self._failed(run, failed.public, "failed", kind_name(failed))
             self._failed(run, f"{type(error).__name__}: the server's log has it.", "failed")
             logging.getLogger("holdfast.server").exception("run %s failed", run.id)
         finally:

@@ -21,15 +21,17 @@ from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
 from holdfast.context.call_log import CallLog
+from holdfast.context.view import marks_of
 from holdfast.durable.disk import make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError, InTheWay, NotThere, StorageError
 from holdfast.events import Event, envelope_of
 from holdfast.health import check_writable
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads, clean_name
+from holdfast.server.model_windows import LearnedWindow, ModelWindows
 from holdfast.server.runs import MEDIA_TYPE, EventStream, Run, RunningTurns, SessionRuns
 from holdfast.server.server_metrics import KnownModel, ServerMetrics, Standing
-from holdfast.server.wire import ThreadAddress
+from holdfast.server.wire import ThreadAddress, model_failure
 from holdfast.tokens.accounts import Price
 from holdfast.tracing import watch_spans
 from holdfast.validation import check_name, check_thread, thread_folder
@@ -110,7 +112,9 @@ class Services:
             lambda: standing(harness, self.metrics.taken_over),
             known_models(harness),
         )
-        self.turns = RunningTurns(harness.ids, harness.clock, self.metrics.dropped)
+        self.turns = RunningTurns(
+            harness.ids, harness.clock, self.metrics.dropped, lambda error: model_failure(error, harness.config.models)
+        )
         self.streams = 0
         self.stopping = False
         self._everything: EventStream | None = None
@@ -118,7 +122,9 @@ class Services:
         self._gateway: Gateway | None = None
         self._places: ThreadSandboxes | None = None
         self._opening = threading.RLock()
-        self._unsubscribe = [harness.bus.subscribe(self.metrics), watch_spans(self.metrics.finished)]
+        self._windows = ModelWindows()
+        sinks = [harness.bus.subscribe(sink) for sink in (self.metrics, self._windows)]
+        self._unsubscribe = [*sinks, watch_spans(self.metrics.finished)]
 
     def displaced(self) -> bool:
         """Whether the base directory is no longer the one that this server opened. The log has it once."""
@@ -141,6 +147,11 @@ class Services:
                 except StorageError as error:
                     self._unwritable = error.public
             return self._unwritable
+
+    def learned_window(self, name: str) -> LearnedWindow | None:
+        """How much of the window of a configured model is used now, where it was seen to take less than was said."""
+        settings = self.harness.config.model(name)
+        return self._windows.of(settings.model or settings.name)
 
     # streams
 
@@ -203,7 +214,17 @@ class Services:
         if not talk.interrupted:
             return None, False
         owner = Lock(self._folder(thread) / "turn.lock").owner()
-        return owner, owner is None and talk.interrupted  # asked again: it may have ended since
+        return owner, owner is None and self._broken_off(thread, talk)  # asked again: it may have ended since
+
+    def _broken_off(self, thread: str, talk: Talk) -> bool:
+        """Whether a turn can be gone on with: not one that waits for a decision, nor one that somebody cancelled."""
+        if not talk.interrupted or talk.approvals():
+            return False
+        newest = next(iter(self.turns.of_thread(thread)), None)
+        said = self.window(thread)[-1:]
+        return not (newest is not None and newest.status == "cancelled") and not any(
+            marks_of(one).get("ended") == "cancelled" for one in said
+        )
 
     def check_agent(self, agent: str | None) -> None:
         """NotThere for an agent that nobody has made: a mistyped name would begin a memory of its own without a word."""
@@ -248,7 +269,10 @@ class Services:
     async def go_on(self, thread: str) -> Run:
         """Go on with a turn that was broken off."""
         talk = await asyncio.to_thread(self.known_talk, thread)
-        if not await asyncio.to_thread(lambda: talk.interrupted):
+        if await asyncio.to_thread(talk.approvals):
+            raise InTheWay("a call of this thread waits for a decision.", hint="`/threads/ID/decisions` takes it; then the turn goes on.")
+        running, broken = await asyncio.to_thread(self.standing_of, thread, talk)
+        if running is None and not broken:
             raise InTheWay("no turn of this thread was broken off.")
         return await self._begin(talk, talk.aresume)
 

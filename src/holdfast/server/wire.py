@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Header, Path, Query, Request
@@ -28,9 +30,15 @@ from starlette.routing import compile_path
 from holdfast import errors
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge.records import read_moment
+from holdfast.models.factory import secrets_of
+from holdfast.models.failures import kind_of, typed
 from holdfast.redaction import redact_text, without_paths
+from holdfast.sandbox.uploads import clean_name
 from holdfast.server.answers import describe_answers
 from holdfast.validation import counted, place_of, thread_folder
+
+if TYPE_CHECKING:
+    from holdfast.config.sections import ModelConfig
 
 T = TypeVar("T")
 
@@ -113,6 +121,21 @@ def thread_address(thread: str) -> str:
         return quote(thread_folder(thread), safe="")
     except InputError:  # no id of a thread, whoever wrote it
         return quote(thread, safe="")
+
+
+def saved_as(name: str, how: str = "attachment") -> dict[str, str]:
+    """The header by which a browser saves a file under this name, whatever letters it has (RFC 6266); old ones take the plain form.
+
+    >>> saved_as("report.md")
+    {'content-disposition': 'attachment; filename="report.md"'}
+    >>> saved_as("Übersicht.txt", "inline")
+    {'content-disposition': 'inline; filename="Ubersicht.txt"; filename*=UTF-8\'\'%C3%9Cbersicht.txt'}
+    """
+    name = clean_name(name)
+    letters = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+    plain = re.sub(r"[^ -~]|[\"\\\\%]", "_", letters)
+    more = f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else ""
+    return {"content-disposition": f'{how}; filename="{plain}"{more}'}
 
 
 class Body(BaseModel):
@@ -198,6 +221,28 @@ def status_of(error: HoldfastError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def model_failure(error: Exception, models: Sequence[ModelConfig], name: str | None = None) -> HoldfastError | None:
+    """An error that a model's client raised, in our words and without secrets; None where it is no failure of a model. The log has a line.
+
+    Whatever was raised while a model was asked is the fault of what is behind us, whether or not anybody knows its kind.
+    """
+    if isinstance(error, HoldfastError) or (kind_of(error) is None and not _came_from_a_model(error)):
+        return None
+    made = typed(error, model=name, secrets=[secret for one in models for secret in secrets_of(one)])
+    _log.warning("%s", made.public)
+    return made
+
+
+def _came_from_a_model(error: BaseException) -> bool:
+    """Whether an error was raised while a model was asked, whoever's class the model's is."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "langchain_core.language_models.chat_models":
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def kind_name(error: HoldfastError) -> str:
     """`RevisionConflict` -> `revision-conflict`."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__).lstrip("-")
@@ -217,14 +262,14 @@ _ANTHROPIC = {
 }
 
 
-def openai_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """What went wrong, in OpenAI's form."""
+def openai_refusal(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """What went wrong, in OpenAI's form; `param` is the field of the request that is at fault."""
     kind = "server_error" if status >= 500 else "api_error" if status in (402, 429) else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
 
 
-def anthropic_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """What went wrong, in Anthropic's form."""
+def anthropic_refusal(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """What went wrong, in Anthropic's form, which names no field but in its words."""
     return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": f"{message} ({code})"}}
 
 
@@ -298,8 +343,9 @@ async def of_validation(request: Request, error: Exception) -> JSONResponse:
         instead = f"not {clean(sent[:80])}" if sent else "and say so: it came without a `Content-Type`"
         return problem(415, "not-understood", f"The body must be JSON, {instead}.", hint="Send `Content-Type: application/json`.")
     if (broken := next((one for one in found if one["type"] == "json_invalid"), None)) is not None:
-        why = str((broken.get("ctx") or {}).get("error", "it cannot be read"))
-        return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}, at character {broken['loc'][-1]}.")
+        why, at = str((broken.get("ctx") or {}).get("error", "it cannot be read")), broken["loc"][-1]
+        where = f", at character {at}" if isinstance(at, int) else ""  # else its words say the line and the column
+        return problem(422, "does-not-fit", f"The body is no JSON: {redact_text(why)}{where}.")
     places = [Place(at="/" + "/".join(str(part) for part in one["loc"]), message=_wrong(one)) for one in found]
     return problem(422, "does-not-fit", "The request does not fit.", errors=places)
 

@@ -14,6 +14,9 @@ is believed. Reports of less than half or more than three times our count are no
 What a server adds to every request (a chat template, instructions for tools) is an amount and not a factor: the first report says how much
 it may be, and how later ones rise from there which of the two it is. A conversation whose reports stand still while our count of it grows
 is being cut: that is said, and the report is the window from then on.
+
+What a refusal says is believed for half an hour, since it may be about something else: then the model is asked again. The window that the
+provider names is taken, else what was refused; never less than the model has taken before, or than a quarter of what it is said to have.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ import logging
 import math
 import re
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -247,6 +251,8 @@ it and has not fallen by more than the third share of itself. One that falls by 
 _RISEN = 2
 """Rises after which a server is known to report whole requests."""
 _SMALLEST_WINDOW = 512
+HELD_SECONDS = 1800.0
+"""How long a refusal is believed: then the next long request is a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +287,43 @@ class RequestsTruncated(Event):
     window: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class WindowLearned(Event):
+    """A model refused a request as too long: for a while it is sent less than it is said to read."""
+
+    component: ClassVar[str] = "TokenCounter"
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = (
+        "Model {model} refused a request of about {counted} tokens as too long: for {minutes} minutes it is sent no more than {window} of "
+        "the {said} tokens that it is said to read. Set `max_input_tokens` for it to what it has."
+    )
+
+    model: str
+    counted: int
+    window: int
+    said: int
+    minutes: int = int(HELD_SECONDS // 60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowForgotten(Event):
+    """What a refusal taught is no longer believed, before its time: the model took more, or could not be asked at all with so little."""
+
+    component: ClassVar[str] = "TokenCounter"
+    text: ClassVar[str] = "Model {model}: what its refusal said of its window is forgotten"
+
+    model: str
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """What refusals said, and until when it is believed."""
+
+    window: int | None
+    factor: float
+    until: float
+
+
 @dataclass
 class _Track:
     """The last report of one conversation that moved, and how often later ones stood still."""
@@ -313,6 +356,10 @@ class _Model:
     """Count and report of the first request that was not reported as less than it is."""
     reports: int = 0
     refusals: int = 0
+    refused: _Refused | None = None
+    taken: int = 0
+    """The most input tokens, in its own counting, of a request that it answered; `fitted` is the same in ours."""
+    fitted: int = 0
     window: int | None = None
     doubted: bool = False
     rises: int = 0
@@ -365,8 +412,8 @@ class Calibration:
     `counted` is always our own count of the very request that was reported on, not corrected by this.
     """
 
-    def __init__(self, bus: Bus | None = None) -> None:
-        self._bus = bus or process_bus
+    def __init__(self, bus: Bus | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._bus, self._now = bus or process_bus, now
         self._models: dict[str, _Model] = {}
         self._lock = threading.Lock()
 
@@ -392,19 +439,70 @@ class Calibration:
                 known.believe(counted, tokens)
         if said is not None:
             self._bus.emit(said)
+        if not (low or high):
+            self.accepted(model, tokens, counted)
         return self.factor(model)
 
-    def refused(self, model: str, counted: int, window: int) -> None:
-        """A request of this count was refused as too long. Either the model counts more than we do, or its window is smaller than was said:
-        the second, where its reports have shown how it counts. What would be more than `MOST` is believed only when it happens again."""
+    def accepted(self, model: str, tokens: int, counted: int = 0) -> None:
+        """A request of so many input tokens was answered, as reported and by our own count: no refusal makes the window smaller."""
+        with self._lock:
+            known = self._models.setdefault(model, _Model())
+            known.taken, known.fitted = max(known.taken, tokens), max(known.fitted, counted)
+        refused = self._refused(model)
+        if refused is not None and refused.window is not None and tokens > refused.window:
+            self.forget(model)
+
+    def refused(self, model: str, counted: int, window: int, *, named: int | None = None, sent: int | None = None) -> None:
+        """A request of this count was refused as too long, for its own sake and not for the answer's.
+
+        Either the model counts more than we do, or its window is smaller than was said. `named` is its window and `sent` the size of the
+        request, where the refusal says them. Else the reports show which of the two it is; what would be more than `MOST` is believed only
+        when it happens again.
+        """
+        before = self.learned(model, window)
         with self._lock:
             known = self._models.setdefault(model, _Model())
             known.refusals += 1
-            ratio = (window + 1) / max(1, counted)
-            if known.reports < 2 and ratio <= MOST:
-                known.agreed = max(known.agreed, ratio)
+            held = self._refused(model) or _Refused(None, 1.0, 0.0)
+            smaller, factor = held.window, held.factor
+            named = named if named is not None and named >= _SMALLEST_WINDOW else None
+            ratio = (sent or (named or window) + 1) / max(1, counted)
+            if named is not None and named < window:
+                smaller = max(named, known.taken)
+                factor = max(factor, ratio) if sent is not None and ratio <= MOST else factor
+            elif (known.reports < 2 or named is not None) and ratio <= MOST:
+                factor = max(factor, ratio)
             elif ratio <= MOST or known.refusals > 1:
-                known.window = min(known.window or window, max(1, math.ceil(counted * known.factor)))
+                guess = math.ceil(counted * max(known.factor, factor))
+                smaller = max(min(held.window or window, guess), known.taken, window // 4)
+            factor = max(1.0, min(factor, window / max(1, known.fitted)))
+            known.refused = _Refused(smaller, factor, self._now() + HELD_SECONDS)
+        now = self.learned(model, window)
+        if now is not None and now != before:
+            self._bus.emit(WindowLearned(model=model, counted=counted, window=now, said=window))
+
+    def learned(self, model: str, said: int) -> int | None:
+        """How much of the window that was said is used for what refusals said, in our counting; None where they said nothing."""
+        refused = self._refused(model)
+        if refused is None:
+            return None
+        least = min(said, refused.window or said, math.floor(said / refused.factor))
+        return least if least < said else None
+
+    def forget(self, model: str) -> bool:
+        """Believe what was said of the model's window again, and no refusal. Says whether there was one."""
+        with self._lock:
+            known = self._models.get(model)
+            held = known is not None and self._refused(model) is not None
+            if known is not None:
+                known.refused, known.refusals = None, 0
+        if held:
+            self._bus.emit(WindowForgotten(model=model))
+        return held
+
+    def _refused(self, model: str) -> _Refused | None:
+        refused = self._models.get(model, _UNKNOWN).refused
+        return refused if refused is not None and self._now() < refused.until else None
 
     def stands_still(self, model: str, thread: str, reported: object) -> bool:
         """Whether the report is no larger than the one before it in this conversation: then counting the request is worth while."""
@@ -413,7 +511,8 @@ class Calibration:
 
     def factor(self, model: str) -> float:
         """What our counts are multiplied with, at least 1."""
-        return self._models.get(model, _UNKNOWN).factor
+        refused = self._refused(model)
+        return max(self._models.get(model, _UNKNOWN).factor, refused.factor if refused is not None else 1.0)
 
     def added(self, model: str) -> int:
         """What the server adds to every request, in its own tokens."""
@@ -421,7 +520,8 @@ class Calibration:
 
     def window(self, model: str, said: int) -> int:
         """The window: what was said, or less where the server was seen to cut or refuse."""
-        return min(said, self._models.get(model, _UNKNOWN).window or said)
+        refused = self._refused(model)
+        return min(said, self._models.get(model, _UNKNOWN).window or said, (refused.window if refused is not None else None) or said)
 
     def corrected(self, model: str, counted: int) -> int:
         """Our count as the provider would report it, rounded up."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware.types import AgentMiddleware
+from langchain_core.exceptions import ModelInvalidRequestError
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,9 +23,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from holdfast import SummarizationMiddleware
 from holdfast.config.loading import config_from_values
 from holdfast.context.archive import MemoryArchive
+from holdfast.errors import CallFailed
 from holdfast.events import Bus
+from holdfast.models.failures import kind_of
 from holdfast.testing.models import ScriptedModel
-from holdfast.testing.script import Request, repeat, reply
+from holdfast.testing.script import Request, raises, repeat, reply
 from holdfast.tokens.counter import open_counter
 
 WINDOW = 8192
@@ -256,3 +260,133 @@ def test_a_counter_over_messages_in_the_configuration_decides(monkeypatch: pytes
     for turn in range(9):
         agent.invoke({"messages": [HumanMessage("antidisestablishmentarianism " * 6)]}, {"configurable": {"thread_id": "t"}})
         assert bool(keep.archive.summaries("t")) is (8 * turn + 6 >= 60)
+
+
+# Refusals
+
+
+class Refused(ModelInvalidRequestError):
+    """What a client raises for a server that refuses a request in words of its own."""
+
+    status_code = 400
+
+
+class Strict:
+    """A server that counts the answer into its window, as most do, and says so."""
+
+    def __init__(self, window: int = WINDOW, *, figures: bool = True) -> None:
+        self.window, self.figures = window, figures
+        self.answered: list[int] = []
+        self.refused: list[int] = []
+
+    def answer(self, request: Request) -> Any:
+        sent = sum(COUNT.count_text(f"{m.type} {m.text}") + 4 for m in request.messages)
+        sent += COUNT.count_text(json.dumps(list(request.tools))) if request.tools else 0
+        asked = request.kwargs.get("max_tokens", 0)
+        if sent + asked <= self.window:
+            self.answered.append(sent)
+            return reply("Noted.", usage=usage(sent))
+        self.refused.append(sent)
+        said = f"maximum context length is {self.window} tokens. However, you requested {sent + asked} tokens"
+        parts = f"({sent} in the messages, {asked} in the completion)"
+        return raises(Refused(f"{said} {parts}" if self.figures else "context_length_exceeded"))
+
+
+class Asking(AgentMiddleware[Any, Any, Any]):
+    """Asks for an answer of so many tokens, as a client does."""
+
+    tokens: int | None = None
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        if self.tokens is None:
+            return handler(request)
+        return handler(request.override(model_settings={**request.model_settings, "max_tokens": self.tokens}))
+
+
+NAME = ScriptedModel([]).model_name
+
+
+def strict_agent(server: Strict, bus: Bus | None = None, prompt: str = "Be brief.") -> tuple[Any, SummarizationMiddleware, Asking]:
+    """An agent that believes `WINDOW` of a model behind this server."""
+    asking = Asking()
+    keep = SummarizationMiddleware(None, archive=MemoryArchive(), bus=bus or Bus(), recall=False, enabled=False)
+    model = ScriptedModel(server.answer, profile={"max_input_tokens": WINDOW})
+    agent = create_agent(model, [], middleware=[asking, keep], system_prompt=prompt, checkpointer=InMemorySaver())
+    return agent, keep, asking
+
+
+def say(agent: Any, text: str, thread: str = "t") -> str:
+    done = agent.invoke({"messages": [HumanMessage(text)]}, {"configurable": {"thread_id": thread}})
+    return str(done["messages"][-1].text)
+
+
+@pytest.mark.parametrize("figures", [True, False], ids=["with figures", "without"])
+def test_an_answer_that_is_too_long_is_told_to_who_asks_and_teaches_nothing(figures: bool) -> None:
+    """S10, T3: two requests with a `max_tokens` that no window has room for, and the model is as large as before for everybody."""
+    bus, server = Bus(), Strict(figures=figures)
+    agent, keep, asking = strict_agent(server, bus)
+    with bus.collect() as seen:
+        assert say(agent, "First.") == "Noted."
+        asking.tokens = 32_000
+        for thread in ("a", "b"):
+            with pytest.raises((CallFailed, Refused)) as caught:
+                say(agent, "Short words.", thread)
+            assert kind_of(caught.value) == "max_tokens"
+        asking.tokens = None
+        long = "One of the many words of a longer text. " * 500
+        assert say(agent, long, "c") == "Noted."
+        asking.tokens = 100
+        assert say(agent, "Short words again.", "d") == "Noted."
+    assert len(server.refused) == 2, "each was asked once"
+    assert max(server.answered) > WINDOW * 0.4, "and what came later was sent whole"
+    assert keep.calibration.learned(NAME, WINDOW) is None
+    assert not [event for event in seen if type(event).__name__ == "WindowLearned"]
+
+
+def test_a_long_history_makes_room_for_the_answer_that_is_asked_for() -> None:
+    """S10: a client may say `max_tokens` each time and send whatever it has; nothing is learned, and nothing more than once refused."""
+    server = Strict()
+    agent, keep, asking = strict_agent(server)
+    asking.tokens = 4000
+    rng = random.Random(3)
+    for turn in range(60):
+        assert say(agent, f"Turn {turn}. " + KINDS[0] * rng.randint(1, 20)) == "Noted."
+    assert server.refused and max(server.answered) <= WINDOW - 4000
+    assert keep.calibration.learned(NAME, WINDOW) is None
+
+
+def test_a_window_that_is_smaller_than_was_said_is_known_after_one_refusal_that_names_it() -> None:
+    """S10, T3, O2: and said."""
+    bus, server = Bus(), Strict(window=4096)
+    agent, keep, _ = strict_agent(server, bus)
+    rng = random.Random(5)
+    with bus.collect() as seen:
+        for turn in range(60):
+            assert say(agent, f"Turn {turn}. " + KINDS[0] * rng.randint(1, 20)) == "Noted."
+    assert len(server.refused) == 1
+    (event,) = [event for event in seen if type(event).__name__ == "WindowLearned"]
+    assert (event.window, event.said) == (4096, WINDOW)  # type: ignore[attr-defined]
+    manifest = keep.manifest("t")
+    assert manifest is not None and manifest.window == 4096
+
+
+def test_what_a_refusal_taught_never_refuses_a_request_that_the_model_was_not_asked() -> None:
+    """S10: a system prompt that is larger than a window that was learned. The model is asked, and what was learned is forgotten."""
+    bus, server = Bus(), Strict()
+    agent, keep, _ = strict_agent(server, bus, prompt="A rule of the house. " * 400)
+    keep.calibration.refused(NAME, 900, WINDOW, named=600)
+    assert keep.calibration.learned(NAME, WINDOW) == 600
+    with bus.collect() as seen:
+        assert say(agent, "Hello.") == "Noted."
+    assert not server.refused
+    assert [type(event).__name__ for event in seen if type(event).__name__.startswith("Window")] == ["WindowForgotten"]
+
+
+def test_a_short_request_that_is_refused_for_no_reason_is_told_as_the_provider_says_it() -> None:
+    """S10: not as a window of a few tokens that nobody has."""
+    server = Strict(window=5, figures=False)
+    agent, *_ = strict_agent(server)
+    with pytest.raises(Refused, match="context_length_exceeded"):
+        say(agent, "Hello.")
+    server.window = WINDOW
+    assert say(agent, "Hello.", "another") == "Noted."

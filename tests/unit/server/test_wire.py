@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
+from holdfast.sandbox.uploads import clean_name
 from holdfast.server.gateway.client_request import ClientRequest, _parameters
-from holdfast.server.wire import Priority, VisibleText
+from holdfast.server.wire import Priority, VisibleText, saved_as
 from holdfast.text.normalise import normalise
 
 
@@ -51,3 +55,13 @@ def test_a_limit_reaches_other_servers_than_openais_under_the_name_that_they_kno
     """O3: and a larger one that is configured does not count beside it."""
     model = ChatOpenAI(model="x", api_key=SecretStr("k"), **settings)
     assert _parameters(ClientRequest("x", (), parameters={"max_tokens": 9}), model) == sent
+
+
+@given(st.text(max_size=80))
+def test_a_file_is_saved_under_its_name_and_no_name_is_a_second_header(name: str) -> None:
+    """O3: RFC 6266; whatever a file is called, the header is one line of ASCII that says one name."""
+    header = saved_as(name)["content-disposition"]
+    assert header.isascii() and header.isprintable()
+    plain, _, encoded = header.removeprefix('attachment; filename="').partition('"')
+    assert "/" not in plain and "\\" not in plain
+    assert unquote(encoded.removeprefix("; filename*=UTF-8''")) in ("", clean_name(name))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from holdfast.events import Bus, line_of
-from holdfast.tokens.windows import Calibration, ReportNotBelieved, RequestsTruncated, start_of
+from holdfast.tokens.windows import HELD_SECONDS, Calibration, ReportNotBelieved, RequestsTruncated, WindowLearned, start_of
 
 
 def usage(tokens: int) -> dict[str, int]:
@@ -194,7 +196,83 @@ def test_a_refusal_says_that_a_model_counts_more_or_reads_less() -> None:
     strange.refused("m", 300, 8000)
     assert (strange.factor("m"), strange.window("m", 8000)) == (1.0, 8000)
     strange.refused("m", 300, 8000)
-    assert strange.window("m", 8000) == 300
+    assert strange.window("m", 8000) == 2000, "never less than a quarter of what it is said to read"
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_refusal_is_believed_for_half_an_hour_and_said_when_it_begins() -> None:
+    """S10, O2: what one request taught does not stand for ever, and whoever reads the log sees it."""
+    bus, watch = Bus(), Watch()
+    calibration = Calibration(bus, now=watch)
+    grow(calibration, 1.0, to=3000)
+    with bus.collect() as seen:
+        calibration.refused("m", 5000, 8000)
+        calibration.refused("m", 5000, 8000)
+    (event,) = [event for event in seen if isinstance(event, WindowLearned)]
+    assert (event.counted, event.window, event.said, event.level) == (5000, 5000, 8000, logging.WARNING)
+    watch.seconds = HELD_SECONDS - 1
+    assert (calibration.window("m", 8000), calibration.learned("m", 8000)) == (5000, 5000)
+    watch.seconds = 2 * HELD_SECONDS
+    assert (calibration.window("m", 8000), calibration.learned("m", 8000), calibration.factor("m")) == (8000, None, 1.0)
+
+
+def test_the_window_that_a_refusal_names_is_taken() -> None:
+    """S10: at the first refusal, and without a guess."""
+    calibration = Calibration(Bus())
+    calibration.refused("m", 9000, 131_072, named=4096)
+    assert (calibration.window("m", 131_072), calibration.factor("m")) == (4096, 1.0)
+    more = Calibration(Bus())
+    more.refused("m", 6000, 8192, named=8192, sent=9000)
+    assert (more.window("m", 8192), more.factor("m")) == (8192, 1.5), "it has the window that was said, and counts more than we do"
+
+
+@pytest.mark.parametrize("named", [None, 600, 4000])
+def test_no_refusal_makes_a_window_smaller_than_what_the_model_took_before(named: int | None) -> None:
+    """S10"""
+    calibration = Calibration(Bus())
+    grow(calibration, 1.0, to=5000)
+    for _ in range(3):
+        calibration.refused("m", 900, 8000, named=named)
+    assert calibration.window("m", 8000) >= 4800
+    assert calibration.room("m", 8000) >= 4800
+
+
+def test_what_a_refusal_said_is_forgotten_when_the_model_takes_more() -> None:
+    """S10"""
+    bus = Bus()
+    calibration = Calibration(bus)
+    calibration.refused("m", 5000, 8000, named=4096)
+    assert calibration.window("m", 8000) == 4096
+    with bus.collect() as seen:
+        calibration.accepted("m", 5000)
+    assert calibration.window("m", 8000) == 8000
+    assert [type(event).__name__ for event in seen] == ["WindowForgotten"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20_000), st.none() | st.integers(0, 10**6), st.none() | st.integers(1, 10**6)), max_size=30),
+    st.lists(st.integers(1, 8192), max_size=5),
+)
+def test_whatever_is_refused_a_quarter_of_the_window_is_left_unless_the_model_names_less(
+    refusals: list[tuple[int, int | None, int | None]], taken: list[int]
+) -> None:
+    """S10, T1: nor is less left than what was taken, and never more than what was said."""
+    calibration = Calibration(Bus())
+    for tokens in taken:
+        calibration.observe("m", tokens, tokens)
+    for counted, named, sent in refusals:
+        calibration.refused("m", counted, 8192, named=named, sent=sent)
+    least = min([2048, *(named for _, named, _ in refusals if named is not None and named >= 512)])
+    assert max([least, *taken]) <= calibration.window("m", 8192) <= 8192
+    assert calibration.factor("m") <= 3
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(-5, 10**6), st.sampled_from(["a", "b", None])), max_size=60))

@@ -12,6 +12,7 @@ step on. Only a message that no model has seen yet gets a reminder: between two 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
@@ -62,6 +63,19 @@ if TYPE_CHECKING:
     from holdfast.memory.updater import Extractor
 
 _REMINDER_TOKENS = 300
+
+
+class MemoryUse(NamedTuple):
+    """What a request may do with memory: whether it stands in its prompts, and whether it is learned from."""
+
+    inject: bool = True
+    learn: bool = True
+
+
+_WRITING = {"memory_add", "memory_update", "memory_remove", "memory_write_block"}
+_ALL, _READ = MemoryUse(), MemoryUse(learn=False)
+memory_use: ContextVar[MemoryUse] = ContextVar("holdfast_memory_use", default=_ALL)
+"""What the request that is answered says of memory. What it does not allow is not done, whatever the middleware was made for."""
 
 
 class MemoryState(AgentState[Any]):
@@ -142,7 +156,7 @@ class MemoryMiddleware(AroundModelCall):
 
     @property
     def _learn(self) -> bool:
-        return self._learns and self.service.settings.enabled and self.service.settings.mode != "tool"
+        return self._learns and memory_use.get().learn and self.service.settings.enabled and self.service.settings.mode != "tool"
 
     def around_model(self, request: ModelRequest[Any]) -> Generator[Any, Any, Any]:
         """Inject, call the model, and after the final answer queue the turn."""
@@ -162,6 +176,10 @@ class MemoryMiddleware(AroundModelCall):
         request = self._with_tools(request)
         if self._learn:
             self.service.start(signals=False)  # from the first call on, what waits is learned from: also what an earlier process left
+        if not memory_use.get().inject:  # the date alone
+            today = self._today()
+            text = f"Today is {today}." if today else ""
+            return (request.override(system_message=system_with(request.system_message, text)) if text else request), {}
         state: Mapping[str, Any] = request.state  # with the keys of the other middlewares
         epoch, agent = int((state.get("holdfast_window") or {}).get("epoch", 0)), self._agent(request.runtime)
         known = _Shown.read(state.get("holdfast_memory"))
@@ -179,7 +197,9 @@ class MemoryMiddleware(AroundModelCall):
     def _with_tools(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Without those tools of memory that the settings do not have."""
         blocks = {"memory_read_block", "memory_write_block"} if not self.service.settings.blocks else set()
-        out = blocks if self._tool_mode else {tool.name for tool in self.tools}
+        use = memory_use.get()
+        out = blocks if self._tool_mode and use.inject else {tool.name for tool in self.tools}
+        out = out if use.learn else out | _WRITING
         kept = [tool for tool in request.tools if getattr(tool, "name", None) not in out] if self.tools else request.tools
         return request if len(kept) == len(request.tools) else request.override(tools=kept)
 
@@ -371,6 +391,13 @@ class _Heard(BaseCallbackHandler):
         self.answer = getattr(found, "message", None)
 
 
+def _check_use(wanted: MemoryUse) -> None:
+    """ToolException where the request does not allow this: a model may call a tool that it was not offered."""
+    allowed = memory_use.get()
+    if not allowed.inject or (wanted.learn and not allowed.learn):
+        raise ToolException("This request leaves memory out." if not allowed.inject else "Nothing is learned from this request.")
+
+
 def memory_tools(
     service: Callable[[], MemoryService], agent: str | None = None, *, write: bool = True, blocks: bool = False
 ) -> list[BaseTool]:
@@ -380,7 +407,8 @@ def memory_tools(
     is the source. Whose memory it is, the request says, or it is `agent` (M3).
     """
 
-    def memory() -> MemoryService:
+    def memory(wanted: MemoryUse = _READ) -> MemoryService:
+        _check_use(wanted)
         found = service()
         if not found.settings.enabled or found.settings.mode != "tool":
             raise ToolException("Memory has no tools here: it is learned from the conversation.")
@@ -398,15 +426,15 @@ def memory_tools(
 
     def memory_add(content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remember a fact about the user that the user stated. Write it as a description, for example: User prefers short answers."""
-        return rendering.memory_add(memory(), content, **said(runtime))
+        return rendering.memory_add(memory(_ALL), content, **said(runtime))
 
     def memory_update(id: str, content: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Put a corrected fact in place of the one with this id."""
-        return rendering.memory_update(memory(), id, content, **said(runtime))
+        return rendering.memory_update(memory(_ALL), id, content, **said(runtime))
 
     def memory_remove(id: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Remove a fact that is no longer true, by its id."""
-        return rendering.memory_remove(memory(), id, **said(runtime))
+        return rendering.memory_remove(memory(_ALL), id, **said(runtime))
 
     def memory_read_block(name: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Read one of your memory blocks as it is now, in full."""
@@ -414,7 +442,7 @@ def memory_tools(
 
     def memory_write_block(name: str, text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Replace the text of one of your memory blocks."""
-        return rendering.memory_write_block(memory(), name, text, **said(runtime))
+        return rendering.memory_write_block(memory(_ALL), name, text, **said(runtime))
 
     functions: list[Any] = [memory_search, *([memory_read_block] if blocks else [])]
     if write:

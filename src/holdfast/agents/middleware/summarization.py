@@ -308,26 +308,27 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             yield AWAY
         given = request.messages
         facts, whole, request, room = self._opening(thread, request)
-        quiet = self.context_window.is_quiet(thread, request.messages, room)
-        quiet = quiet and not self._looks_back(thread, request.messages)
+        failed: Exception | None = None
+        quiet = self._is_quiet(thread, request.messages, room)
         if not quiet and (joined := self.context_window.rejoined(thread, request.messages)) is not None:
             facts, whole, request, room = self._opening(thread, request.override(messages=list[Any](joined)))
-            quiet = self.context_window.is_quiet(thread, request.messages, room)
-            quiet = quiet and not self._looks_back(thread, request.messages)
+            quiet = self._is_quiet(thread, request.messages, room)
         if quiet:
             try:
                 response = yield self._sending(thread, request, request.messages, room, facts)
             except Exception as error:
                 if kind_of(error) != "overflow":  # else the window is smaller than anybody said
                     raise
-                room = self.limits.refused(room, self._counted(thread, request.messages, room), facts)
+                room = self.limits.refused(room, self._counted(thread, request.messages, room), facts, request, error)
+                failed = error
+                self.context_window.rejoined(thread, given)  # as it came: that is what will be compacted
             else:
                 if self.calls is not None:
                     yield AWAY
                 self._learn(thread, facts, request.messages, room, response)
                 return response
         yield AWAY
-        return (yield from self._compacted(thread, given, whole, request, room, facts))
+        return (yield from self._compacted(thread, given, whole, request, room, facts, failed))
 
     def _compacted(
         self,
@@ -337,11 +338,22 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         room: WindowLimits,
         facts: ModelFacts,
+        failed: Exception | None = None,
     ) -> Generator[Any, Any, Any]:
+        """The call after a compaction; `failed` is how it was just refused as it was."""
         larger = (
             self.limits.of_request(whole, facts, self.context_window) if whole is not request else room
         )  # once something leaves, its tools are sent as well
-        bare = yield from self._prepared(thread, request.messages, room, larger._replace(cap=min(larger.cap, room.cap)))
+        try:
+            bare = yield from self._prepared(thread, request.messages, room, larger._replace(cap=min(larger.cap, room.cap)))
+        except BudgetError as none:
+            counted = self._counted(thread, request.messages, room)
+            if failed is not None:
+                self.limits.nothing_fits(none, failed, room, counted, facts, request)
+            if not self.limits.forgets(facts):
+                raise
+            room = self.limits.of_request(request, facts, self.context_window)
+            return (yield from self._compacted(thread, given, whole, request, room, facts))
         if bare.outcome is not None:
             request, room, self._looked[thread] = whole, larger, -1
         prepared, recalled = yield from self._recalled(thread, request, bare, room)
@@ -351,11 +363,8 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             if kind_of(error) != "overflow":  # else its own vocabulary makes more of it than we counted: leave more room, and once more
                 raise
             recalled = None  # what was recalled goes first
-            room = self.limits.refused(room, self._counted(thread, prepared.messages, room), facts)
-            prepared = yield from self.context_window.prepare(thread, bare.messages, room)
-            if prepared.outcome is not None:
-                request, self._looked[thread] = whole, -1
-            response = yield self._sending(thread, request, prepared.messages, room, facts, prepared.outcome)
+            counted = self._counted(thread, prepared.messages, room)
+            request, prepared, room, response = yield from self._once_more(thread, whole, request, bare, room, facts, counted, error)
         self._learn(thread, facts, prepared.messages, room, response, always=True)
         if recalled is not None:
             response = replace(response, result=[recalled, *response.result])
@@ -369,6 +378,33 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         update = self._epoch(request.state, prepared.outcome)
         return ExtendedModelResponse(response, Command(update=update)) if update else response
 
+    def _once_more(
+        self,
+        thread: str,
+        whole: ModelRequest[Any],
+        request: ModelRequest[Any],
+        bare: Prepared,
+        room: WindowLimits,
+        facts: ModelFacts,
+        counted: int,
+        error: Exception,
+    ) -> Generator[Any, Any, tuple[ModelRequest[Any], Prepared, WindowLimits, Any]]:
+        """A request of so many tokens was refused for its length: with less, once. What was sent then, its limits, and the answer."""
+        room = self.limits.refused(room, counted, facts, request, error)
+        try:
+            prepared = yield from self.context_window.prepare(thread, bare.messages, room)
+        except BudgetError as none:
+            self.limits.nothing_fits(none, error, room, counted, facts, request)
+        if prepared.outcome is not None:
+            request, self._looked[thread] = whole, -1
+        try:
+            response = yield self._sending(thread, request, prepared.messages, room, facts, prepared.outcome)
+        except Exception as again:
+            if kind_of(again) == "overflow":  # for the next call
+                self.limits.refused(room, self._counted(thread, prepared.messages, room), facts, request, again)
+            raise
+        return request, prepared, room, response
+
     def _prepared(self, thread: str, messages: Sequence[Any], room: WindowLimits, then: WindowLimits) -> Generator[Any, Any, Prepared]:
         """The request, with room for what may be recalled: a window that is full to the brim would let nothing come back (S9)."""
         kept = int(self.recall.share * room.window) if self._looks_back(thread, messages) else 0
@@ -379,6 +415,10 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
             return (yield from self.context_window.prepare(thread, messages, narrow, then=after))
         except BudgetError:  # what must stay needs all of it
             return (yield from self.context_window.prepare(thread, messages, room, then=then))
+
+    def _is_quiet(self, thread: str, messages: Sequence[Any], room: WindowLimits) -> bool:
+        """Whether these messages can be sent as they are, and nothing is to be added to them."""
+        return self.context_window.is_quiet(thread, messages, room) and not self._looks_back(thread, messages)
 
     def _looks_back(self, thread: str, messages: Sequence[Any]) -> bool:
         """Whether something has left this thread's window and its newest message was not looked up yet (S9)."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
@@ -29,10 +29,11 @@ from langchain_core.runnables.base import coerce_to_runnable
 from holdfast.agents.middleware.model_calls import asked, quiet
 from holdfast.context.compaction import LEAD, Ask, Entry
 from holdfast.context.window import WindowLimits
-from holdfast.errors import InputError, SummaryError
+from holdfast.errors import BudgetError, CallFailed, InputError, SummaryError
 from holdfast.events import Bus, Event
 from holdfast.models.abilities import abilities_of, model_name_of
 from holdfast.models.failures import is_cut
+from holdfast.models.refusals import Refusal, asked_for, refusal_in
 from holdfast.tokens.accounts import Usage
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import BaseCounter, TokenCounter
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _ENOUGH_REPORTS = 8
 """Reports of usage after which a model's factor has settled."""
+_UNDER, _GUESSED = 0.95, 0.7
+"""How much of what fits is sent after a refusal, and of what was refused where it does not say what fits."""
 _ALIASES = {"amazon_bedrock": ("bedrock", "bedrock_converse"), "openai-mantle": ("openai",), "anthropic-mantle": ("anthropic",)}
 """Names of providers in messages, by the name in traces, where they differ."""
 
@@ -119,19 +122,65 @@ class ModelLimits:
             return WindowLimits(self._window or DEFAULT_WINDOW, self._window or DEFAULT_WINDOW, 0)
         return self.limits(self.facts(model))._replace(reported=reported_tokens(messages, model))
 
-    def refused(self, room: WindowLimits, counted: int, facts: ModelFacts) -> WindowLimits:
-        """The limits with a cap 30 % below what was just refused; the refusal is remembered."""
-        self.calibration.refused(facts.name, int(counted * facts.factor), facts.window)
-        return room._replace(cap=min(room.cap, int(room.tokens(counted) * 0.7)))
+    def refused(self, room: WindowLimits, counted: int, facts: ModelFacts, request: ModelRequest[Any], error: Exception) -> WindowLimits:
+        """The limits with a cap below what was just refused; the refusal is remembered, if it is about the request.
+
+        Where it is about the answer that is asked for nothing is remembered: the request leaves that much room, or whoever asks for more
+        than half of the window is told (`CallFailed`).
+        """
+        said, tokens = refusal_in(error), room.tokens(counted)
+        found = _figures(said, tokens, facts, request)
+        window, sent, asked = (figure or 0 for figure in found)
+        if found.is_hopeless:
+            raise _answer_too_long(facts.name, found) from error
+        if not found.is_about_the_answer:
+            self.calibration.refused(facts.name, int(counted * facts.factor), facts.window, named=said.window, sent=said.sent)
+        answer = asked if 0 < asked <= window // 2 else min(facts.answer, window // 4)
+        cap = int((window - answer) * tokens / max(1, sent) * _UNDER)
+        if not found.is_about_the_answer and (said.window is None or said.sent is None or cap >= tokens):
+            cap = min(cap, int(tokens * _GUESSED))
+        return room._replace(cap=max(1, min(room.cap, cap)))
+
+    def nothing_fits(
+        self, none: BudgetError, error: Exception, room: WindowLimits, counted: int, facts: ModelFacts, request: ModelRequest[Any]
+    ) -> NoReturn:
+        """A request was refused and none that is smaller can be made. Raises ours where the refusal names a window, else the refusal."""
+        said = refusal_in(error)
+        found = _figures(said, room.tokens(counted), facts, request)
+        if found.is_about_the_answer:
+            raise _answer_too_long(facts.name, found) from error
+        if said.window is None:
+            raise error
+        raise none
+
+    def forgets(self, facts: ModelFacts) -> bool:
+        """Forget what refusals said of a model, rather than refuse a request without asking it; False where they said nothing."""
+        return self.calibration.forget(facts.name)
 
     def learn(self, thread: str, facts: ModelFacts, response: ModelResponse[Any], count: Callable[[], int], *, always: bool) -> None:
         """Learn from reported usage: of the first calls of a model, of those near a trigger, and where reports do not grow any more."""
         for message in response.result:
-            if not isinstance(message, AIMessage) or Usage.read(message) is None:
+            if not isinstance(message, AIMessage) or (usage := Usage.read(message)) is None:
                 continue
+            if usage.input_tokens <= facts.window:
+                self.calibration.accepted(facts.name, usage.input_tokens)
             settled = self.calibration.reports(facts.name) >= _ENOUGH_REPORTS
             if always or not settled or self.calibration.stands_still(facts.name, thread, message):
                 self.calibration.observe(facts.name, int(count() * facts.factor), message, thread=thread)
+
+
+def _figures(said: Refusal, tokens: int, facts: ModelFacts, request: ModelRequest[Any]) -> Refusal:
+    """A refusal with our own count, window and limit for what it does not say."""
+    asked = said.asked or asked_for(request.model_settings, request.model) or 0
+    return Refusal(said.window or facts.window, said.sent or tokens, asked)
+
+
+def _answer_too_long(name: str, found: Refusal) -> CallFailed:
+    window, sent, asked = (figure or 0 for figure in found)
+    room = f"the window of {window:,} has room for {max(0, window - sent):,}"
+    said = f"the answer that is asked for (`max_tokens`) has {asked:,} tokens, and {room}"
+    hint = "Ask for a shorter one: lower `max_tokens` of the request, or of the model in config.yaml."
+    return CallFailed(f"model {name!r}: {said} beside the request.", kind="max_tokens", model=name, hint=hint)
 
 
 def reported_tokens(messages: Sequence[Any], model: BaseChatModel | None) -> int:

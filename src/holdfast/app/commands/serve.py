@@ -158,6 +158,8 @@ def _serve_mcp_http(server: MCPServer[Any], config: Config, port: int, *, starte
     """Serve at `http://127.0.0.1:PORT/mcp` until somebody says stop, for whoever has the token. `started` is told the address."""
     import uvicorn
 
+    from holdfast.server.orderly import OrderlyServer
+
     token = find_token(config)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -178,4 +180,4 @@ def _serve_mcp_http(server: MCPServer[Any], config: Config, port: int, *, starte
         )
         started(f"http://{_LOOPBACK}:{number}/mcp (a token is needed: holdfast mcp --show-token)")
         settings = uvicorn.Config(door, log_level="error", server_header=False, timeout_graceful_shutdown=5)
-        uvicorn.Server(settings).run(sockets=[listening])
+        OrderlyServer(settings).run(sockets=[listening])

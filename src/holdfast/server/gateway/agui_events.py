@@ -23,13 +23,14 @@ from ag_ui.encoder import EventEncoder
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Compacted, Event, MemoryPersisted
-from holdfast.server.wire import kind_name
+from holdfast.server.wire import kind_name, model_failure
 from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.text.normalise import call_lines, framed
 
 if TYPE_CHECKING:
     from holdfast.clock import IdSource
     from holdfast.events import Bus
+    from holdfast.harness import Harness
     from holdfast.talk import Talk
 
 _ANSWER = {
@@ -113,19 +114,22 @@ def _decision(entry: Any) -> Decision:
 
 
 async def agui_events(
-    asked: Any, begin: Callable[[], AsyncIterator[TurnEvent]], bus: Bus, thread: str, accept: str | None = None
+    asked: Any, begin: Callable[[], AsyncIterator[TurnEvent]], harness: Harness, thread: str, accept: str | None = None
 ) -> AsyncIterator[str]:
     """The frames of one run. Whoever stops listening stops the turn; what was said is kept."""
     encoder, told = EventEncoder(accept=accept or ""), _Told(asked)
     yield encoder.encode(ag.RunStartedEvent(thread_id=asked.thread_id, run_id=asked.run_id, protocol_version=ag.PROTOCOL_VERSION))
     try:
-        async with aclosing(_with_activity(begin(), bus, thread)) as events:
+        async with aclosing(_with_activity(begin(), harness.bus, thread)) as events:
             async for event in events:
                 for one in told.activity(event) if isinstance(event, Event) else told.turn(event):
                     yield encoder.encode(one)
     except HoldfastError as error:
         yield encoder.encode(ag.RunErrorEvent(message=error.public, code=kind_name(error)))
     except Exception as error:  # a model or a tool of the user's own may raise anything; the run tells it, the log has it
+        if (failed := model_failure(error, harness.config.models)) is not None:
+            yield encoder.encode(ag.RunErrorEvent(message=failed.public, code=kind_name(failed)))
+            return
         logging.getLogger("holdfast.server").exception("an AG-UI run failed")
         yield encoder.encode(ag.RunErrorEvent(message=f"{type(error).__name__}: the server's log has it.", code="server-error"))
 

@@ -123,13 +123,15 @@ class ClientRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that OpenAI's API does not have and many servers that speak it do."""
-    named_newly: bool = False
-    """Whether it says `max_completion_tokens` for what older servers know as `max_tokens`."""
+    limit_name: str | None = None
+    """What it calls the most tokens of its answer; None where it says none. Older servers know `max_tokens` alone."""
     stream: bool = False
     thread: str | None = None
     """The thread that it names itself."""
     previous: str | None = None
     """The answer that it goes on from, by its id."""
+    address: str = ""
+    """Where this server is, as the client sees it."""
     memory: bool | None = None
     learn: bool | None = None
 
@@ -192,7 +194,7 @@ def _parameters(client: ClientRequest, model: object) -> dict[str, Any]:
     """
     known, body = dict(client.parameters), dict(client.extra)
     if any(kind.__name__ == "BaseChatOpenAI" for kind in type(model).__mro__):
-        if "max_tokens" in known and not client.named_newly and _is_of_others(model):
+        if "max_tokens" in known and client.limit_name != "max_completion_tokens" and _is_of_others(model):
             body["max_tokens"] = known["max_tokens"]
             if getattr(model, "max_tokens", None) is None:
                 del known["max_tokens"]

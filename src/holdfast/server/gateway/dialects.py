@@ -36,9 +36,9 @@ class Dialect:
     """The whole answer."""
     events: Callable[[str, Json, AsyncIterator[Piece]], AsyncIterator[bytes]]
     """The answer as it comes."""
-    refusal: Callable[[int, str, str], dict[str, Any]]
-    """What went wrong, by status, code and words."""
-    failure: Callable[[int, str, str], bytes]
+    refusal: Callable[[int, str, str, str | None], dict[str, Any]]
+    """What went wrong, by status, code, words, and the field of the request that is at fault."""
+    failure: Callable[[int, str, str, str | None], bytes]
     """The same, in the middle of a stream."""
 
     def new_id(self) -> str:
@@ -114,9 +114,9 @@ def _read_chat(body: Json) -> ClientRequest:
         raise InputError("`n` can only be 1 here.", hint="Send several requests: each becomes a branch.")
     said, system = _split_system(_messages_in(body))
     parameters = {name: body[name] for name in _PASSED if body.get(name) is not None}
-    most = body.get("max_completion_tokens") or body.get("max_tokens")
-    if most is not None:
-        parameters["max_tokens"] = most
+    limit = next((name for name in ("max_completion_tokens", "max_tokens") if body.get(name)), None)
+    if limit is not None:
+        parameters["max_tokens"] = body[limit]
     return ClientRequest(
         model=_model_name(body),
         messages=said,
@@ -125,7 +125,7 @@ def _read_chat(body: Json) -> ClientRequest:
         tool_choice=body.get("tool_choice"),
         parameters=parameters,
         extra={name: body[name] for name in _EXTRA if body.get(name) is not None},
-        named_newly=body.get("max_completion_tokens") is not None,
+        limit_name=limit,
         stream=bool(body.get("stream")),
     )
 
@@ -202,8 +202,8 @@ def _data(value: Json) -> bytes:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
-def _chat_failure(status: int, code: str, message: str) -> bytes:
-    return _data(openai_refusal(status, code, message))
+def _chat_failure(status: int, code: str, message: str, param: str | None = None) -> bytes:
+    return _data(openai_refusal(status, code, message, param))
 
 
 CHAT = Dialect("chatcmpl-", 12, _read_chat, _chat_answer, _chat_events, openai_refusal, _chat_failure)
@@ -245,6 +245,7 @@ def _read_response(body: Json) -> ClientRequest:
         parameters=_response_parameters(body),
         extra={name: body[name] for name in _EXTRA - _READ if body.get(name) is not None},
         stream=bool(body.get("stream")),
+        limit_name="max_output_tokens" if body.get("max_output_tokens") is not None else None,
         previous=previous if isinstance(previous, str) else None,
         thread=named if isinstance(named, str) else None,
     )
@@ -409,8 +410,8 @@ def _closing(index: int, item: Json) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _response_failure(status: int, code: str, message: str) -> bytes:
-    return _event({"type": "error", "sequence_number": 0, "code": code, "message": message, "param": None})
+def _response_failure(status: int, code: str, message: str, param: str | None = None) -> bytes:
+    return _event({"type": "error", "sequence_number": 0, "code": code, "message": message, "param": param})
 
 
 RESPONSES = Dialect("resp_", 20, _read_response, _response_answer, _response_events, openai_refusal, _response_failure)
@@ -434,6 +435,7 @@ def _read_messages(body: Json) -> ClientRequest:
         tool_choice=_message_choice(body.get("tool_choice")),
         parameters=parameters,
         extra={"top_k": body["top_k"]} if body.get("top_k") is not None else {},
+        limit_name="max_tokens" if body.get("max_tokens") is not None else None,
         stream=bool(body.get("stream")),
     )
 
@@ -542,7 +544,7 @@ async def _message_events(id: str, body: Json, pieces: AsyncIterator[Piece]) -> 
             yield event("message_stop")
 
 
-def _message_failure(status: int, code: str, message: str) -> bytes:
+def _message_failure(status: int, code: str, message: str, param: str | None = None) -> bytes:
     return _event(anthropic_refusal(status, code, message))
 
 

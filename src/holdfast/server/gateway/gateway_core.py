@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -22,13 +23,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
-from holdfast.agents.middleware.memory import MemoryMiddleware
+from holdfast.agents.middleware.memory import MemoryMiddleware, MemoryUse, memory_use
 from holdfast.agents.middleware.model_calls import AccountingMiddleware, TracingMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
+from holdfast.agents.middleware.tool_calls import approval_of
 from holdfast.agents.threads import branch
 from holdfast.agents.turn import TurnRunner
 from holdfast.context.call_log import CallLog
@@ -49,6 +51,8 @@ from holdfast.server.gateway.client_request import (
     langchain_message,
     text_of,
 )
+from holdfast.server.wire import thread_address
+from holdfast.text.normalise import call_lines
 from holdfast.tokens.accounts import Usage
 from holdfast.tracing import span
 from holdfast.validation import check_name, check_thread, thread_folder
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
     from holdfast.harness import Harness
     from holdfast.server.server_metrics import ServerMetrics
+    from holdfast.talk import Approval
 
 
 LEAD = "holdfast"
@@ -110,6 +115,8 @@ class Done:
     seq: int
     tokens: int
     compacted: bool
+    waiting: int = 0
+    """Calls that wait for a person's yes. `answer` says which."""
 
     async def told_again(self) -> AsyncIterator[Piece]:
         """The pieces of this answer, for a client that asks once more for it."""
@@ -132,6 +139,8 @@ class _Agent:
     parts: Parts
     summarization: SummarizationMiddleware
     name: str | None = None
+    lead: LeadAgent | None = None
+    """None for a model of the configuration: it has no tools of its own."""
 
 
 @dataclass(frozen=True)
@@ -207,14 +216,18 @@ class Gateway:
 
     # which agent
 
-    def _agent(self, request: ClientRequest) -> _Agent:
+    def memory_use(self, request: ClientRequest) -> MemoryUse:
+        """What a request may do with memory: what is not injected is not learned from either."""
         server = self._harness.config.server
         inject = server.gateway_memory if request.memory is None else request.memory
         learn = server.gateway_learn if request.learn is None else request.learn
-        key = (request.model, inject, inject and learn)
+        return MemoryUse(inject, inject and learn)
+
+    def _agent(self, request: ClientRequest) -> _Agent:
+        ours, use = request.model == LEAD or request.model.startswith(f"{LEAD}/"), self.memory_use(request)
+        key = (request.model, True, True) if ours else (request.model, *use)  # our own agents look at `memory_use` in each request
         with self._making:
             if key not in self._agents:
-                ours = request.model == LEAD or request.model.startswith(f"{LEAD}/")
                 try:
                     self._agents[key] = self._lead(request.model) if ours else self._plain(*key)
                 except ModelNotConfigured as error:
@@ -232,7 +245,7 @@ class Gateway:
             raise ModelNotConfigured(f"there is no agent named {name[:80]!r}.", model=model, hint=hint)
         lead = self._harness.lead_agent(check_name(name, "agent name") if name else None, middleware=[ClientRequestMiddleware()])
         self._leads.append(lead)
-        return _Agent(lead.graph, lead.parts, lead.assembled.summarization, lead.name)
+        return _Agent(lead.graph, lead.parts, lead.assembled.summarization, lead.name, lead)
 
     def _plain(self, model: str, inject: bool, learn: bool) -> _Agent:
         """A model of the configuration with our window around it, and nothing else."""
@@ -349,7 +362,17 @@ class Gateway:
         if row.thread in self._busy:
             return False
         tip = self.index.tip(row.thread)
-        return tip is not None and tip.seq == row.seq and self._last_message(agent, row.thread) == row.message
+        if tip is None or tip.seq != row.seq:
+            return False
+        return self._last_message(agent, row.thread) == row.message or self._went_on_alone(agent, row)
+
+    def _went_on_alone(self, agent: _Agent, row: Row) -> bool:
+        """Whether all that came after this answer is our own agent's: a call of it was approved on a page, and the turn went on."""
+        if agent.lead is None:
+            return False
+        messages = agent.graph.get_state({"configurable": {"thread_id": row.thread}}).values.get("messages") or ()
+        start = next((at for at, one in enumerate(messages) if one.id == row.message and isinstance(one, AIMessage)), len(messages))
+        return start < len(messages) and not any(one.type == "human" for one in messages[start:])
 
     def _last_message(self, agent: _Agent, thread: str) -> str | None:
         newest = self._checkpoint(thread)
@@ -400,6 +423,7 @@ class _Work:
         self._opened = False
         self._calls: dict[Any, int] = {}
         self._answers: list[AIMessage] = []
+        self._waiting: list[Approval] = []
 
     async def run(self, tell: Callable[[Any], None]) -> Any:
         """Ask the model, tell what comes, and keep it."""
@@ -407,12 +431,14 @@ class _Work:
         placed, agent, gateway = self._placed, self._agent, self._gateway
         run = agent.parts.ids.new("run")
         current.set(self._request)
+        memory_use.set(gateway.memory_use(self._request))
         with within(thread=placed.thread, run=run, agent=agent.name), span("invoke_agent", agent.name or "gateway", "AGENT"):
             await asyncio.to_thread(gateway.note_thread, placed, agent)
-            fresh: list[BaseMessage] = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
+            fresh: Any = [langchain_message(one, id) for one, id in zip(placed.fresh, placed.ids, strict=True)]
             await asyncio.to_thread(gateway.keep, placed)
+            given = await agent.lead.conversation(placed.thread).following(fresh) if agent.lead is not None else {"messages": fresh}
             steps = agent.graph.astream(
-                {"messages": fresh},
+                given,
                 {"configurable": {"thread_id": placed.thread}, "recursion_limit": _MOST_STEPS},
                 context=RunContext(session=placed.thread, run=run),
                 stream_mode=["messages", "updates"],
@@ -421,10 +447,14 @@ class _Work:
             async for mode, part in steps:
                 for piece in self._read(mode, part):
                     tell(piece)
+            for piece in self._asked_for_a_yes():
+                tell(piece)
             return await asyncio.to_thread(self._done)
 
     def _read(self, mode: str, part: Any) -> list[Piece]:
         if mode == "updates":
+            for found in part.get("__interrupt__", ()):
+                self._waiting += [one] if (one := approval_of(found.id, found.value)) is not None else []
             for node, update in part.items():
                 messages = update.get("messages") if node == "model" and isinstance(update, dict) else None
                 self._answers += [one for one in messages or () if isinstance(one, AIMessage)]
@@ -465,6 +495,18 @@ class _Work:
                 found.append(CallPart(self._calls[key], chunk.get("id"), name, chunk.get("args") or ""))
         return found
 
+    def _asked_for_a_yes(self) -> list[Piece]:
+        """What the client is told of calls that wait: nobody sees them where it is. Who says yes does so on the page of the thread."""
+        if not self._waiting:
+            return []
+        page = f"{self._request.address}/threads/{thread_address(self._placed.thread)}"
+        text = "\n\n".join([waits(one, page) for one in self._waiting] + [_OR_NO])
+        text = f"\n\n{text}" if self._text else text
+        self._text += text
+        first = [] if self._opened else [Opened(self._placed.thread, self._placed.how, *self._sent())]
+        self._opened = True
+        return [*first, Text(text)]
+
     def _sent(self) -> tuple[int, bool]:
         manifest = self._agent.summarization.manifest(self._placed.thread)
         return (manifest.tokens, bool(manifest.left or manifest.how)) if manifest is not None else (0, False)
@@ -485,7 +527,20 @@ class _Work:
         seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
         self._gateway.metrics.placed(self._request.model, self._placed.how)
         finish = "tool_calls" if theirs else _finish(last)
-        return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted)
+        return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted, len(self._waiting))
+
+
+_OR_NO = "Say yes there and the work goes on; the next message here goes on after it. Before a decision, a message here counts as a no."
+_SHOWN = 2_000
+"""Characters of a call that are shown; the page has all of it."""
+
+
+def waits(call: Approval, page: str) -> str:
+    """What to say of a call that waits for a person: its name, where the yes is given, and its arguments."""
+    lines = "\n".join(call_lines(call.tool, call.args))
+    shown = lines if len(lines) <= _SHOWN else f"{lines[:_SHOWN]}\n... the page has the rest, {len(lines) - _SHOWN:,} characters"
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    return f"`{call.tool}` waits for your yes: {page}\n\n{fence}\n{shown}\n{fence}"
 
 
 def _finish(message: AIMessage) -> str:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -23,13 +23,13 @@ from pydantic import ValidationError
 
 from holdfast import errors
 from holdfast.errors import HoldfastError, InputError, NotThere
-from holdfast.models.failures import kind_of
 from holdfast.server.runs import MEDIA_TYPE
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import AGENT, STREAM, TOKEN, clean
+from holdfast.server.wire import AGENT, STREAM, TOKEN, clean, model_failure
 from holdfast.validation import missing_extra
 
 if TYPE_CHECKING:
+    from holdfast.server.gateway.client_request import ClientRequest
     from holdfast.server.gateway.dialects import Dialect
 
 router = APIRouter(prefix="/v1", tags=["gateway"], dependencies=[TOKEN])
@@ -73,8 +73,8 @@ async def messages_count(use: Use, request: Request) -> Response:
         count = use.harness.counter.count_text
         return JSONResponse({"input_tokens": await asyncio.to_thread(lambda: sum(count(text) for text in texts if text))})
     except InputError as error:
-        status, code, said = told(error)
-        return JSONResponse(MESSAGES.refusal(status, code, said), status)
+        said = told(error, use)
+        return JSONResponse(MESSAGES.refusal(*said), said.status)
 
 
 @router.post("/chat/completions", openapi_extra=_BODY, responses=_ANSWERS)
@@ -125,12 +125,15 @@ for _path in _NOT_OFFERED:
 
 async def _answered(use: Services, request: Request, dialect: Dialect, *, noted: bool = False) -> Response:
     """The answer of a turn, or what went wrong, in the words of this dialect; what is `noted` can be gone on from by its id."""
+    asked: ClientRequest | None = None
     try:
-        return await _respond(use, request, dialect, noted=noted)
+        body = _body(await request.body())
+        asked = _with_headers(dialect.read(body), request)
+        return await _respond(use, request, dialect, body, asked, noted=noted)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets it in the form that it understands; the log has the rest
-        status, code, said = told(error)
+        said = told(error, use, asked)
         wait = error.retry_after if isinstance(error, errors.CallFailed) else None
-        return JSONResponse(dialect.refusal(status, code, said), status, headers={"retry-after": str(ceil(wait))} if wait else None)
+        return JSONResponse(dialect.refusal(*said), said.status, headers={"retry-after": str(ceil(wait))} if wait else None)
 
 
 def _body(data: bytes) -> dict[str, Any]:
@@ -148,16 +151,16 @@ def _with_headers(asked: Any, request: Request) -> Any:
     headers = request.headers
     thread = headers.get("x-holdfast-thread") or asked.thread
     memory, learn = (_SWITCH.get(headers.get(f"x-holdfast-{name}", "").lower()) for name in ("memory", "learn"))
-    return replace(asked, thread=thread, memory=memory, learn=learn)
+    return replace(asked, thread=thread, memory=memory, learn=learn, address=str(request.base_url).rstrip("/"))
 
 
-async def _respond(use: Services, request: Request, dialect: Dialect, *, noted: bool) -> Response:
+async def _respond(
+    use: Services, request: Request, dialect: Dialect, body: dict[str, Any], asked: ClientRequest, *, noted: bool
+) -> Response:
     """Run the turn. A stream is begun when the model has begun to answer: until then an error is an error, with its status."""
     from holdfast.server.gateway.client_request import is_again, key_of
     from holdfast.server.gateway.gateway_core import Done
 
-    body = _body(await request.body())
-    asked = _with_headers(dialect.read(body), request)
     id = dialect.new_id()
     key, again, repeats = key_of(request.url.path, body, request.headers), is_again(request.headers), use.gateway.repeats
     if not asked.stream:
@@ -186,7 +189,7 @@ async def _respond(use: Services, request: Request, dialect: Dialect, *, noted: 
                 async for frame in dialect.events(id, body, rest()):
                     yield frame
             except Exception as error:  # noqa: BLE001 - the status is out already: the stream says it
-                yield dialect.failure(*told(error))
+                yield dialect.failure(*told(error, use, asked))
 
     return StreamingResponse(frames(), media_type=MEDIA_TYPE, headers=_said(first))
 
@@ -206,6 +209,8 @@ def _said(piece: Any) -> dict[str, str]:
     found = {"x-holdfast-thread": piece.thread, "x-holdfast-placed": piece.how} if hasattr(piece, "thread") else {}
     if hasattr(piece, "tokens"):
         found |= {"x-holdfast-sent-tokens": str(piece.tokens), "x-holdfast-compacted": "true" if piece.compacted else "false"}
+    if getattr(piece, "waiting", 0):
+        found |= {"x-holdfast-waiting": str(piece.waiting)}
     return found
 
 
@@ -215,12 +220,14 @@ _BY_KIND = {
     "quota": (429, "insufficient_quota"),
     "timeout": (504, "upstream_timeout"),
     "overflow": (400, "context_length_exceeded"),
+    "max_tokens": (400, "invalid_request"),
     "invalid": (400, "invalid_request"),
     "not_found": (502, "upstream_not_found"),
     "authentication": (502, "upstream_authentication"),
     "permission": (502, "upstream_permission"),
     "garbled": (502, "upstream_bad_answer"),
     "broken_off": (502, "upstream_broke_off"),
+    "unknown": (502, "upstream_failed"),
 }
 """By how a call of the model behind us failed. That its key is wrong is not the client's key: 502."""
 _BY_CLASS: tuple[tuple[type[HoldfastError], int, str], ...] = (
@@ -235,24 +242,50 @@ _BY_CLASS: tuple[tuple[type[HoldfastError], int, str], ...] = (
 )
 
 
-def told(error: Exception) -> tuple[int, str, str]:
-    """Status, code and words. What nobody foresaw is in the log; the answer says only that."""
+class Told(NamedTuple):
+    """What went wrong, for a client; `param` is the field of its request that is at fault."""
+
+    status: int
+    code: str
+    words: str
+    param: str | None = None
+
+
+def told(error: Exception, use: Services, asked: ClientRequest | None = None) -> Told:
+    """What to say of an error. What nobody foresaw is in the log; the answer says only that.
+
+    Whatever was raised while a model was called is the fault of what is behind us, whether or not anybody knows its kind.
+    """
     if isinstance(error, HoldfastError):
-        hint = f" {clean(error.hint)}" if error.hint else ""
-        for kind, status, code in _BY_CLASS:
-            if isinstance(error, kind):
-                return status, code, f"{error.public}{hint}"
-        if isinstance(error, errors.CallFailed):
-            status, code = _BY_KIND.get(error.kind, (503, "upstream_unavailable"))
-            return status, code, error.public
+        return _told_ours(error, use, asked)
+    made = model_failure(error, use.harness.config.models, asked.model if asked is not None else None)
+    if made is None:
         _log.error("the gateway failed", exc_info=error)
-        return (503, "unavailable", error.public) if not isinstance(error, errors.Damaged) else (500, "server_error", error.public)
-    kind_found = kind_of(error)
-    if kind_found in _BY_KIND or kind_found in ("server", "connection"):
-        status, code = _BY_KIND.get(str(kind_found), (503, "upstream_unavailable"))
-        return status, code, clean(str(error))[:1_000]
+        return Told(500, "server_error", "Something went wrong here. The server's log has it.")
+    return _told_ours(made, use, asked)
+
+
+def _told_ours(error: HoldfastError, use: Services, asked: ClientRequest | None) -> Told:
+    hint = f" {clean(error.hint)}" if error.hint else ""
+    for kind, status, code in _BY_CLASS:
+        if isinstance(error, kind):
+            return Told(status, code, f"{error.public}{hint}")
+    if isinstance(error, errors.CallFailed):
+        status, code = _BY_KIND.get(error.kind, (503, "upstream_unavailable"))
+        words = _by_its_name(error, use, asked)
+        name = asked.limit_name if asked is not None else None
+        if error.kind != "max_tokens":
+            return Told(status, code, words)
+        return Told(status, code, f"{words}{hint}".replace("`max_tokens` of the request", f"`{name or 'max_tokens'}` of the request"), name)
     _log.error("the gateway failed", exc_info=error)
-    return 500, "server_error", "Something went wrong here. The server's log has it."
+    return Told(503, "unavailable", error.public) if not isinstance(error, errors.Damaged) else Told(500, "server_error", error.public)
+
+
+def _by_its_name(error: errors.CallFailed, use: Services, asked: ClientRequest | None) -> str:
+    """The words of an error with the name by which clients ask for the model, where they have the provider's."""
+    named = [one.name for one in use.harness.config.models if error.model in (one.name, one.model)]
+    name = next((name for name in (asked.model if asked is not None else None, error.model, *named) if name in named), error.model)
+    return error.public.replace(f"model {error.model!r}", f"model {name!r}")
 
 
 agui_router = APIRouter(prefix="/agui", tags=["agui"], dependencies=[TOKEN])
@@ -294,6 +327,7 @@ async def _agui(use: Services, request: Request, agent: str | None) -> Response:
     except ValidationError as error:
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)]) from error
     known, owner = await asyncio.to_thread(_owner, use, asked.thread_id)
+    use.check_agent(agent)
     if known and agent not in (None, owner):
         raise InputError("this thread belongs to another agent.", hint="Take its own address, or another threadId.")
     talk = await asyncio.to_thread(use.talk, asked.thread_id, owner if known else agent)
@@ -302,7 +336,7 @@ async def _agui(use: Services, request: Request, agent: str | None) -> Response:
     async def frames() -> Any:
         with use.counted():
             try:
-                async for frame in agui_events(asked, lambda: turn, use.harness.bus, talk.thread, request.headers.get("accept")):
+                async for frame in agui_events(asked, lambda: turn, use.harness, talk.thread, request.headers.get("accept")):
                     yield frame
             finally:
                 await asyncio.to_thread(talk.close)

@@ -118,10 +118,13 @@ def budget(
 
 @router.get("/models")
 def models(use: Use) -> Page:
-    """The configured models, and which one is used."""
-    used = pick(use.harness.config).name
-    entries = [asdict(entry_of(model)) for model in use.harness.config.models]
-    return Page(items=[{**_pathless(redact(entry)), "used": entry["name"] == used} for entry in entries])
+    """The configured models, which one is used, and how much of its window where one was seen to take less than was said."""
+    return Page(items=[_pathless(entry) for entry in _models(use, pick(use.harness.config).name)])
+
+
+def _models(use: Services, used: str | None) -> list[dict[str, Any]]:
+    entries = [redact(asdict(entry_of(model))) for model in use.harness.config.models]
+    return [{**one, "used": one["name"] == used, "learned_window": use.learned_window(one["name"])} for one in entries]
 
 
 @router.get("/skills")
@@ -247,7 +250,7 @@ def about_page(request: Request, use: Use, window: Annotated[int | None, Query(g
         why=clean(choice.why),
         ways=[] if choice.name else how_to_get_one(),
         considered=[{"what": clean(one.what), "usable": one.usable, "seen": clean(str(one.seen))} for one in choice.considered],
-        models=[{**redact(asdict(entry_of(one))), "used": one.name == choice.name} for one in config.models],
+        models=_models(use, choice.name),
         settings=[_setting(use, one) for one in every if one.source.kind != "default"],
         defaults=[_setting(use, one) for one in every if one.source.kind == "default"],
         notices=[{"line": one.line, "key": one.key, "message": clean(one.message)} for one in config.warnings],

@@ -24,7 +24,7 @@ from holdfast.server.routes.html_pages import HERE, live_event, page, part, prob
 from holdfast.server.routes.session_values import address_of, given_parts, marked, record_values, session_values, story_of, totals
 from holdfast.server.routes.sessions_api import from_network, named_workflow, shown, stage_texts, workflow_files
 from holdfast.server.services import Services, Use
-from holdfast.server.wire import Id, LastEventId, StageName, clean, status_of
+from holdfast.server.wire import Id, LastEventId, StageName, clean, saved_as, status_of
 from holdfast.session.editor import draft_of
 from holdfast.session.edits import fixed
 from holdfast.session.state import STATUSES, SessionBrief, StageRecord
@@ -366,7 +366,7 @@ def download(use: Use, id: Id, form: Annotated[str, Path(pattern="^[a-z]{1,10}$"
 
 
 def _file(name: str, text: str, media_type: str) -> Response:
-    return Response(text, media_type=f"{media_type}; charset=utf-8", headers={"content-disposition": f'attachment; filename="{name}"'})
+    return Response(text, media_type=f"{media_type}; charset=utf-8", headers=saved_as(name))
 
 
 _LONG = 200_000

@@ -36,6 +36,7 @@ from holdfast.server.wire import (
     Text,
     clean,
     page_of,
+    saved_as,
 )
 from holdfast.session.document import session_json
 from holdfast.session.editor import differences
@@ -350,7 +351,7 @@ def raw_read(use: Use, id: Id, ref: Annotated[str, Id]) -> Response:
     """Raw data of a session by its reference."""
     loaded(use, id)
     found = use.harness.sessions.raw_get(id, ref)
-    return Response(found.data, media_type="application/octet-stream", headers={"content-disposition": "attachment"})
+    return Response(found.data, media_type="application/octet-stream", headers=saved_as(ref))
 
 
 @router.post("/sessions/{id}/resume", status_code=202)

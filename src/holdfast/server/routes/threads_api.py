@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response, UploadFile
@@ -18,7 +17,7 @@ from holdfast.context.call_log import Call, digest
 from holdfast.context.records import MessageRecord
 from holdfast.errors import InputError, NotThere
 from holdfast.redaction import redact
-from holdfast.sandbox.uploads import Uploads, clean_name
+from holdfast.sandbox.uploads import Uploads
 from holdfast.server.runs import Run
 from holdfast.server.services import Services, ThreadId, Use
 from holdfast.server.wire import (
@@ -37,6 +36,7 @@ from holdfast.server.wire import (
     Text,
     Words,
     page_of,
+    saved_as,
 )
 from holdfast.talk import Decision
 from holdfast.validation import counted
@@ -401,6 +401,5 @@ def files_read(use: Use, id: ThreadId, area: Area, path: Annotated[str, Path(min
     with use.places.named(id) as sandbox:
         found = sandbox.files.artifact(f"{within}/{path}", within=within)
     kind = found.media_type if found.media_type in _SHOWN else "application/octet-stream"
-    name = clean_name(found.name).encode("ascii", "replace").decode().replace('"', "_")
     how = "inline" if kind in _SHOWN else "attachment"
-    return StreamingResponse(found.stream, media_type=kind, headers={"content-disposition": f'{how}; filename="{FilePath(name).name}"'})
+    return StreamingResponse(found.stream, media_type=kind, headers=saved_as(found.name, how))
