@@ -17,7 +17,7 @@ import typer
 from holdfast.app.output import Column, command, echo, echo_json, given, group, listing, open_harness, plain, prose, say, show
 from holdfast.clock import stamp
 from holdfast.config.checks import Setting, effective_settings
-from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, servers_file, skills_folder
+from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, read_source, servers_file, skills_folder
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import BASE_VARIABLE, base_directory
 from holdfast.config.sections import Config
@@ -151,7 +151,7 @@ def upgrade(
     file = find_config(given().config)
     if file is None:
         raise ConfigError("there is no config.yaml to upgrade.", hint="`holdfast config init` writes one.")
-    old = file.read_bytes()
+    old = read_source(file)
     result = upgrade_text(old, file)
     value = {
         "file": file,
@@ -187,7 +187,7 @@ def agree_to_own(file: Path, there: Sequence[Withheld]) -> str:
 
 
 def _agree(file: Path, config: Config | None = None) -> None:
-    source = file.read_bytes() if file.exists() else None
+    source = read_source(file) if file.exists() else None
     agree(file, source, *_belonging(config or asked_for(file)[0]), time=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
@@ -257,7 +257,7 @@ def _state(file: Path) -> str:
     if not file.parent.is_dir():
         return "gone"
     try:
-        return judge(file, file.read_bytes() if file.exists() else None, *_belonging(asked_for(file)[0])).state
+        return judge(file, read_source(file) if file.exists() else None, *_belonging(asked_for(file)[0])).state
     except (ConfigError, OSError):
         return "broken"
 
