@@ -297,9 +297,13 @@ def _of_folder(environ: Mapping[str, str] | None, cwd: str | PathLike[str] | Non
     return found if found.state == "trusted" else replace(NOT_THERE, agreed=found.agreed)
 
 
-def asked_for(file: Path) -> tuple[Config, tuple[Withheld, ...]]:
-    """What a file says, whole, and what of it, or beside it, somebody must agree to before it counts where it is merely found."""
-    source = read_source(file) if file.exists() else b""
+def asked_for(file: Path, source: bytes | None = None) -> tuple[Config, tuple[Withheld, ...]]:
+    """What a file says, whole, and what of it, or beside it, somebody must agree to before it counts where it is merely found.
+
+    `source` is what it held when it was read; without it that is read now.
+    """
+    if source is None:
+        source = read_source(file) if file.exists() else b""
     plain = _build(read_yaml(source, file), None, file.parent, lambda _: Trust("unknown", "is not trusted"))
     return read_config(source, file=file), plain.trust.withheld
 
