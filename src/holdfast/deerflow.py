@@ -23,10 +23,11 @@ from typing import Any
 
 from holdfast.agents.agent_settings import AGENT_FILES, check_agent_file
 from holdfast.clock import Clock, stamp
-from holdfast.config.loading import FILE_NAME, read_config
+from holdfast.config.loading import FILE_NAME, read_config, read_source
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import read_yaml
 from holdfast.config.sections import Config
+from holdfast.durable.folder import open_outside
 from holdfast.durable.replace import read_json, replace_json, replace_text
 from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError, NotTrusted
 from holdfast.memory.document import Document, Summary, parse, source_of
@@ -378,7 +379,7 @@ def _agent_files(scope: _Scope, target: Path, found: _Findings) -> None:
         if not source.is_file() or source.is_symlink() or (target / name).resolve() == source.resolve():
             continue
         try:
-            text = source.read_text("utf-8-sig")
+            text = _content(source)
             idle = check_agent_file(text.encode(), source) if name.endswith(".yaml") else ()
         except (OSError, UnicodeDecodeError, ConfigError) as error:
             found.unreadable.append((source, error.message if isinstance(error, ConfigError) else str(error)))
@@ -479,10 +480,15 @@ def _document(scope: _Scope, found: _Findings, wordless: list[str]) -> Document 
         return None
 
 
+def _content(path: Path) -> str:
+    with open_outside(path) as file:
+        return file.read().decode("utf-8-sig")
+
+
 def _fact(path: Path, found: _Findings) -> dict[str, Any] | None:
     """One fact from a Markdown file: YAML front matter, a heading, and the text."""
     try:
-        text = path.read_text("utf-8-sig").replace("\r\n", "\n")
+        text = _content(path).replace("\r\n", "\n")
         match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
         head = read_yaml(match.group(1), path).values if match else None
     except (OSError, UnicodeDecodeError, ConfigError) as error:
@@ -528,7 +534,7 @@ def _configuration(file: Path | None, ours: Config, target: Path, found: _Findin
         found.notes.append(f"{file} works here unchanged.")
         return ours, _storage_path(ours, file, found)
     try:
-        text = upgrade_text(file.read_bytes(), file).text
+        text = upgrade_text(read_source(file), file).text
         config = read_config(text, file=target)
     except (ConfigError, OSError) as error:
         found.unreadable.append((file, str(error)))
@@ -566,7 +572,7 @@ def _companions(file: Path | None, config: Config, found: _Findings) -> None:
         return
     servers, target = file.with_name(_EXTENSIONS), config.file.with_name(_EXTENSIONS)
     if servers.is_file() and not target.exists():
-        found.files.append(FileStep("extensions", servers, target, servers.read_text("utf-8-sig")))
+        found.files.append(FileStep("extensions", servers, target, _content(servers)))
     skills = file.with_name("skills")
     if skills.is_dir() and config.skills.path is None and not config.file.with_name("skills").exists():
         found.notes.append(f"Skills stay where they are: set `skills.path: {skills.resolve()}` to use them.")

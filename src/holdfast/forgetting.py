@@ -7,10 +7,12 @@ found wherever the configuration keeps it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import stamp
 from holdfast.durable.beneath import Tree
+from holdfast.durable.database import open_plain, values_of
 from holdfast.durable.disk import REAL
 from holdfast.durable.folder import Folder, remove_tree
 from holdfast.durable.replace import is_temp
@@ -26,7 +29,8 @@ from holdfast.events import Bus
 from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
 from holdfast.memory.document_file import Layout
 from holdfast.storage.scrub import Rule, scrub
-from holdfast.text.needle import Needle
+from holdfast.text.needle import Needle, is_own_word
+from holdfast.validation import some
 
 if TYPE_CHECKING:
     from holdfast.config.memory_sections import Knowledge
@@ -166,7 +170,8 @@ def _knowledge(harness: Harness, text: str, done: Forgotten) -> None:
 
 def _exists(section: Knowledge, base: Path) -> bool:
     if section.adapter in ("sqlite", "markdown", "langchain"):
-        return path_of(section, base).exists()
+        place = path_of(section, base)
+        return place.is_dir() or (place.exists() and place.stat().st_size > 0)  # where a disk was full an empty file may be left
     if section.adapter == "postgres":
         return bool(section.dsn)
     return section.server is not None or section.adapter != "mcp"
@@ -192,14 +197,60 @@ def _still_there(harness: Harness, needle: Needle, done: Forgotten) -> None:
             continue
         theirs = _is_of_the_user(path)
         try:
+            if not theirs and name.endswith(_DATABASE):
+                if shown := list(dict.fromkeys(_shown_in(folder / path, needle))):
+                    done.left.append(f"{place}: a database that shows it in {some(shown, 4)}")
+                continue
             called = needle.in_text(name) and (theirs or not (name.endswith((*_NO_TEXT, *_OUR_JSON)) or name in _VIEWS))
             if called or ((theirs or not name.endswith(_NO_TEXT)) and _holds(tree, path, needle, ours=not theirs)):
                 done.left.append(f"{place}: a file that {'you or an agent wrote' if theirs else 'is not known here'}; change it by hand")
         except FileNotFoundError:
             continue
-        except OSError as error:
-            unread[place] = error.strerror or str(error)
+        except (OSError, StorageError, sqlite3.Error) as error:
+            unread[place] = getattr(error, "strerror", None) or str(error)
     done.left.extend(f"{place}: it could not be looked at ({why})" for place, why in unread.items())
+
+
+def _shown_in(path: Path, needle: Needle) -> Iterator[str]:
+    """The columns of a database that show the text after all, but for words and ids of our own. An empty file is none yet.
+
+    It is asked for by SQLite: closing the file by any other way would drop the locks that this process has on it.
+    """
+    if not path.stat().st_size:
+        return
+    bare = [one.encode() for one in needle.normal]
+    with closing(open_plain(path)) as opened:
+        for table, column, value in values_of(opened):
+            if _column_shows(column, value, needle) if isinstance(value, str) else any(_blob_shows(value.lower(), one) for one in bare):
+                yield f"{table}.{column}"
+
+
+def _column_shows(name: str, value: str, needle: Needle) -> bool:
+    if not needle.in_bytes(value.encode()):
+        return False
+    try:
+        inner = json.loads(value) if value[:1] in ("{", "[") else value
+    except (ValueError, RecursionError):
+        inner = value
+    return needle.in_member(name, inner)
+
+
+def _blob_shows(data: bytes, text: bytes) -> bool:
+    """Whether bytes hold a text outside of the words that are our own. What is short stands in any great number of bytes by chance."""
+    at = data.find(text) if len(text) >= _TELLING or b"\0" not in data else -1
+    while at >= 0:
+        end = at + len(text)
+        word = data[at - _run(data[max(0, at - _LONGEST_WORD) : at][::-1]) : end + _run(data[end : end + _LONGEST_WORD])]
+        if not is_own_word(word.decode("utf-8", "replace")):
+            return True
+        at = data.find(text, end)
+    return False
+
+
+def _run(data: bytes) -> int:
+    """How many bytes at the beginning are of one word."""
+    found = _OF_A_WORD.match(data)
+    return found.end() if found else 0
 
 
 def _kept_files(harness: Harness, unread: dict[str, str], passed: Callable[[Path], bool]) -> Iterator[tuple[Tree, Path, str]]:
@@ -248,6 +299,10 @@ _OTHERS = ("user-data", "skills", "models", "postgres")
 """Folders below the base directory in which nothing is of our naming."""
 _OUR_JSON, _VIEWS = (".json", ".jsonl", ".ndjson"), ("context.md", "output.md", "transcript.md")
 _NO_TEXT = (".db", ".sqlite", "-wal", "-shm", "-journal", ".lock")
+_DATABASE = (".db", ".sqlite")
+_TELLING = 6  # bytes
+_LONGEST_WORD = 80
+_OF_A_WORD = re.compile(rb"[\w.:-]+")
 _ASIDE = re.compile(r"\.(?:damaged|edited)-")
 
 

@@ -231,7 +231,8 @@ class Harness:
     @property
     def has_checkpoints(self) -> bool:
         """Whether any conversation with a model was ever held here. Asking makes nothing."""
-        return (self.base / "checkpoints.db").exists()
+        place = self.base / "checkpoints.db"
+        return place.exists() and place.stat().st_size > 0  # where a disk was full an empty file may be left
 
     @_part
     def threads(self) -> Threads:

@@ -298,6 +298,8 @@ _SECRET_ENDS = frozenset({"token", "key", "keys", "signature"})
 # All of these are linear in the text: what repeats is bounded or is consumed, and nothing begins with a repetition.
 _ADDRESS = re.compile(r"://[^\s:/?#@]{0,256}:(?P<value>\S{0,512})@")  # up to the last @: a password may hold @, / and :
 _USER = re.compile(r"https?://(?P<value>[^\s:/?#@]{1,256})@")
+_ASKER = re.compile(r"(?<=:)//(?!\*\*\*@)[^\s/?#]{1,1024}@")
+_QUERY = re.compile(r"[?&;#](?P<name>[^\s=&;#?]{1,64})=(?P<value>[^\s&;#\"'`]+)")
 _NAMED = re.compile(
     r"(?i)(?:(?P<word>pass(?:word|wd|phrase|wort)|pwd|secret|api[_-]?key|credential)|(?<![a-z0-9])(?:token|key)|(?<=[_-])(?:token|key))s?"
     r"[\"']?\s{0,4}(?P<sign>[=:])(?P<gap>\s{0,4})(?P<value>'[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|`*[^\s&;,\"'`]+(?:`+[^\s&;,\"'`]+)*)"
@@ -336,9 +338,24 @@ def redact_text(text: str) -> str:
     """
     spans = [match.span("value") for pattern in (_ADDRESS, _USER, _HEADER, _COOKIE, _SERVICE) for match in pattern.finditer(text)]
     spans += [match.span("value") for match in _NAMED.finditer(text) if _is_value(match, text)]
+    if "://" in text:
+        spans += [match.span("value") for match in _QUERY.finditer(text) if _is_secret_part(match["name"])]
     if _FORMED.search(text):
         spans += [(secret.start, secret.end) for secret in find_secrets(text)]
     return _hidden(text, spans) if spans else text
+
+
+def shown_address(address: str) -> str:
+    """An address as it may be shown: without who asks there, and without what a key is called in its query.
+
+    >>> shown_address("https://ada:s3cret@models.example/v1?api-version=3&sig=a1b2c3")
+    'https://***@models.example/v1?api-version=3&sig=***'
+    """
+    return redact_text(_ASKER.sub("//***@", address))
+
+
+def _is_secret_part(name: str) -> bool:
+    return name.lower() in ("sig", "code", "pass") or is_secret_key(name)
 
 
 def _is_value(match: re.Match[str], text: str) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.durable.folder import Folder
 from holdfast.durable.lock import Lock
 from holdfast.durable.replace import read_json, replace_json, set_aside
-from holdfast.errors import Damaged, HoldfastError, InputError, NotThere, OutsideRoot, StorageError
+from holdfast.errors import ConfigError, Damaged, HoldfastError, InputError, NotThere, OutsideRoot, StorageError
 from holdfast.validation import counted
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Kind = Literal["public", "custom"]
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", re.ASCII)
 _FENCE = re.compile(r"---[ \t]*\r?\n(.*?)(?:\r?\n)?^---[ \t]*(?:\r?\n|\Z)(.*)", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(r"[A-Za-z][\w-]*")
 _LONGEST_DESCRIPTION = 1024
 _OURS = frozenset({"name", "description", "license", "allowed-tools", "allowed_tools"})
 
@@ -95,32 +96,24 @@ def _front_matter(text: str, problems: list[str]) -> dict[str, Any]:
     if found is None:
         problems.append("there is no front matter between two lines of `---` at the beginning")
         return {}
-    values = _yaml(found[1])
-    if values is None:
-        problems.append("the front matter is not YAML; it was read line by line")
-        values = _line_by_line(found[1])
-    return values
+    from holdfast.config.reading import read_head
 
-
-def _yaml(text: str) -> dict[str, Any] | None:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    if text.count("&") and re.search(r"^\s*[\w-]+:\s*&", text, re.MULTILINE):
-        return None  # anchors have no place here, and nested ones grow without end
     try:
-        values = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError):
-        return None
-    if values is None:
+        values, why = read_head(found[1]), "it has no keys"
+    except ConfigError as error:
+        values, why = None, error.message.rstrip(".")
+    if isinstance(values, dict):
+        return values
+    if not found[1].strip():
         return {}
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
+    problems.append(f"the front matter was read line by line: {why}")
+    return _line_by_line(found[1])
 
 
 def _line_by_line(text: str) -> dict[str, Any]:
     """`key: value` as people write it, with colons and quotes in the value."""
-    pairs = re.findall(r"^([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*?)[ \t]*\r?$", text, re.MULTILINE)
-    return {key: value.strip("\"'") for key, value in pairs}
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {key: value.strip().strip("\"'") for name, value in pairs if _KEY.fullmatch(key := name.rstrip(" \t"))}
 
 
 def _name(value: Any, folder: str, problems: list[str]) -> str:
@@ -155,7 +148,7 @@ def _tools(value: Any, problems: list[str]) -> tuple[str, ...] | None:
         return None
     if isinstance(value, str):
         # a comma or a space between two names; in brackets, as in `Bash(git status:*)`, both belong to the name
-        names = re.findall(r"[^\s,(]+(?:\([^)]*\))?", value)
+        names = re.findall(r"[^\s,(]+(?:\([^)]{0,1000}\))?", value)
     elif isinstance(value, list):
         names = [str(name).strip() for name in value]
     else:

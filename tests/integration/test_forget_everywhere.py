@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -353,3 +355,45 @@ def test_a_file_of_a_session_that_may_not_be_read_is_named_and_the_rest_is_forgo
         done = forget_text(harness, CANARY)
     assert len(done.facts) == 1
     assert [one.startswith(f"{kept}: it could not be looked at") for one in done.left] == [True]
+
+
+ODD_WORDS = ("4915112345678", "1984-03-12", "deadbeefcafe99")
+
+
+@pytest.mark.parametrize("word", ODD_WORDS)
+@pytest.mark.parametrize("member", ["speaker", "tags", "source", "session", "id"])
+def test_what_a_person_called_things_by_is_forgotten_whatever_it_looks_like(tmp_path: Path, member: str, word: str) -> None:
+    """M14, K1: who said it, a tag, a source, a session of a record are words of the one who gave them; nothing of them is left."""
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        given: Any = {member: (word,) if member == "tags" else word}
+        harness.knowledge.add([Record("See you at the station.", **given), Record("Tides come twice a day.", id="r2")])
+        done = forget_text(harness, word)
+        assert done.touched == {"knowledge (sqlite): records": 1}
+        assert done.left == []
+        assert [record.id for record in harness.knowledge.records()] == ["r2"]
+    assert word.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_what_stands_in_a_database_after_all_is_named(tmp_path: Path) -> None:
+    """M14: the last look reads every text in them, also what no room knows of, so nothing is said to be gone that is there."""
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        harness.knowledge.add([Record("Tides come twice a day.")])
+        harness.knowledge.close()
+    with closing(sqlite3.connect(tmp_path / "knowledge.db")) as file:
+        file.execute("CREATE TABLE later (words TEXT, data BLOB)")
+        file.execute("INSERT INTO later VALUES (?, ?)", (f"The code is {CANARY}.", b"\0\xff" + CANARY.upper().encode() + b"\0"))
+        file.commit()
+    (tmp_path / "empty.db").touch()
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        assert forget_text(harness, CANARY).left == [f"{tmp_path}/knowledge.db: a database that shows it in later.words, later.data"]
+        assert forget_text(harness, "position").left == []  # a name of ours
+
+
+def test_on_a_full_disk_an_empty_database_is_not_opened_for_it(tmp_path: Path) -> None:
+    """M14: what failed to be made is no reason that nothing can be forgotten; and nothing is made for it."""
+    for name in ("knowledge.db", "checkpoints.db"):
+        (tmp_path / name).touch()
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path)})) as harness:
+        harness.memory.add(f"User knows {CANARY}.")
+        assert len(forget_text(harness, CANARY).facts) == 1
+    assert [(tmp_path / name).stat().st_size for name in ("knowledge.db", "checkpoints.db")] == [0, 0]

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 
 import holdfast
 from holdfast.app.main import app
-from holdfast.config.loading import load_config, read_file
-from holdfast.config.trust import agree
+from holdfast.config.loading import asked_for, load_config, read_file
+from holdfast.config.trust import agree, judge
 from holdfast.errors import HoldfastError, NotTrusted
 from holdfast.skills import open_skills
 
@@ -533,3 +533,16 @@ def test_a_skill_beside_a_trusted_file_is_part_of_what_was_agreed_to(tmp_path: P
     assert state() == "trusted"
     (skill.parent / "run.sh").write_text("rm -rf .")
     assert state() == "changed"
+
+
+def test_what_is_agreed_to_is_what_was_shown_also_when_the_file_is_written_to_meanwhile(above: Path) -> None:
+    """C1: the file is read once, for what it asks for and for the number that is kept."""
+    file = above / "config.yaml"
+    shown = b"memory: {storage_class: 'shown:Storage'}\n"
+    file.write_bytes(b"memory: {storage_class: 'written_meanwhile:Storage'}\n")
+    config, asks = asked_for(file, shown)
+    assert config.memory.storage_class == "shown:Storage"
+    assert [one.key for one in asks] == ["memory.storage_class"]
+    agree(file, shown, None, time="2026-05-03T00:00:00Z")
+    assert judge(file, shown, None, None).state == "trusted"
+    assert judge(file, file.read_bytes(), None, None).state == "changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ipaddress
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.tools.web_guard import Guard
+from holdfast.agents.tools.web_guard import Guard, is_public
 from holdfast.agents.tools.web_tools import Fetcher, web_fetch
 from holdfast.errors import AddressRefused, ConfigError, WebError
 from holdfast.sandbox.uploads import LIMITS, ConversionFailed, read_page_apart
@@ -26,6 +27,8 @@ INSIDE = [
     "http://[fe80::1%25eth0]/", "http://[fc00::1]/", "http://[fec0::1]/", "http://[ff02::1]/",
     "http://10.0.0.1/", "http://172.16.0.1/", "http://172.31.255.255/", "http://192.168.1.1/", "http://100.64.0.1/",
     "http://169.254.169.254/latest/meta-data/", "http://198.18.0.1/", "http://192.0.2.1/", "http://224.0.0.1/", "http://255.255.255.255/", "http://240.0.0.1/",
+    "http://192.0.0.8/", "http://192.88.99.1/", "http://[3fff::1]/", "http://[2001:db8::1]/", "http://[2001:1ff::1]/", "http://[5f00::1]/",
+    "http://[4000::1]/", "http://[64:ff9b:1::1]/", "http://[100::1]/", "http://[2001:0:4136:e378:8000:63bf:f5ff:fffe]/",
 ]  # fmt: skip
 
 NOT_ASKED = [
@@ -46,6 +49,22 @@ def public(host: str, port: int) -> list[str]:
 def test_an_address_inside_is_refused_in_every_form(url: str) -> None:
     with pytest.raises(AddressRefused):
         Guard(resolver=public).judge(url)
+
+
+@pytest.mark.parametrize(
+    "address", ["93.184.215.14", "192.0.1.1", "172.32.0.1", "2606:4700::1111", "2a00:1450:4001:80b::200e", "2001:4860:4860::8888"]
+)
+def test_what_is_given_out_to_the_public_is_asked(address: str) -> None:
+    assert is_public(ipaddress.ip_address(address))
+
+
+def test_what_is_public_does_not_hang_on_the_tables_of_the_running_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A10: they differ from one version to the next."""
+    for kind in (ipaddress.IPv4Address, ipaddress.IPv6Address):
+        for name in ("is_global", "is_private", "is_reserved"):
+            monkeypatch.setattr(kind, name, True)
+    assert not is_public(ipaddress.ip_address("10.0.0.1"))
+    assert is_public(ipaddress.ip_address("2606:4700::1111"))
 
 
 @pytest.mark.parametrize("url", NOT_ASKED)

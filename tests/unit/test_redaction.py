@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.sections import ModelConfig
 from holdfast.errors import ConfigError, HoldfastError, StorageError
-from holdfast.redaction import HIDDEN, redact_text
+from holdfast.models.factory import entry_of
+from holdfast.redaction import HIDDEN, redact_text, shown_address
 
 _GITLAB = "glpat-" + "x7Qm2Lk9Zr4Tn8Vb1Wc3"
 _STRIPE = "sk_live_" + "51Hq8Jk2Lm9Np4Rs7Tv0Wx3Z"
@@ -113,3 +115,27 @@ def test_the_work_grows_with_the_text_and_not_faster(piece: str) -> None:
     assert len(redact_text(text)) <= len(text) + 3
     small, large = (_steps(lambda n=n: redact_text(piece * n)) for n in (200, 2000))
     assert large <= small * 12 + 100
+
+
+ADDRESSES = [
+    "http://ada:Zq9hunterSecret77@127.0.0.1:9/v1?api_key=Zq9hunterSecret77",
+    "https://Zq9hunterSecret77@models.example/v1",
+    "https://models.example/v1?api-version=3&sig=Zq9hunterSecret77",
+    "https://models.example/v1?subscription-key=Zq9hunterSecret77#access_token=Zq9hunterSecret77",
+    "https://ada:p/Zq9hunterSecret77@models.example/v1",
+    "https://models.example/v1?X-Amz-Signature=Zq9hunterSecret77&code=Zq9hunterSecret77",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_shown_without_who_asks_and_what_his_key_is(address: str) -> None:
+    """C3: whatever the key is called, in the address of a model and in any text."""
+    assert "Zq9" not in shown_address(address)
+    assert "Zq9" not in redact_text(f"the server at {address} does not answer")
+    model = ModelConfig.model_validate({"name": "m", "use": "langchain_openai:ChatOpenAI", "model": "gpt", "base_url": address})
+    assert "Zq9" not in str(entry_of(model))
+
+
+def test_an_address_without_secrets_is_shown_as_it_is() -> None:
+    for address in ("http://127.0.0.1:11434/v1", "https://models.example/v1?api-version=2024-05-01&tenant=a", "https://h/@cf/x?q=1"):
+        assert shown_address(address) == address == redact_text(address)

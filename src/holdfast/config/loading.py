@@ -30,11 +30,12 @@ from holdfast.config.migration import (
     mapped,
     migrate,
 )
-from holdfast.config.reading import BASE_NAME, BASE_VARIABLE, KeyPath, Reading, base_directory, dotted, mark, read_yaml, value_at
+from holdfast.config.reading import BASE_NAME, BASE_VARIABLE, MAX_BYTES, KeyPath, Reading, base_directory, dotted, mark, read_yaml, value_at
 from holdfast.config.section import MISSING, Misfit, Nested, Notice, NoticeKind, Section, nested, plain_words, raise_all
 from holdfast.config.sections import Config, Raw
 from holdfast.config.tool_sections import EXTENSIONS
 from holdfast.config.trust import NAMED, NOT_THERE, Trust, Withheld, is_agreed, judge, plain_part
+from holdfast.durable.folder import open_outside
 from holdfast.errors import ConfigError, InputError, MissingVariable
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
@@ -174,7 +175,7 @@ def _located(
             continue
         path = here / Path(name).expanduser()
         if not _is_file(path):
-            kind = "is a folder" if path.is_dir() else "does not exist"
+            kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "does not exist"
             raise ConfigError(f"the configuration file {said_by} {kind}.", file=path, hint="`holdfast config init` writes an example.")
         return path.absolute(), True
     for folder in (here.absolute(), *here.absolute().parents):
@@ -266,11 +267,17 @@ def read_file(
     file, named = _located(path, environ, cwd)
     if file is None:
         return config_from_values({}, environ=environ, cwd=cwd)
+    source = read_source(file)
+    return _build(read_yaml(source, file), environ, cwd, _named if named else lambda config: _of_found(config, source, environ))
+
+
+def read_source(file: Path) -> bytes:
+    """What a file with settings holds, or the beginning of one that is too large. ConfigError if it cannot be read."""
     try:
-        source = file.read_bytes()
+        with open_outside(file) as opened:
+            return opened.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror or error}.", file=file) from None
-    return _build(read_yaml(source, file), environ, cwd, _named if named else lambda config: _of_found(config, source, environ))
 
 
 def read_config(
@@ -307,9 +314,13 @@ def _of_folder(environ: Mapping[str, str] | None, cwd: str | PathLike[str] | Non
     return found if found.state == "trusted" else replace(NOT_THERE, agreed=found.agreed)
 
 
-def asked_for(file: Path) -> tuple[Config, tuple[Withheld, ...]]:
-    """What a file says, whole, and what of it, or beside it, somebody must agree to before it counts where it is merely found."""
-    source = file.read_bytes() if file.exists() else b""
+def asked_for(file: Path, source: bytes | None = None) -> tuple[Config, tuple[Withheld, ...]]:
+    """What a file says, whole, and what of it, or beside it, somebody must agree to before it counts where it is merely found.
+
+    `source` is what it held when it was read; without it that is read now.
+    """
+    if source is None:
+        source = read_source(file) if file.exists() else b""
     plain = _build(read_yaml(source, file), None, file.parent, lambda _: Trust("unknown", "is not trusted"))
     return read_config(source, file=file), plain.trust.withheld
 

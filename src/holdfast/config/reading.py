@@ -1,8 +1,8 @@
 """YAML text becomes plain values, every one with the place where it stands, and `$NAME` in them becomes what the environment says.
 
 The text is data: only the plain types of YAML 1.2 are made, never an object. Aliases are copied under a limit on what they may grow
-to, nesting and size are limited, and a key that appears twice is an error. Whole numbers with a leading zero and dates stay text,
-because ids look like that.
+to, in values and in characters, nesting and size are limited, and a key that appears twice is an error. Whole numbers with a leading
+zero and dates stay text, because ids look like that.
 
 `$NAME`, `${NAME}` and `${NAME:-otherwise}` stand in any text of the file, `$$` is a dollar sign. They are read when the setting is used for
 the first time, not when the file is loaded, so a key that is never needed may be missing. The folder for all state is found here too.
@@ -41,6 +41,8 @@ from holdfast.validation import place_of
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
+MAX_HEAD = 64_000
+"""The most bytes of a head: the values between two lines of dashes above a text. The parser takes about a second for so many."""
 MAX_DEPTH = 40
 MAX_VALUES = 50_000
 
@@ -115,10 +117,13 @@ def dotted(path: KeyPath) -> str:
     return redact_text(text)  # a value that lost its key may stand where a key is expected
 
 
-def read_yaml(source: str | bytes, file: str | PathLike[str] | None = None) -> Reading:
-    """The values of a YAML text with their places. An empty text reads as None. Raises ConfigError with the line of what is wrong."""
+def read_yaml(source: str | bytes, file: str | PathLike[str] | None = None, *, most: int = MAX_BYTES) -> Reading:
+    """The values of a YAML text with their places. An empty text reads as None. Raises ConfigError with the line of what is wrong.
+
+    The one reader of YAML: of files that the user wrote, and of heads that strangers did. What it takes is bounded by `most` bytes.
+    """
     name = fspath(file) if file is not None else None
-    text = _decoded(source, name)
+    text = _decoded(source, name, most)
     builder = _Builder(text, name)
     try:
         root = builder.document(YAML(typ="safe", pure=True).parse(text))
@@ -127,11 +132,14 @@ def read_yaml(source: str | bytes, file: str | PathLike[str] | None = None) -> R
     return builder.reading(root)
 
 
-def _decoded(source: str | bytes, file: str | None) -> str:
-    if len(source) > MAX_BYTES:
-        raise ConfigError(
-            f"the file is larger than {MAX_BYTES:,} bytes.", file=file, hint="A configuration is far smaller: is this the right file?"
-        )
+def read_head(text: str) -> Any:
+    """The values of a head: a small YAML text above another text, by whoever wrote it. ConfigError with the line of it that is wrong."""
+    return read_yaml(text, most=MAX_HEAD).values
+
+
+def _decoded(source: str | bytes, file: str | None, most: int) -> str:
+    if len(source) > most:
+        raise ConfigError(f"it is larger than {most:,} bytes.", file=file, hint="Settings are far smaller: is this the right file?")
     if isinstance(source, bytes):
         wide = source.startswith((b"\xff\xfe", b"\xfe\xff"))
         try:
@@ -185,6 +193,7 @@ class _Builder:
         self._places: dict[KeyPath, Place] = {}
         self._flow: set[KeyPath] = set()
         self._count = 0
+        self._room = len(text)
 
     def _error(self, message: str, line: int, *, hint: str | None = None, key: str | None = None) -> ConfigError:
         return ConfigError(message, file=self._file, line=line, key=key, hint=hint)
@@ -295,10 +304,17 @@ class _Builder:
         if node.flow:
             self._flow.add(path)
         if node.kind == "scalar":
+            self._fill(node.value, node)
             return node.value
         if node.kind == "list":
             return [self._value(child, (*path, index), depth + 1) for index, child in enumerate(node.value)]
         return self._mapping(node, path, depth)
+
+    def _fill(self, value: Any, node: _Node) -> None:
+        """What stands in a text takes no more room than the text; only aliases do, and a long value behind many of them is a great one."""
+        self._room -= len(value) if isinstance(value, str) else 0
+        if self._room < -MAX_HEAD:
+            raise self._error("the file grows too large once its aliases are filled in.", node.place.line, hint="Write the values out.")
 
     def _mapping(self, node: _Node, path: KeyPath, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -308,6 +324,7 @@ class _Builder:
                 merged.extend(child.value if child.kind == "list" else [child])
                 continue
             key = self._key(key_node)
+            self._fill(key, key_node)
             if key in values:
                 first = self._keys[(*path, key)].line
                 raise self._error(f"this key appears twice; it is also on line {first}.", key_node.place.line, key=dotted((*path, key)))
@@ -324,6 +341,7 @@ class _Builder:
         for key_node, child in other.value:
             key = self._key(key_node)
             if key not in values:
+                self._fill(key, key_node)
                 self._keys[(*path, key)] = key_node.place
                 values[key] = self._value(child, (*path, key), depth + 1)
 

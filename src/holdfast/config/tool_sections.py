@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from holdfast.config.reading import Reading, mark
+from holdfast.config.reading import MAX_BYTES, Reading, mark
 from holdfast.config.section import Misfit, Seconds, Section, Strange, Text, Texts, Value, plain_words
+from holdfast.durable.folder import open_outside
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -211,13 +212,14 @@ def _reachable(server: McpServer) -> bool:
 
 def read_extensions(path: Path, environ: Mapping[str, str] | None = None) -> tuple[dict[str, McpServer], list[str]]:
     """The servers of a file in the reference's form, `{"mcpServers": {NAME: {...}}}`, and what in it cannot be used."""
-    if path.exists() and not path.is_file():  # a pipe would keep us waiting
+    if path.exists() and not path.is_file():
         return {}, [f"{path} is not a file."]
     try:
-        document = json.loads(path.read_bytes())
+        with open_outside(path) as file:
+            document = json.loads(file.read(MAX_BYTES))
     except FileNotFoundError:
         return {}, []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {}, [f"{path} cannot be read: {type(error).__name__}."]
     servers = document.get("mcpServers", document.get("mcp_servers")) if isinstance(document, Mapping) else None
     if servers is None:

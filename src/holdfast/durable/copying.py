@@ -24,7 +24,7 @@ from pathlib import Path
 from holdfast.clock import Clock, SystemClock, stamp
 from holdfast.durable.beneath import Tree
 from holdfast.durable.disk import REAL, exchange, faults, make_folders, storage_error
-from holdfast.durable.folder import remove_tree
+from holdfast.durable.folder import open_outside, remove_tree
 from holdfast.durable.lock import FOLDER as PRESENCE
 from holdfast.durable.lock import is_sign, residents, restoring
 from holdfast.durable.replace import is_temp, temp_name
@@ -356,12 +356,13 @@ def verify(copy: str | PathLike[str]) -> dict[str, object]:
     """The listing of a copy, every file of which has the size and hash that it says. Damaged, naming the files, if not."""
     path = Path(copy)
     try:
-        listing = json.loads((path / MANIFEST).read_text(encoding="ascii"))
+        with open_outside(path / MANIFEST) as opened:
+            listing = json.loads(opened.read().decode("ascii"))
         files = [(str(one["name"]), str(one["sha256"])) for one in listing["files"]]
         _check_names(listing)
     except FileNotFoundError:
         raise InputError(f"{path} is no backup: it has no {MANIFEST}.", hint="Name a folder that `holdfast backup` made.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path / MANIFEST} cannot be read: {error}.", path=path / MANIFEST) from error
     wrong = []
     with Tree(path) as tree:

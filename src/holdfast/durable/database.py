@@ -83,6 +83,18 @@ def open_plain(path: str | PathLike[str]) -> sqlite3.Connection:
         return sqlite3.connect(_address(name, read_only=True), uri=True)
 
 
+def values_of(connection: sqlite3.Connection) -> Iterator[tuple[str, str, str | bytes]]:
+    """Every text and blob in it: table, column, value. What is kept for a full text is in tables of its own, and comes too."""
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'").fetchall()
+    for (table,) in tables:
+        named = '"' + table.replace('"', '""') + '"'
+        cursor = connection.execute(f"SELECT * FROM {named}")  # noqa: S608 - a name in quotes
+        columns = [one[0] for one in cursor.description]
+        for row in cursor:
+            yield from ((table, column, value) for column, value in zip(columns, row, strict=True) if isinstance(value, str | bytes))
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """All that is done inside happens or none of it; on return it survives a power cut.

@@ -66,6 +66,20 @@ _FILE = os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NO
 EntryKind = Literal["file", "folder", "link", "other"]
 
 
+def open_outside(path: str | PathLike[str]) -> BinaryIO:
+    """A file that somebody named, or that lay in a folder which somebody named, open for reading.
+
+    OSError if it is no regular file: a pipe or a device could make the reader wait for ever, or never come to an end.
+    """
+    handle = os.open(path, _FILE)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    code, why = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, "it is not a regular file")
+    raise OSError(code, why, os.fspath(path))
+
+
 @dataclass(frozen=True)
 class FolderEntry:
     """Something in a folder: its path relative to the root, what it is, its size and when it was last changed.

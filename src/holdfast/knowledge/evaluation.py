@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, Literal
 
 from holdfast.errors import InputError
-from holdfast.knowledge.import_export import opened
+from holdfast.knowledge.import_export import lines_of, opened
 from holdfast.knowledge.record_forms import of_sessions
 from holdfast.knowledge.records import Hit, Record, read_moment
 from holdfast.knowledge.store import KnowledgeStore
@@ -70,7 +70,7 @@ def read_conversations(path: str | PathLike[str]) -> Iterator[TestConversation]:
     place = Path(path)
     found = False
     with opened(place) as file:
-        lines = enumerate(file, 1)
+        lines = enumerate(lines_of(file), 1)
         while True:
             try:
                 number, line = next(lines)

@@ -12,13 +12,14 @@ import lzma
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, cast
 
+from holdfast.durable.folder import open_outside
 from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge.markdown import write_folder
@@ -31,6 +32,8 @@ from holdfast.text.sentences import find_blocks
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
 _UNDERLINE = re.compile(r"[ \t]*\n {0,3}(?:=+|-{2,})[ \t]*(?=\n|$)")
+MOST_BYTES = 500_000_000
+"""Of a file that is read as a whole, and of a line of one that is not, unpacked: a small packed file can be as large as one likes."""
 _LONG = 4000  # characters from which on a text without headings is cut at its blank lines
 
 
@@ -278,14 +281,27 @@ def _ending(name: str) -> str:
     return Path(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
 
-def opened(path: Path) -> IO[bytes]:
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
     """A file for reading, unpacked when its name ends with .xz or .gz. InputError if it cannot be opened."""
-    try:
+    with ExitStack() as stack:
+        try:
+            file: IO[bytes] = stack.enter_context(open_outside(path))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
         if path.suffix == ".xz":
-            return lzma.open(path)
-        return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+            file = stack.enter_context(lzma.open(file))
+        elif path.suffix == ".gz":
+            file = cast("IO[bytes]", stack.enter_context(gzip.open(file)))
+        yield file
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, however it is packed. InputError for one that no memory has room for, which ends the reading."""
+    while line := file.readline(MOST_BYTES + 1):
+        if len(line) > MOST_BYTES:
+            raise InputError(f"a line of it has more than {MOST_BYTES // 1_000_000} MB.", hint="Write one value a line.")
+        yield line
 
 
 def _read(path: Path, name: str, convert: Convert | None) -> Iterator[tuple[str, Record | Fault]]:
@@ -302,7 +318,10 @@ def _read(path: Path, name: str, convert: Convert | None) -> Iterator[tuple[str,
 
 def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | Fault]:
     with opened(path) as file:
-        data = file.read()
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        hint = "Split it, or write lines of JSON, which are read one by one."
+        raise InputError(f"it has more than {MOST_BYTES // 1_000_000} MB.", hint=hint)
     ending = _ending(path.name)
     if ending in _DOCUMENTS:
         yield from _document(data, ending, name, convert)
@@ -325,6 +344,8 @@ def _whole(path: Path, name: str, convert: Convert | None) -> Iterator[Record | 
         yield Fault(name, error.lineno, f"it is not JSON: {error.msg}.")
     except (InputError, RecursionError) as error:
         yield Fault(name, None, str(error))
+    except ValueError as error:  # a number with more digits than Python reads
+        yield Fault(name, None, f"it cannot be read: {error}.")
 
 
 def _has_records(value: Any) -> bool:
@@ -391,7 +412,7 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
     """Records, conversations and messages, one a line. Messages by themselves are one conversation."""
     messages: list[Any] = []
     with opened(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(lines_of(file), 1):
             if not line.strip():
                 continue
             try:
@@ -402,7 +423,7 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                     yield from _value(value, name, number)
             except json.JSONDecodeError as error:
                 yield Fault(name, number, f"it is not JSON: {error.msg} (column {error.colno}).")
-            except (UnicodeDecodeError, RecursionError, HoldfastError) as error:
+            except (ValueError, RecursionError, HoldfastError) as error:  # no UTF-8, or a number with more digits than Python reads
                 yield Fault(name, number, str(error))
     if messages:
         yield from of_messages(messages, session=_stem(name), source=name)

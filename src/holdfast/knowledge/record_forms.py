@@ -14,10 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.errors import InputError
+from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.records import Record, Role, Trust, from_json, read_moment, to_json
 
 _ORDER = ("schema", "id", "kind", "tags", "session", "position", "speaker", "role", "time", "source", "trust", "extra")
@@ -91,18 +91,13 @@ def _simple(written: str) -> tuple[bool, Any]:
 
 
 def _yaml(text: str) -> Mapping[str, Any] | None:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from holdfast.config.reading import read_head
 
     try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except RecursionError as error:
-        raise InputError("its head is nested too deeply.", hint="Mend the lines between the dashes.") from error
-    except (YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 2}: " if mark is not None else ""
-        said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InputError(f"{where}its head is not YAML: {said}.", hint="Mend the lines between the dashes.") from error
+        value = read_head(text)
+    except ConfigError as error:
+        where = f"line {error.line + 1}: " if error.line is not None else ""  # the first line is that of the dashes
+        raise InputError(f"{where}its head cannot be read: {error.message}", hint="Mend the lines between the dashes.") from error
     if value is None:
         return {}
     return value if isinstance(value, Mapping) else None
@@ -110,7 +105,7 @@ def _yaml(text: str) -> Mapping[str, Any] | None:
 
 def _known(head: Mapping[str, Any]) -> dict[str, Any]:
     """What people write, in the form of `records.from_json`: numbers as names, one tag or several, dates in any form."""
-    found: dict[str, Any] = {str(name): _plain(value) for name, value in head.items()}
+    found: dict[str, Any] = dict(head)
     for name in _TEXTS:
         if found.get(name) is not None:
             found[name] = str(found[name])
@@ -132,19 +127,6 @@ def _iso_date(written: str, name: str) -> str:
     if moment is None:
         raise InputError(f"{name}: {written!r} is not a date.", hint="Write it like 2024-05-08 or 2024-05-08T13:56:00Z.")
     return moment.isoformat()
-
-
-def _plain(value: Any) -> Any:
-    """A value of YAML as one of JSON."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(member) for member in value]
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 # Conversations

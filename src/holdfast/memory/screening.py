@@ -200,9 +200,12 @@ _SAID = tuple(
         ("code", "code_is"),
         ("password", "login_with"),
         ("password", "named_anywhere"),
-        ("number of a person", "national_number"),
     )
 )
+_NAMED = _SECRET_LISTS.compiled(r"\b{named}\b(?! ?{about_passwords})", re.IGNORECASE)
+_VALUE = _SECRET_LISTS.compiled(r"(?<![\w/@!#$%&*]){value}", re.IGNORECASE)
+_SHORTEST_VALUE, _LONGEST_VALUE, _LONGEST_GAP = 5, 60, 40
+_NATIONAL_NUMBER = _SECRET_LISTS.pattern("national_number", re.IGNORECASE)
 _OTHER_NUMBER, _ASKED_FOR = _SECRET_LISTS.pattern("other_number", re.IGNORECASE), _SECRET_LISTS.pattern("asked_for_secret", re.IGNORECASE)
 _CARD = re.compile(r"(?<![\d.-])(?:[2-6]\d{12,18}|[2-6]\d{3}(?:[ -]\d{4}){2}[ -]\d{1,7}|3\d{3}[ -]\d{6}[ -]\d{5})(?![\d-])")
 _ACCOUNT = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?(?![A-Za-z0-9])", re.IGNORECASE)
@@ -237,7 +240,29 @@ def find_spoken_secret(text: str) -> str | None:
     for kind, pattern in _SAID:
         if pattern.search(plain):
             return kind
-    return None
+    if is_named_behind(plain):
+        return "password"
+    return "number of a person" if _NATIONAL_NUMBER.search(plain) else None
+
+
+def is_named_behind(text: str) -> bool:
+    """Whether a value is told first and called a password behind it, in one sentence: `it is hunter2-Zebra, the password`.
+
+    From each such word it is looked back. As one pattern it would try every length of every value with every gap behind it, which for
+    a text of nothing but values is some thousand times as much.
+    """
+    near: list[tuple[int, int]] = []  # where values begin and, at the latest, end
+    looked = 0
+    for named in _NAMED.finditer(text):
+        before = named.start()
+        first = max(0, before - _LONGEST_GAP - _LONGEST_VALUE)
+        values = (_VALUE.match(text, start) for start in range(max(looked, first), before - _SHORTEST_VALUE + 1))
+        near = [one for one in near if one[0] >= first] + [value.span() for value in values if value]
+        looked = max(looked, before - _SHORTEST_VALUE + 1)
+        gap = max(before - _LONGEST_GAP, *(text.rfind(mark, max(0, before - _LONGEST_GAP), before) + 1 for mark in ".!?。\n"))
+        if any(min(end, before) >= max(gap, start + _SHORTEST_VALUE) for start, end in near):
+            return True
+    return False
 
 
 def tells_secret(text: str, turns: Sequence[Turn] = ()) -> str | None:

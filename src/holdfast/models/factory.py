@@ -39,7 +39,7 @@ from holdfast.models.providers import (
     with_defaults,
 )
 from holdfast.models.weights import KNOWN_WEIGHTS
-from holdfast.redaction import is_secret_key
+from holdfast.redaction import is_secret_key, shown_address
 from holdfast.tokens.windows import find_window
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def entry_of(settings: ModelConfig, environ: Mapping[str, str] | None = None, *,
         name=settings.name,
         model=name,
         use=_plain(settings, "use"),
-        address=_plain(settings, "base_url") or _plain(settings, "path"),
+        address=shown_address(address) if (address := _plain(settings, "base_url")) else _plain(settings, "path"),
         window=window.tokens,
         window_source=window.source,
         can=tuple(task for task in TASKS if able.can(task)),

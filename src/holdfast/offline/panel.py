@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.durable.folder import open_outside
 from holdfast.extract.selection import SourceText, select
 from holdfast.offline.documents import Library, SourceDocument, closing_units, tainted_units
 from holdfast.offline.sources import check_sources, gather, library_of_outputs, mapping, stand_ins, texts, whole_number, wrong
@@ -337,7 +338,8 @@ def _script(request: StageRequest, name: str) -> str:
     places = [*([Path(home) / path] if home is not None else []), path]
     for place in places:
         try:
-            return place.read_text(encoding="utf-8")
+            with open_outside(place) as file:
+                return file.read().decode("utf-8")
         except (FileNotFoundError, IsADirectoryError):
             continue
         except (OSError, UnicodeDecodeError) as error:

@@ -104,7 +104,8 @@ _SPLIT = re.compile(
 )
 _ARTICLE = re.compile(rf"^{_WORDS['article']}\s+", re.IGNORECASE)
 _EDGES = " \t\n.,;:!?…。？！，、\"'“”"
-_BRACKETED = re.compile(r"\([^()]*\)|\[[^\]]*\]")
+_BRACKETED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
+_GAPS = re.compile(r"[\s\0]{2,}|\0")  # the pattern above tries every blank of a gap as its beginning
 
 
 def list_parts(text: str) -> list[str]:
@@ -120,7 +121,7 @@ def list_parts(text: str) -> list[str]:
         held.append(match.group())
         return f"\x00{len(held) - 1}\x00"
 
-    parts = _SPLIT.split(_BRACKETED.sub(hold, text))
+    parts = _SPLIT.split(_BRACKETED.sub(hold, _GAPS.sub(" ", text)))
     cleaned = (re.sub("\x00(\\d+)\x00", lambda match: held[int(match.group(1))], _bare(part)) for part in parts if part)
     return list(dict.fromkeys(part for part in cleaned if part.strip()))
 

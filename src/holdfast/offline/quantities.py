@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -80,9 +80,19 @@ def _found(text: str) -> tuple[Quantity, ...]:
     matches = list(_QUANTITY.finditer(text))
     if not matches:
         return ()
-    dates = _places(find_dates(text, _REFERENCE))
-    outside = [match for match in matches if not any(start < match.end("figure") and match.start("figure") < end for start, end in dates)]
-    return tuple(_quantity(match, text) for match in outside)
+    return tuple(_quantity(match, text) for match in _outside(matches, _places(find_dates(text, _REFERENCE))))
+
+
+def _outside(matches: Sequence[re.Match[str]], dates: Sequence[tuple[int, int]]) -> Iterator[re.Match[str]]:
+    """The figures, which come in order, that stand in none of these places. In one pass: a list may have as many dates as figures."""
+    dates = sorted(dates)
+    at = reached = 0
+    for match in matches:
+        while at < len(dates) and dates[at][0] < match.end("figure"):
+            reached = max(reached, dates[at][1])
+            at += 1
+        if reached <= match.start("figure"):
+            yield match
 
 
 def _places(spans: Sequence[Span]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.section import all_errors, raise_all
+from holdfast.durable.folder import open_outside
 from holdfast.errors import ConfigError, HoldfastError, InputError
 from holdfast.knowledge.records import Hit
 from holdfast.offline.documents import Library, SourceDocument
@@ -209,7 +210,8 @@ def _document(path: Path, name: str, root: Path) -> SourceDocument:
         raise InputError("the link leads out of the folder")
     if path.stat().st_size > LARGEST:
         raise InputError(f"it has more than {LARGEST // 1_000_000} MB")
-    return document_of(path.read_bytes(), suffix, name)
+    with open_outside(path) as file:
+        return document_of(file.read(LARGEST), suffix, name)
 
 
 def document_of(data: bytes, suffix: str, name: str) -> SourceDocument:

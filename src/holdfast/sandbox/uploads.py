@@ -23,7 +23,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from holdfast.durable.folder import Folder
+from holdfast.durable.folder import Folder, open_outside
 from holdfast.durable.lock import Lock
 from holdfast.errors import HoldfastError, InputError, QuotaExceeded
 from holdfast.sandbox.bubblewrap import Bind, base_environment, find_bubblewrap, unavailable_because
@@ -272,7 +272,7 @@ class Uploads:
                 raise InputError(f"{path} may not be read.", hint="Change its permissions, or give a copy.")
         taken = []
         for path in paths:
-            with path.open("rb") as file:
+            with open_outside(path) as file:
                 taken.append(self.take(path.name, file))
         return tuple(taken)
 

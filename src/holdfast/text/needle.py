@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from holdfast.clock import made_at
 from holdfast.errors import InputError
 from holdfast.text.language import read_words
 from holdfast.text.normalise import normalise
@@ -35,6 +36,11 @@ _OWN_FORM = re.compile(
     r"|[\w.-]+-\d{4}-\d\d-\d\d-\d{3,}"  # a session
     r"|(?:application|audio|image|text|video)/[\w.+-]+"
 )
+_MADE_HERE = re.compile(r"k-[0-9a-f]{30}|[A-Za-z][\w.-]*-\d{4}-\d\d-\d\d-\d{3,6}")  # a record without an id of its own, a session
+_NUMBERED = re.compile(r"(?:fact_|(?:change|command|message|run|subagent|summary|thread|tool|update)-)[0-9a-z]{19}")
+_BARE = re.compile(r"[\d.:-]+|[0-9a-f]{1,15}")  # no id of ours is as short, or has no letter in it
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)")
+_YEARS = range(2020, 2100)
 
 
 class Needle:
@@ -66,6 +72,10 @@ class Needle:
     def in_value(self, value: Any) -> bool:
         """Whether it stands anywhere in a JSON value that is not our own, names of members included."""
         return any(self.in_text(text) for text in strings_of(value))
+
+    def in_member(self, name: str, value: Any) -> bool:
+        """Whether it stands in the member of this name."""
+        return any(self.in_text(text) for text in strings_of(value, name))
 
     def in_bytes(self, data: bytes) -> bool:
         """Whether bytes show it: as text in UTF-8 or UTF-16, or behind the escapes of JSON, also where the JSON itself is damaged."""
@@ -150,7 +160,37 @@ def _is_own(name: str, value: Any) -> bool:
         return True
     if name not in _own("names") or name in _own("said"):
         return False
-    return not isinstance(value, str) or value in _own("values") or (len(value) < _LONGEST_FORM and _OWN_FORM.fullmatch(value) is not None)
+    if name in _own("given"):  # what people call things by looks like anything: a number of a telephone, a day, a word in hexadecimal
+        if not isinstance(value, str):
+            return name in ("sources", "threads")  # where it is how many there are
+        return is_made_here(value) or (value in _own("values") and name not in _own("people"))
+    if not isinstance(value, str):
+        return True
+    if len(value) >= _LONGEST_FORM or (name in ("id", "ids") and _BARE.fullmatch(value)):
+        return False
+    return value in _own("values") or _OWN_FORM.fullmatch(value) is not None
+
+
+def is_made_here(value: str) -> bool:
+    """Whether a text is exactly an id that was made here: with its prefix, and for a numbered one with the moment that is in it.
+
+    >>> is_made_here("thread-1kpjcy7a85dm8wyhf3x"), is_made_here("thread-4915112345678"), is_made_here("deadbeefcafe99")
+    (True, False, False)
+    """
+    if _NUMBERED.fullmatch(value):
+        made = made_at(value.replace("_", "-"))
+        return made is not None and made.year in _YEARS
+    return len(value) < _LONGEST_FORM and _MADE_HERE.fullmatch(value) is not None
+
+
+def is_own_word(word: str) -> bool:
+    """Whether a word can be one of our own where nothing says in which member it stands: a name, a state, a moment, an id."""
+    return word.lower() in _lower_words() or is_made_here(word) or _MOMENT.fullmatch(word.upper()) is not None
+
+
+@cache
+def _lower_words() -> frozenset[str]:
+    return frozenset(word.lower() for word in _own("names") | _own("values"))
 
 
 def strings_of(value: Any, name: str = "") -> Iterator[str]:

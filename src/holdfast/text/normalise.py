@@ -19,9 +19,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from holdfast.text.language import read_words
 
 InvisibleKind = Literal["zero width", "bidi", "tag", "filler", "variation selector", "soft hyphen", "control", "private"]
 
@@ -237,11 +239,21 @@ skill system user assistant tool human ai tool_call tool_response function param
 thinking record document passage context instructions task
 """
 FRAMES = frozenset(_NAMES.split())
-"""Every tag that a prompt of ours, or a model's own template, may have."""
+"""Every tag that a prompt of ours may have. Those of models' own templates are in `lists/turn_marks.toml`."""
 
-_LESS = "<＜﹤‹"
-_TAG = re.compile(rf"[{_LESS}](?=\s*+[/\\|!]?\s*+(?:{'|'.join(sorted(FRAMES, key=len, reverse=True))})\b|\|)", re.IGNORECASE)
-_TEMPLATE_MARKS = re.compile(r"\[(/?)(INST|SYS|SYSTEM|USER|ASSISTANT)\]", re.IGNORECASE)
+_TURNS = read_words("holdfast.text", "turn_marks")
+_LESS, _BAR = "<＜﹤‹", "|｜¦∣"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))
+
+
+_TAG = re.compile(
+    rf"[{_LESS}](?=\s*+[/\\!{_BAR}]?\s*+(?:{_any_of(FRAMES | _TURNS['tags'])})\b|[{_BAR}]|\s*+/?\s*+(?:{_any_of(_TURNS['exact'])})\s*+>)",
+    re.IGNORECASE,
+)
+_TEMPLATE_MARKS = re.compile(rf"\[(/?)({_any_of(_TURNS['brackets'])})\]", re.IGNORECASE)
 _LABELS = "raw data|recommended next|data|confidence|without a result[^:]*|system|user|assistant|human|ai|tool|developer|the user|you"
 _OWN_LINE = re.compile(rf"\s*(?:[#\[>|]|(?:=+|-{{2,}}|\*{{3,}}|_{{3,}})\s*$|(?:{_LABELS})\s*[:：])", re.IGNORECASE)
 _MARK = "> "
@@ -257,7 +269,8 @@ def inert(text: str) -> str:
     > [m-1] 2026-01-02 user:
     """
     lines = (_plain(line) for line in text.strip().splitlines())
-    return "\n".join(f"{_MARK}{line}" if _OWN_LINE.match(line) else line for line in lines)
+    made = "\n".join(f"{_MARK}{line}" if _OWN_LINE.match(line) else line for line in lines)
+    return without_tags(made) if "\n" in made else made  # once more: a tag may be broken over lines
 
 
 def inert_line(text: object) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.clock import Clock
-from holdfast.config.loading import config_from_values, read_config
+from holdfast.config.loading import config_from_values, read_config, read_source
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk
 from holdfast.durable.postgres import Postgres, lock_key
@@ -158,11 +158,7 @@ def workflow_config(workflow: Workflow) -> Config | None:
     if not workflow.sections:
         return None
     if workflow.file is not None:
-        try:
-            with open(workflow.file, "rb") as file:  # noqa: PTH123 - read once more, so that errors have their lines
-                return read_config(file.read(), file=workflow.file)
-        except OSError as error:
-            raise ConfigError(f"the workflow file cannot be read: {error.strerror or error}.", file=workflow.file) from None
+        return read_config(read_source(Path(workflow.file)), file=workflow.file)  # once more, so that errors have their lines
     return config_from_values(workflow.sections)
 
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.config.loading import errors_of, is_explained
-from holdfast.config.reading import KeyPath, Reading, dotted, read_yaml
+from holdfast.config.reading import MAX_BYTES, KeyPath, Reading, dotted, read_yaml
 from holdfast.config.section import all_errors, described, raise_all
+from holdfast.durable.folder import open_outside
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.session.output import form_problems
 from holdfast.validation import counted, kind_of, near_miss, nearest
@@ -63,7 +64,8 @@ def load_workflow(path: str | PathLike[str], *, further: Further | None = None) 
         raise ConfigError(f"a workflow is a file or a mapping, not {kind_of(path)}.", hint="Give the path of a YAML file, or its values.")
     file = Path(path).expanduser()
     try:
-        source = file.read_bytes()
+        with open_outside(file) as opened:
+            source = opened.read(MAX_BYTES + 1)
     except OSError as error:
         reason = "is a folder" if file.is_dir() else f"cannot be read: {error.strerror or error}"
         raise ConfigError(f"the workflow file {reason}.", file=file, hint="Give the path of a YAML file with `id` and `stages`.") from None

@@ -192,19 +192,19 @@ def test_an_import_takes_in_the_rest_of_a_folder_with_files_that_may_not_be_read
     (docs / "b.md").chmod(0)
     (docs / "closed").chmod(0)
     if os.getuid() == 0:  # modes do not count for root: the calls that would be refused are refused here
-        real_open, real_scan = Path.open, os.scandir
+        real_open, real_scan = os.open, os.scandir
 
-        def open_(self: Path, *args: object, **more: object) -> object:
-            if self.is_file() and not stat.S_IMODE(self.stat().st_mode) & 0o400:
-                raise PermissionError(13, "Permission denied", str(self))
-            return real_open(self, *args, **more)  # type: ignore[call-overload]
+        def open_(path: str, *args: int, **more: int | None) -> int:
+            if Path(path).is_file() and not stat.S_IMODE(Path(path).stat().st_mode) & 0o400:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real_open(path, *args, **more)  # type: ignore[arg-type]
 
         def scan(path: str) -> object:
             if not stat.S_IMODE(Path(path).stat().st_mode) & 0o400:
                 raise PermissionError(13, "Permission denied", str(path))
             return real_scan(path)
 
-        monkeypatch.setattr(Path, "open", open_)
+        monkeypatch.setattr(os, "open", open_)
         monkeypatch.setattr(os, "scandir", scan)
     try:
         told = json.loads(run("knowledge", "import", "docs", "--json", code=1).stdout)

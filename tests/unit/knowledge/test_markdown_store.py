@@ -139,7 +139,7 @@ def test_two_lines_of_dashes_around_a_paragraph_are_no_head(store: MarkdownStore
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"---\nid: [unclosed\n---\ntext", "not YAML"),
+        (b"---\nid: [unclosed\n---\ntext", "not valid YAML"),
         (b"---\nschema: 1\nid: x\ntrust: enormous\n---\n\ntext\n", "trust"),
         (b"---\nschema: 1\nid: x\ntime: some day\n---\n\ntext\n", "not a date"),
         (b"---\nschema: 7\nid: x\n---\n\ntext\n", "newer"),

@@ -63,7 +63,7 @@ BROKEN = {
     "no description": "---\nname: x\n---\n",
     "a name that leads out": "---\nname: ../../evil\ndescription: y\n---\n",
     "a name with markup": "---\nname: </skills>\ndescription: y\n---\n",
-    "anchors that grow": "---\na: &a [x, x]\nb: &b [*a, *a]\nname: x\ndescription: y\n---\n",
+    "anchors that grow": f"---\na: &a [{'x, ' * 900}]\nb: &b [{'*a, ' * 900}]\nname: x\ndescription: y\n---\n",
     "a class": "---\nname: !!python/object/apply:os.system [echo]\ndescription: y\n---\n",
 }
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.extract.sentence_index import wanted_of
 from holdfast.memory.gate import memory_lines
 from holdfast.memory.instructions import find_planted
-from holdfast.memory.screening import find_spoken_secret
+from holdfast.memory.screening import _SECRET_LISTS, find_spoken_secret, is_named_behind
 from holdfast.memory.statements import mood_of
-from holdfast.offline.planner import split_task
-from holdfast.offline.quantities import find_values
+from holdfast.offline.planner import list_parts, split_task
+from holdfast.offline.quantities import find_quantities, find_values
 from holdfast.redaction import redact_text
 from holdfast.search.pieces import cut_for_meaning
 from holdfast.text.normalise import inert
@@ -33,7 +36,12 @@ from holdfast.text.sentences import split_sentences
         (wanted_of, "", "what ", 400_000),
         (redact_text, "", "eyJ-", 800_000),
         (split_task, "x", " ", 100_000),
+        (split_task, "compare ", "[", 100_000),
+        (list_parts, "", "\n", 100_000),
+        (list_parts, "", "[", 200_000),
         (find_values, "", "7 ", 300_000),
+        (find_quantities, "", "May 1, ", 200_000),
+        (find_spoken_secret, "", "\\x41", 60_000),
         (cut_for_meaning, "", " ", 400_000),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -73,3 +81,28 @@ def test_values_that_lie_in_others_are_left_out() -> None:
         "12 kg",
         "14:30",
     ]
+
+
+def test_a_figure_inside_of_a_date_is_none_wherever_it_stands() -> None:
+    """W18: among dates of any number and length, figures are those that none of them takes in."""
+    found = find_quantities("On 3 May 2026, 5 boxes; 7 on 2026-05-04, and 4 May 2026 to 6 May 2026 12 kg, 9.")
+    assert [one.text for one in found] == ["5 boxes", "7", "12 kg", "9"]
+
+
+def test_what_only_looks_like_a_place_holder_is_a_part_of_a_list() -> None:
+    """W18: a text with the sign that stands for what is in brackets."""
+    assert list_parts("price (net, gross), \x007\x00 and noise [a, b]") == ["price (net, gross)", "7", "noise [a, b]"]
+
+
+PARTS = [
+    *("password", "pwd", "PIN", "Passwort", " ", "a1b2c", "hunter2-", "-", ",", ";", ":", "=", ".", "\n", "mot de passe", " manager", "1"),
+    *("!", "é", "@a.de", "://", "/x", "abcdefgh1 ", "#", "пароль", "_", "A" * 30 + "1", " is the ", "to the door, "),
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=16))
+def test_a_value_that_is_called_a_password_behind_it_is_found_as_one_pattern_finds_it(parts: list[str]) -> None:
+    """M10: the quick way and the plain one agree."""
+    text = "".join(parts)
+    plain = _SECRET_LISTS.compiled(r"(?<![\w/@!#$%&*]){value}[^.!?。\n]{0,40}\b{named}\b(?! ?{about_passwords})", re.IGNORECASE)
+    assert is_named_behind(text) == (plain.search(text) is not None)

@@ -127,3 +127,33 @@ def test_a_file_of_json_is_read_for_what_it_says() -> None:
     assert Needle("elm").in_file(lines) and not Needle("fact").in_file(lines)
     assert Needle("fact").in_file(b'{"kind": "fact"') and Needle("fact").in_file(b"a fact")
     assert Needle("elm").in_file(b'{"text": "elm", "text": "oak"}')
+
+
+ODD = ("4915112345678", "1984-03-12", "deadbeefcafe99", "4915112345678-1984", "2026-04-19T08:15:30Z", "a1b2c3d4e5f60718")
+
+
+@pytest.mark.parametrize("name", ["speaker", "tags", "tag", "source", "session", "url", "author", "user", "thread", "name", "topic_tag"])
+@pytest.mark.parametrize("word", ODD)
+def test_what_people_call_things_by_is_found_whatever_it_looks_like(name: str, word: str) -> None:
+    """M14: a number of a telephone, a day and a word in hexadecimal are no ids of ours where a person put them."""
+    value = {name: [word] if name == "tags" else word, "trust": "medium"}
+    assert Needle(word).in_value(value)
+    assert Needle(word).in_file(json.dumps(value).encode())
+    rest, count = Needle(word).out_of(value)
+    assert count == 1 and not Needle(word).in_value(rest)
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["thread-1kpjcy7a85dm8wyhf3x", "fact_1kpjcy7a85dm8wyhf3x", "subagent-1kpjcy7a85dm8wyhf3x", "k-" + "0a1b2c" * 5, "w-2026-04-19-001"],
+)
+def test_an_id_that_was_made_here_is_nobodys_text(id: str) -> None:
+    """M14: it has a prefix of ours and, where it is numbered, the moment of its making."""
+    for name in ("session", "source", "thread", "id"):
+        assert not Needle(id).in_value({name: id}), name
+        assert not Needle(id[-8:]).in_value({name: id}), name
+
+
+@pytest.mark.parametrize("id", ["4915112345678", "1984-03-12", "deadbeefcafe99"])
+def test_an_id_that_somebody_gave_is_his(id: str) -> None:
+    assert Needle(id).in_value({"id": id})

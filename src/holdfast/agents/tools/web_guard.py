@@ -26,7 +26,34 @@ Resolver = Callable[[str, int], Sequence[str]]
 """From a host name and a port to the addresses as text. Raises OSError when there is none."""
 
 _PORTS = {"http": 80, "https": 443}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NAT64 = IPv6Network("64:ff9b::/96")
+# The registries of special addresses (RFC 6890), as of 2026: those that come with Python differ from one version to the next.
+_INTERNET = IPv6Network("2000::/3")  # of the rest nothing is given out
+_SPECIAL_4 = tuple(
+    map(
+        IPv4Network,
+        [
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.31.196.0/24",
+            "192.52.193.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "192.175.48.0/24",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/3",
+        ],
+    )
+)
+_SPECIAL_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +84,8 @@ def is_public(address: Address) -> bool:
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.is_site_local:
-            return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback)
+        return address in _INTERNET and not any(address in network for network in _SPECIAL_6)
+    return not any(address in network for network in _SPECIAL_4)
 
 
 @dataclass(frozen=True)

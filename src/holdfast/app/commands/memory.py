@@ -29,6 +29,7 @@ from holdfast.app.output import (
     show,
     spans,
 )
+from holdfast.durable.folder import open_outside
 from holdfast.durable.replace import replace_json
 from holdfast.durable.strict_json import decode
 from holdfast.errors import InputError, NotThere
@@ -289,7 +290,8 @@ def _read(file: Path) -> Any:
     if str(file) == "-":
         return decode(sys.stdin.buffer.read(), path="standard input")
     try:
-        return decode(file.read_bytes(), path=str(file))
+        with open_outside(file) as opened:
+            return decode(opened.read(), path=str(file))
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}.", hint="Give the path of a memory document.") from error
 

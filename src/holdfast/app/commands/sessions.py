@@ -35,6 +35,7 @@ from holdfast.app.output import (
     typed,
 )
 from holdfast.app.session_views import draw_story, report_of, story_page
+from holdfast.durable.folder import open_outside
 from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
 from holdfast.redaction import visible_json
@@ -361,9 +362,14 @@ def _story(store: SessionStore, session: Session) -> Story:
     )
 
 
+def _whole(file: Path) -> bytes:
+    with open_outside(file) as opened:
+        return opened.read()
+
+
 def _read(file: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+        data = sys.stdin.buffer.read() if file == "-" else _whole(Path(file).expanduser())
     except OSError as error:
         raise InputError(f"could not read {file}: {error.strerror or error}.", hint="Give a file with the output as JSON, or -.") from error
     try:

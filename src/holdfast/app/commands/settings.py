@@ -17,7 +17,17 @@ import typer
 from holdfast.app.output import Column, command, echo, echo_json, given, group, listing, open_harness, plain, prose, say, show
 from holdfast.clock import stamp
 from holdfast.config.checks import Setting, effective_settings
-from holdfast.config.loading import FILE_NAME, asked_for, beside, example_text, find_config, policies_of, servers_file, skills_folder
+from holdfast.config.loading import (
+    FILE_NAME,
+    asked_for,
+    beside,
+    example_text,
+    find_config,
+    policies_of,
+    read_source,
+    servers_file,
+    skills_folder,
+)
 from holdfast.config.migration import upgrade_text
 from holdfast.config.reading import BASE_VARIABLE, base_directory
 from holdfast.config.sections import Config
@@ -151,7 +161,7 @@ def upgrade(
     file = find_config(given().config)
     if file is None:
         raise ConfigError("there is no config.yaml to upgrade.", hint="`holdfast config init` writes one.")
-    old = file.read_bytes()
+    old = read_source(file)
     result = upgrade_text(old, file)
     value = {
         "file": file,
@@ -168,7 +178,7 @@ def upgrade(
         replace(backup, old)
         replace(file, result.text.encode())
         if was_trusted:  # what was agreed to is the same in another form
-            _agree(file)
+            _agree(file, result.text.encode())
     if not result.changed:
         say(value, f"{file} is in the current schema already.")
     else:
@@ -180,15 +190,14 @@ def agree_to_own(file: Path, there: Sequence[Withheld]) -> str:
     if there and agreement(file) is None:
         return f"There was {', '.join(one.key for one in there)} in the folder already: `holdfast config trust` lets all of it count."
     try:
-        _agree(file)
+        _agree(file, read_source(file) if file.exists() else None)
     except NotTrusted as error:
         return f"It is used with --config only: it {error.message}"
     return "It is trusted as it is; after an edit `holdfast config trust` agrees again."
 
 
-def _agree(file: Path, config: Config | None = None) -> None:
-    source = file.read_bytes() if file.exists() else None
-    agree(file, source, *_belonging(config or asked_for(file)[0]), time=datetime.now(UTC).isoformat(timespec="seconds"))
+def _agree(file: Path, source: bytes | None, config: Config | None = None) -> None:
+    agree(file, source, *_belonging(config or asked_for(file, source)[0]), time=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def _belonging(config: Config) -> tuple[Path | None, Path | None]:
@@ -220,8 +229,9 @@ def trust(
         told = f"{file} is not trusted any more." if gone else f"{file} was not trusted."
         say({"file": file, "state": "unknown", "revoked": gone}, told)
         return
-    config, asks = asked_for(file)
-    _agree(file, config)
+    source = read_source(file) if file.exists() else None
+    config, asks = asked_for(file, source or b"")
+    _agree(file, source, config)  # to what is shown, and to nothing that was written meanwhile
     keys = [one.key for one in asks]
     values = [one for one in effective_settings(config) if any(one.key.startswith(key) for key in keys) and one.source.kind != "default"]
     value = {"file": file, "state": "trusted", "asks_for": keys, "base": config.base}
@@ -259,7 +269,7 @@ def _state(file: Path) -> str:
     if not file.parent.is_dir():
         return "gone"
     try:
-        return judge(file, file.read_bytes() if file.exists() else None, *_belonging(asked_for(file)[0])).state
+        return judge(file, read_source(file) if file.exists() else None, *_belonging(asked_for(file)[0])).state
     except (ConfigError, OSError):
         return "broken"
 

@@ -236,7 +236,7 @@ def _launch(work: Callable[[Launcher], Session], how: How, *, queued: str | None
             log.setLevel(logging.CRITICAL)
         if TRACEBACKS.is_set():
             opened.enter_context(_tracebacks(harness.bus))
-        stop = opened.enter_context(_stopping())
+        stop = opened.enter_context(_stopping(lambda: bool(place)))
         store_given = opened.enter_context(harness.open_knowledge(how.knowledge)) if how.knowledge is not None else None
         parts: dict[str, Any] = {**how._asdict(), "knowledge": store_given, "stop": stop}
 
@@ -295,12 +295,15 @@ def _tracebacks(bus: Bus) -> Iterator[None]:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """Ctrl-C, and being told to end, stop the session cleanly; a second Ctrl-C ends the program at once. Both can be resumed."""
+def _stopping(begun: Callable[[], bool]) -> Iterator[threading.Event]:
+    """Ctrl-C, and being told to end, stop the session cleanly; a second Ctrl-C ends the program at once. Both can be resumed.
+
+    Until a session has `begun` there is nothing to stop cleanly, and the first one ends the program.
+    """
     stop = threading.Event()
 
     def asked(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        if stop.is_set() or not begun():
             raise KeyboardInterrupt
         stop.set()
 
