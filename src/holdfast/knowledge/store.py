@@ -87,8 +87,8 @@ class KnowledgeStore(Protocol):
         """Keep these records durably: what was reported survives a power cut, and is found by every process from then on.
 
         A record whose id is there already replaces it, or, when it is the same thing, adds its tags (`records.merged`); one that
-        changes nothing is `unchanged`. Records are taken in batches, so an error may leave some of them added, each of them whole;
-        doing it again is right.
+        changes nothing is `unchanged`. Records are taken in batches: an error keeps nothing of its batch, and what was kept before it is
+        whole; doing it again is right. An embedder that fails is no error: records are kept, found by their words, and wait for vectors.
         """
 
     def search(
