@@ -26,6 +26,7 @@ from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Record, Why, clean_text, from_json, not_fitting, to_json
 from holdfast.search.pieces import Snippet, snippet_of
 from holdfast.text.needle import Needle
+from holdfast.validation import check_number
 
 Progress = Callable[[int, int | None], None]
 """Is told how many records are done, and of how many where that is known."""
@@ -190,6 +191,9 @@ def check_question(query: str, top_k: int, budget: int | None) -> str:
     """The question as it is searched for. InputError if it, or how much is wanted, makes no sense."""
     if not isinstance(query, str) or not query.strip():
         raise InputError("the question is empty.", hint="Say what to look for.")
+    check_number("top_k", top_k)
+    if budget is not None:
+        check_number("budget", budget)
     if top_k < 1:
         raise InputError(f"top_k is {top_k}: at least one result must be wanted.")
     if budget is not None and budget < 0:
