@@ -127,6 +127,7 @@ def test_what_is_added_while_the_embedder_is_away_is_kept_found_by_words_and_emb
     assert "2 records wait" in problem or "2 pieces wait" in problem
     (warning,) = watched.warnings
     assert "sk-proj" not in problem + warning.reason
+    assert warning.waits in ("; 2 records wait for vectors", "; 2 pieces wait for vectors")
     watched.letters.up = True
     watched.clock.advance(LATER)
     assert all(found for found in likeness(store, "backup server").values())

@@ -61,6 +61,7 @@ class LangChainStore(BaseStore):
         **settings: Unpack[StoreSettings],
     ) -> None:
         super().__init__(**settings)
+        self._patience.unit = "piece"
         self._source = source
         self._embedder = _chosen(embedder, source)
         self._collection = collection
@@ -382,7 +383,7 @@ class LangChainStore(BaseStore):
             yield stale
         elif self._empty:
             yield f"the vector store holds none of the {self._ledger.count('there')} vectors of before: `holdfast knowledge reembed`"
-        elif problem := self._patience.problem(self._ledger.count("due"), "piece"):
+        elif problem := self._patience.problem(self._ledger.count("due")):
             yield problem
 
     def _unused_vectors(self) -> str:

@@ -23,10 +23,11 @@ class VectorsWait(Event):
     """The vector store or the embedder does not answer, or not with vectors."""
 
     component: ClassVar[str] = "Knowledge"
-    text: ClassVar[str] = "{reason} Records are kept and found by their words; {pieces} pieces wait for their vectors"
+    text: ClassVar[str] = "{reason} Records are kept and found by their words{waits}"
     level: ClassVar[int] = WARNING
     reason: str
-    pieces: int
+    waits: str = ""
+    """How many there are without vectors now, as the end of the sentence."""
 
 
 class _Rest:
@@ -49,7 +50,9 @@ class _Rest:
 
 
 class Patience:
-    """What is known of the failures of one embedder or vector store."""
+    """What is known of the failures of one embedder or vector store. `unit` is what of a store waits for vectors."""
+
+    unit = "record"
 
     def __init__(self, clock: Clock, bus: Bus) -> None:
         self._bus = bus
@@ -70,7 +73,7 @@ class Patience:
         return self._silent.over and self._failing.over
 
     def failed(self, error: StorageError, waiting: int) -> None:
-        """Remember what is wrong, and say it once. `waiting` is how many pieces have no vectors now."""
+        """Remember what is wrong, and say it once. `waiting` is how many have no vectors now."""
         away = isinstance(error, StoreUnavailable)
         self.trouble = error.message
         self._failing.begin()
@@ -78,7 +81,7 @@ class Patience:
             self._silent.begin()
         if error.message not in self._said:
             self._said[error.message] = not away
-            self._bus.emit(VectorsWait(reason=error.message, pieces=waiting))
+            self._bus.emit(VectorsWait(reason=error.message, waits=f"; {self._waits(waiting)}" if waiting else ""))
 
     def worked(self, *, waiting: bool = False) -> None:
         """It answered. While something still waits the trouble is not over."""
@@ -88,7 +91,9 @@ class Patience:
             self.trouble = ""
             self._said = {message: True for message, stays in self._said.items() if stays}
 
-    def problem(self, waiting: int, unit: str = "record") -> str:
+    def problem(self, waiting: int) -> str:
         """It all as a line for `Stats.problems`; empty when nothing is wrong and nothing waits."""
-        waits = f"{counted(waiting, f'{unit} waits', f'{unit}s wait')} for vectors" if waiting else ""
-        return " ".join(part for part in (self.trouble, waits) if part)
+        return " ".join(part for part in (self.trouble, self._waits(waiting) if waiting else "") if part)
+
+    def _waits(self, number: int) -> str:
+        return f"{counted(number, f'{self.unit} waits', f'{self.unit}s wait')} for vectors"
