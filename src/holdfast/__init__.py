@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from holdfast.tokens.counter import TokenCounter, open_counter
     from holdfast.workflow.agent import StageAgent, StageRequest, StageResult
     from holdfast.workflow.control import result_of
+    from holdfast.workflow.decisions import approve, fix, fork, reject
     from holdfast.workflow.launcher import resume, run_workflow
 
 __version__ = "0.1.0"
@@ -141,11 +142,15 @@ __all__ = [
     "WrongType",
     "WrongValue",
     "__version__",
+    "approve",
     "build",
+    "fix",
+    "fork",
     "load_config",
     "make_lead_agent",
     "open_counter",
     "open_knowledge",
+    "reject",
     "result_of",
     "resume",
     "run_workflow",
@@ -170,6 +175,7 @@ _WHERE = {
     "tokens.counter": ("TokenCounter", "open_counter"),
     "workflow.agent": ("StageAgent", "StageRequest", "StageResult"),
     "workflow.control": ("result_of",),
+    "workflow.decisions": ("approve", "fix", "fork", "reject"),
     "workflow.launcher": ("resume", "run_workflow"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

@@ -468,6 +468,31 @@ class Harness:
         own = self._run_parts(parts)
         return resume(session_id, workflow=workflow, accept_changes=accept_changes, as_started=as_started, check=check, **own)
 
+    def approve(self, session_id: str, stage: str | None = None) -> Session:
+        """Agree with the output of a stage that waits, or with its call. As `holdfast.approve`, in the sessions of this configuration."""
+        from holdfast.workflow.control import approve
+
+        return approve(self.sessions, session_id, stage, bus=self.bus)
+
+    def reject(self, session_id: str, stage: str | None = None, *, why: str) -> Session:
+        """Refuse the output of a stage that waits, or its call, and say why. As `holdfast.reject`."""
+        from holdfast.workflow.control import reject
+
+        return reject(self.sessions, session_id, stage, why=why, clock=self.clock, bus=self.bus)
+
+    def fix(self, session_id: str, stage: str, output: Mapping[str, Any] | str) -> Session:
+        """Put a corrected output in place of what a stage wrote. As `holdfast.fix`."""
+        from holdfast.workflow.control import fix
+        from holdfast.workflow.decisions import output_text
+
+        return fix(self.sessions, session_id, stage, output_text(output), bus=self.bus)
+
+    def fork(self, session_id: str, new_id: str | None = None, *, checkpoint: str | None = None) -> Session:
+        """A new session from the state of another. As `holdfast.fork`."""
+        from holdfast.workflow.control import fork
+
+        return fork(self.sessions, session_id, new_id, checkpoint=checkpoint)
+
     def launcher(self, **parts: Unpack[RunParts]) -> Launcher:
         """Starts and resumes sessions with the parts of this harness; `parts` are the other fields of `Launcher`."""
         from holdfast.workflow.launcher import Launcher

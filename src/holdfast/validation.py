@@ -34,7 +34,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import ExtraMissing, InputError, NotImportable
+from holdfast.errors import ExtraMissing, InputError, NotImportable, WrongType, WrongValue
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -102,6 +102,21 @@ def kind_of(value: object) -> str:
     """What a value is, in a word, for "must be text, not a list"."""
     kinds = {dict: "an object", list: "a list", tuple: "a list", str: "text", bool: "true or false", type(None): "nothing"}
     return kinds.get(type(value)) or f"{type(value).__name__} {shown(value)}"
+
+
+def check_kind(name: str, value: object, kinds: type | tuple[type, ...], wanted: str, *, hint: str | None = None) -> None:
+    """WrongType if what a program gives as the argument `name` is of another kind; `wanted` says in words what it takes."""
+    if not isinstance(value, kinds):
+        raise WrongType(f"`{name}` takes {wanted}, and not {kind_of(value)}.", hint=hint)
+
+
+def check_number(name: str, value: object, *, least: float | None = None, above: float | None = None, whole: bool = True) -> None:
+    """WrongType if what a program gives as the argument `name` is no number, WrongValue if it is too small."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise WrongType(f"`{name}` takes a {'whole ' if whole else ''}number, and not {kind_of(value)}.")
+    if (least is not None and value < least) or (above is not None and not value > above):
+        bound = f"at least {least}" if least is not None else f"more than {above}"
+        raise WrongValue(f"`{name}` is {value}, and must be {bound}.")
 
 
 def shown(value: object) -> str:

@@ -42,7 +42,7 @@ from holdfast.models.abilities import model_name_of
 from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
 from holdfast.tokens.windows import find_window
 from holdfast.tracing import span
-from holdfast.validation import check_thread, thread_folder
+from holdfast.validation import check_kind, check_thread, thread_folder
 
 if TYPE_CHECKING:
     from holdfast.agents.lead import LeadAgent
@@ -285,6 +285,7 @@ class Conversation:
         return Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run)
 
     def _new_message(self, text: Content, *, pasted: bool = False) -> _Given:
+        check_kind("text", text, (str, list, tuple), "text, or a list of blocks in LangChain's form")
         content: Any = text if isinstance(text, str) else [dict(block) for block in text]
         if not content or (isinstance(content, str) and not content.strip()):
             raise InputError("there is nothing in the message.", hint="Write at least one word.")

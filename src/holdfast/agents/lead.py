@@ -31,6 +31,7 @@ from langgraph.graph.state import CompiledStateGraph
 from holdfast.agents.agent_loop import Assembled, Blueprint, Given, Parts, assemble, open_parts
 from holdfast.agents.agent_settings import AgentSettings, Registry, SubagentType, folders_block, lead_prompt, load_agent, subagent_prompt
 from holdfast.agents.conversation import Conversation
+from holdfast.agents.middleware.arguments import as_chat_model, as_tools
 from holdfast.agents.middleware.base import RequestSettings
 from holdfast.agents.subagents import Executor, task_tool
 from holdfast.agents.threads import prune_subagents
@@ -42,7 +43,7 @@ from holdfast.skills import open_skills, render
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.counter import open_counter
 from holdfast.tokens.windows import find_window
-from holdfast.validation import check_name
+from holdfast.validation import check_kind, check_name
 
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import AgentMiddleware
@@ -110,8 +111,8 @@ def make_lead_agent(
     config: Config | RunnableConfig | Mapping[str, Any] | None = None,
     *,
     agent: str | None = None,
-    model: BaseChatModel | None = None,
-    tools: Sequence[BaseTool] | None = None,
+    model: BaseChatModel | str | None = None,
+    tools: Sequence[BaseTool | Callable[..., Any]] | None = None,
     skills: Iterable[Skill] | None = None,
     sandbox: ThreadSandboxes | None = None,
     middleware: Sequence[AgentMiddleware[Any, Any, Any]] = (),
@@ -121,9 +122,10 @@ def make_lead_agent(
     """The lead agent that the configuration describes.
 
     `agent` is the name of one with settings and memory of its own. Without `tools` they are those of the configuration, working in
-    `sandbox` (which is opened if it is not given), and so are `skills`. `model` is a chat model that was made already. `parts` are shared
-    with other agents; without them they are opened, and `given` says with what: `clock`, `ids`, `bus`, `disk`, `checkpointer`, `archive`,
-    `memory`, `models`. Raises ModelNotConfigured when there is no model: `Harness.conversation` then answers without one.
+    `sandbox` (which is opened if it is not given), and so are `skills`. Functions are taken as tools. `model` is a chat model that was
+    made already, or the name of one in the configuration. `parts` are shared with other agents; without them they are opened, and `given`
+    says with what: `clock`, `ids`, `bus`, `disk`, `checkpointer`, `archive`, `memory`, `models`. Raises ModelNotConfigured when there is no
+    model: `Harness.conversation` then answers without one.
 
     The reference calls it with a RunnableConfig alone, `make_lead_agent({"configurable": {"agent_name": "coder"}})`: then it is the agent
     that this request asks for, from the configuration that is found here. All that are made so share their parts, which stay open until
@@ -139,8 +141,10 @@ def make_lead_agent(
         config, request = load_config() if config is None else config, RequestSettings()
     if agent is not None and request.agent_name is None:
         request = replace(request, agent_name=check_name(agent, "agent name"))
+    check_kind("config", config, Config, "a configuration", hint="`load_config(PATH)` reads one.")
+    made_tools = as_tools(tools) if tools is not None else None
     with ExitStack() as opened:  # closed again if anything below fails
-        workshop = _open_workshop(config, opened, model, tools, skills, sandbox, middleware, parts, given)
+        workshop = _open_workshop(config, opened, as_chat_model(model, config), made_tools, skills, sandbox, middleware, parts, given)
         made = workshop.agent(request, bound)
         return replace(made, opened=opened.pop_all())
     raise AssertionError  # for the type checker: nothing above is swallowed

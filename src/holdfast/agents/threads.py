@@ -33,7 +33,7 @@ from holdfast.errors import HoldfastError, InputError, NotThere, OutsideRoot
 from holdfast.events import Bus, Event
 from holdfast.search.questions import certainty
 from holdfast.talk import ThreadInfo
-from holdfast.validation import check_thread, thread_folder
+from holdfast.validation import check_kind, check_thread, thread_folder
 from holdfast.workflow.long_term_memory import TrustedKnowledge
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ class Branching(Protocol):
 
 def branch(agent: Branching, thread: str, *, at: str | None = None, into: str | None = None) -> str:
     """Make the new thread and give its name. Raises InputError when there is no such message or the new name is taken."""
+    check_kind("at", at, (str, type(None)), "the id of a message, or its number such as '#12'")
     parts, graph = agent.parts, agent.graph
     new = check_thread(into) if into is not None else parts.ids.new("thread")
     if new in parts.checkpoints.threads() or parts.threads.find(new) is not None:

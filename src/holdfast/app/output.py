@@ -451,10 +451,22 @@ def report_error(error: HoldfastError, *, as_json: bool) -> int:
         echo_json({"error": [_error_record(one) for one in errors]})
     shown = errors if len(errors) <= MOST_ERRORS + 1 else errors[:MOST_ERRORS]
     for one in shown:
-        complain(_once(one))
+        complain(as_typed(_once(one)))
     if len(errors) > len(shown):
         complain(f"and {counted(len(errors) - len(shown), 'more mistake')}; mend these first.")
     return error.exit_code
+
+
+def as_typed(text: str) -> str:
+    """What an error says, with the keywords that a Python program would give as the options that are typed here.
+
+    >>> as_typed("`accept_changes=True` goes on with it.")
+    '`--accept-changes` goes on with it.'
+    """
+    return _KEYWORD.sub(lambda found: f"`--{found[1].replace('_', '-')}`", text)
+
+
+_KEYWORD = re.compile(r"`([a-z_]+)=(?:True|\.\.\.)`")
 
 
 def _once(error: HoldfastError) -> str:
@@ -477,7 +489,7 @@ def complain(text: str) -> None:
 
 
 def _error_record(error: HoldfastError) -> dict[str, Any]:
-    record: dict[str, Any] = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+    record: dict[str, Any] = {"kind": type(error).__name__, "message": error.message, "hint": as_typed(error.hint) if error.hint else None}
     if isinstance(error, ConfigError):
         record |= {"file": error.file, "line": error.line, "key": error.key, "nearest": error.nearest}
     return record

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, WrongType
 from holdfast.extract.sentence_index import IndexedSentence, SentenceIndex
 from holdfast.text.language import alternatives, guess_language, read_lists
 from holdfast.text.likeness import NEAR, Differences, compare
 from holdfast.text.normalise import normalise, normalise_with_offsets
 from holdfast.text.sentences import UnitKind, split_sentences
 from holdfast.text.words import terms
+from holdfast.validation import check_number, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,9 @@ def select(
     `count` counts the tokens of a text (by default an estimate); the extract's `text` is within the budget by that count. Same
     input, same result. Raises InputError for a negative budget.
     """
+    if isinstance(sources, str | SourceText) or not isinstance(sources, Iterable):
+        raise WrongType(f"`sources` takes a list of SourceText, and not {kind_of(sources)}.", hint='`[SourceText("notes.md", text)]`.')
+    check_number("budget", budget)
     if budget < 0:
         raise InputError(f"A budget of {budget} tokens is not possible.", hint="Give 0 or more.")
     counter = count or _default_count

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConfigError, InputError, StorageError
 from holdfast.events import Bus, Event
 from holdfast.events import bus as process_bus
+from holdfast.knowledge.patience import Patience
 from holdfast.knowledge.records import Hit, Record, Why
 from holdfast.knowledge.store import AddReport, Filter, Progress, check_moment, check_question
 from holdfast.search.embedding import Reranker, load_reranker
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.search.segments import Compact
 
 ROLES = {None: 0, "person": 1, "assistant": 2}
-_READ = 5000  # characters of a question that are embedded
+READ = 5000  # characters of a question that are embedded
 
 
 def numpy_installed() -> bool:
@@ -92,11 +93,11 @@ def entry_of(number: int, record: Record) -> Entry:
 
 
 def asked_of(question: str, now: datetime, compact: Compact | None = None) -> Asked:
-    """The question as the ranking needs it: its days, and its vectors where there is an embedder."""
+    """The question as the ranking needs it: its days, and its vectors where there is an embedder. StorageError when that one fails."""
     days = asked_periods(question, now)
     if compact is None:
         return Asked(question, periods=days)
-    (embedding,) = compact.embedder.embed([question[:_READ]], question=True)
+    embedding = compact.question(question[:READ])
     vector, tokens = compact.asked(embedding)
     return Asked(question, vector, tokens, embedding.words, days)
 
@@ -227,6 +228,7 @@ class BaseStore(ABC):
         self._clock = clock or SystemClock()
         self._bus = bus or process_bus
         self._counter = counter
+        self._patience = Patience(self._clock, self._bus)
         self._reranker_problems: tuple[str, ...] = ()
         self._told = ""
         self._closed = False
@@ -256,6 +258,19 @@ class BaseStore(ABC):
     def _unused_vectors(self) -> str:
         """Why the vectors that there are do not count in a search; empty where they do."""
         return ""
+
+    def _question_of(self, question: str, now: datetime, compact: Compact | None, waiting: Callable[[], int]) -> Asked:
+        """The question as the ranking needs it; by its words alone while the embedder does not answer it."""
+        if compact is None or not self._patience.asks:
+            return asked_of(question, now)
+        try:
+            asked = asked_of(question, now, compact)
+        except StorageError as error:
+            self._patience.failed(error, waiting())
+            return asked_of(question, now)
+        if self._patience.trouble:
+            self._patience.worked(waiting=waiting() > 0)
+        return asked
 
     def add(self, records: Iterable[Record], *, progress: Progress | None = None) -> AddReport:
         total = len(records) if isinstance(records, Collection) else None

@@ -16,50 +16,35 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from logging import WARNING
 from os import PathLike
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.durable.lock import Lock
-from holdfast.errors import ConfigError, HoldfastError, InputError, StorageError, StoreUnavailable
-from holdfast.events import Event
-from holdfast.knowledge.base import REMEDY, BaseStore, StoreSettings, asked_of, entry_of, hits_of, no_embedder, texts_of
+from holdfast.errors import ConfigError, InputError, StorageError, StoreUnavailable
+from holdfast.knowledge.base import READ, REMEDY, BaseStore, StoreSettings, asked_of, entry_of, hits_of, no_embedder, texts_of
 from holdfast.knowledge.records import Hit, Record, to_json
 from holdfast.knowledge.sqlite import SqliteStore, numbers_of, records_by_number
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
 from holdfast.knowledge.vector_store import RECORD, OutsideVectors, Piece, PieceLedger, VectorForm, VectorSource, keys_of, records_of
 from holdfast.search.corpus import Corpus, CorpusStatistics
-from holdfast.search.embedding import Embedder, Embedding, as_embedder, load_embedder
+from holdfast.search.embedding import PROBE, Embedder, as_embedder, embedded, load_embedder
 from holdfast.search.pieces import MARKS
 from holdfast.search.plain_ranking import WINDOW
 from holdfast.search.questions import Asked, Ranked, weigh
 from holdfast.search.ranking import rank
-from holdfast.search.segments import Compact, Meaning, Segment, build, with_vectors
+from holdfast.search.segments import Compact, Embedded, Meaning, Segment, build, with_vectors
 from holdfast.text.needle import Needle
-from holdfast.validation import counted
 
 _FEWEST, _MOST, _DEEPEST = 100, 400, 4_096  # candidates that each way of looking gives, and how far it goes for a filter
 _FEW = 2_000  # records: of a filter that leaves no more, all are candidates
 _NEAR, _SEEN = len(WINDOW), 2 * len(WINDOW)  # places around a candidate that may be answers too, and that are needed to rank these
+_AT_ONCE = 64  # records: what was embedded is put into the vector store before more is asked for
 _STRANGERS = 2_000  # texts of others whose vectors are remembered
-_READ = 5_000
-_WAITS = (5.0, 300.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorsWait(Event):
-    """The vector store or the embedder does not answer."""
-
-    component: ClassVar[str] = "Knowledge"
-    text: ClassVar[str] = "{reason} Records are kept and found by their words; {pieces} pieces wait for their vectors"
-    level: ClassVar[int] = WARNING
-    reason: str
-    pieces: int
 
 
 class LangChainStore(BaseStore):
@@ -76,6 +61,7 @@ class LangChainStore(BaseStore):
         **settings: Unpack[StoreSettings],
     ) -> None:
         super().__init__(**settings)
+        self._patience.unit = "piece"
         self._source = source
         self._embedder = _chosen(embedder, source)
         self._collection = collection
@@ -87,10 +73,8 @@ class LangChainStore(BaseStore):
         self._opened: tuple[str, OutsideVectors] | None = None
         self._compact: Compact | None = None
         self._strangers: OrderedDict[str, Meaning] = OrderedDict()
-        self._trouble = ""
         self._empty = False
         """Whether the vector store held nothing when it was last asked, although it should."""
-        self._try_again, self._wait = 0.0, _WAITS[0]
         try:
             self._ledger = PieceLedger(self._side.database, shared=self._shares)
         except BaseException:
@@ -108,9 +92,10 @@ class LangChainStore(BaseStore):
         if self._read_only:
             raise InputError("this store only reads what others put into the vector store.", hint="Give a `path` for the records.")
         with self._in_use():
+            self._check_settings()
             ids = [record.id for record in batch]
             report = self._side.put(batch, also=lambda database: self._ledger.follow(database, ids))
-            return replace(report, embedded=self._settle())
+            return replace(report, embedded=self._settle(fresh=ids))
 
     def forget(self, ids: Iterable[str]) -> int:
         wanted = list(dict.fromkeys(ids))
@@ -141,6 +126,7 @@ class LangChainStore(BaseStore):
         What an interrupted call left is done by the next add or search. Vectors that other `use` or `arguments` placed stay there.
         """
         with self._in_use(), self._turns:
+            embedded(self._embedder, [PROBE])  # what there is stays as it is where nothing would take its place
             new, old = self._form(), self._ledger.form
             if old is not None and old.target == new.target:
                 self._vectors(old).drop(self._ledger.there() + self._ledger.gone(1 << 30))
@@ -148,22 +134,38 @@ class LangChainStore(BaseStore):
             with self._side.transaction() as database:
                 self._ledger.begin_anew(database, new)
             total, done = self._ledger.count("due"), 0
-            while due := self._ledger.due(self.batch):
-                done += self._place(due, new)
+            fault: StorageError | None = None
+            for made in self._placed(new):
+                done += made.pieces
+                fault = fault or made.fault
                 if progress is not None:
                     progress(done, total)
-        self._recovered()
         self._empty = False
+        if fault is not None:
+            self._patience.failed(fault, self._ledger.count("due"))
+            raise fault
+        self._patience.worked()
         return done
 
-    def _settle(self, *, insist: str = "") -> int:
+    def _check_settings(self) -> None:
+        """ConfigError, before anything is kept, where the vector store cannot be made from its settings."""
+        if self._patience.asks and not self._stale:
+            try:
+                self._vectors(self._form())
+            except ConfigError:
+                raise
+            except StorageError as error:
+                self._failed(error)
+
+    def _settle(self, *, insist: str = "", fresh: Collection[str] = ()) -> int:
         """Bring the vector store in line with the records, as far as it can be reached. Says how many texts were embedded.
 
-        `insist` names what must not be left for later: then StoreUnavailable says that it was.
+        `insist` names what must not be left for later: then StoreUnavailable says that it was. The `fresh` records were never tried.
         """
-        if not self._ledger.anything_to_do or (not insist and self._clock.monotonic() < self._try_again):
+        if not self._ledger.anything_to_do or (not insist and not self._patience.asks):
             return 0
-        embedded = 0
+        pieces = 0
+        faults: list[StorageError] = []
         try:
             with self._turns:
                 while gone := self._ledger.gone(1_000):
@@ -173,11 +175,12 @@ class LangChainStore(BaseStore):
                 if insist or self._stale:
                     return 0
                 form = self._form()
-                while due := self._ledger.due(self.batch):
-                    if self._ledger.form != form:
-                        with self._side.transaction() as database:
-                            self._ledger.set_form(database, form)
-                    embedded += self._place(due, form)
+                if self._ledger.form != form and self._ledger.due(1):
+                    with self._side.transaction() as database:
+                        self._ledger.set_form(database, form)
+                for made in self._placed(form, None if self._patience.asks_again else fresh):
+                    pieces += made.pieces
+                    faults += [made.fault] if made.fault is not None else []
         except ConfigError:
             raise
         except StorageError as error:
@@ -188,28 +191,43 @@ class LangChainStore(BaseStore):
                     path=self._source.name,
                     operation=insist,
                 ) from error
-            return embedded
-        self._recovered()
-        return embedded
+            return pieces
+        if faults:
+            self._failed(faults[0])
+        elif self._patience.trouble:
+            self._patience.worked(waiting=self._ledger.anything_to_do)
+        return pieces
 
-    def _place(self, due: Sequence[Record], form: VectorForm) -> int:
-        """Put the pieces of these records into the vector store; says how many there were."""
+    def _placed(self, form: VectorForm, only: Collection[str] | None = None) -> Iterator[Embedded]:
+        """Put what is due, or these of it, into the vector store, each record once; says of each batch what came of it."""
+        last = ""
+        while due := self._ledger.due(_AT_ONCE, last):
+            last = due[-1].id
+            wanted = due if only is None else [record for record in due if record.id in only]
+            if wanted:
+                yield self._place(wanted, form)
+
+    def _place(self, due: Sequence[Record], form: VectorForm) -> Embedded:
+        """Put the pieces of these records into the vector store. A record to which the embedder gives no vectors stays due."""
         compact = self._compacted()
         texts = [texts_of(record) for record in due]
-        every = [text for one in texts for text in one]
-        made: Iterator[Embedding] = iter(compact.embedder.embed(every))
+        made = iter(embedded(compact.embedder, [text for one in texts for text in one]))
+        fault: StorageError | None = None
         pieces: list[Piece] = []
-        meanings: list[Meaning] = []
+        meanings: list[tuple[Record, Meaning, bytes]] = []
         for record, one in zip(due, texts, strict=True):
             vectors = [next(made) for _ in one]
-            meanings.append(compact.kept(vectors))
+            if (wrong := next((said for vector in vectors if (said := compact.fault_in(vector))), None)) is not None:
+                fault = fault or wrong
+                continue
+            meanings.append((record, compact.kept(vectors), compact.hash_of(one)))
             keys = keys_of(record, shared=self._shares)
             pieces += [self._piece(record, *each) for each in zip(keys, one, (vector.vector for vector in vectors), strict=True)]
         self._vectors(form).put(pieces)
         with self._side.transaction() as database:
-            for record, one, meaning in zip(due, texts, meanings, strict=True):
-                self._ledger.placed(database, record, meaning, compact.hash_of(one))
-        return len(every)
+            for placed in meanings:
+                self._ledger.placed(database, *placed)
+        return Embedded(pieces=len(pieces), fault=fault)
 
     def _piece(self, record: Record, key: str, text: str, vector: NDArray[np.float32]) -> Piece:
         numbers = vector.tolist()
@@ -233,19 +251,19 @@ class LangChainStore(BaseStore):
             if vector is not None and asked.vector is not None:
                 near, strangers = self._by_meaning(question, vector, chosen, fitting, enough)
                 seeds |= near
-            if self._trouble and not len(corpus.numbers):
-                raise StoreUnavailable(self._trouble, path=self._source.name, operation="search")
+            if self._patience.trouble and not len(corpus.numbers):
+                raise StoreUnavailable(self._patience.trouble, path=self._source.name, operation="search")
             return self._ranked(asked, corpus, seeds, fitting, strangers, limit)
 
     def _asked(self, question: str, now: datetime) -> tuple[Asked, list[float] | None]:
         """The question for the ranking, and its whole vector for the vector store; without vectors where there can be none now."""
         with self._in_use():
-            without = self._stale or self._clock.monotonic() < self._try_again
+            without = self._stale or not self._patience.asks
         if without:
             return asked_of(question, now), None
         try:
             compact = self._compacted()
-            (embedding,) = compact.embedder.embed([question[:_READ]], question=True)
+            embedding = compact.question(question[:READ])
         except StorageError as error:
             self._failed(error)
             return asked_of(question, now), None
@@ -275,7 +293,8 @@ class LangChainStore(BaseStore):
             fits = len(near) if fitting is None else len(near & set(fitting))
             self._empty = not found and self._ledger.count("there") > 0
             if fitting is None or len(fitting) <= _FEW or fits >= enough or len(found) < count or count >= _DEEPEST:
-                self._recovered()
+                if self._patience.trouble:
+                    self._patience.worked(waiting=self._ledger.anything_to_do)
                 return near, [record for record in records_of(strangers) if chosen.admits(record)]
             count *= 4
 
@@ -319,7 +338,11 @@ class LangChainStore(BaseStore):
         """The meaning of what somebody else put there: no `VectorStore` gives vectors back, so it is made once and remembered."""
         compact = self._compacted()
         if record.text not in self._strangers:
-            self._strangers[record.text] = compact.kept(compact.embedder.embed(texts_of(record)))
+            made = compact.embed_most({b"": texts_of(record)})
+            if made.fault is not None:  # it is found by its words
+                self._failed(made.fault)
+                return Meaning(b"", b"")
+            self._strangers[record.text] = made.meanings[b""]
             if len(self._strangers) > _STRANGERS:
                 self._strangers.popitem(last=False)
         self._strangers.move_to_end(record.text)
@@ -331,7 +354,7 @@ class LangChainStore(BaseStore):
 
     def _stranger(self, id: str) -> Record | None:
         """What somebody else put there under this id, where the class of the vector store can read by id."""
-        if self._stale or self._clock.monotonic() < self._try_again:
+        if self._stale or not self._patience.asks:
             return None
         try:
             found = self._vectors(self._ledger.form or self._form()).read([id])
@@ -360,8 +383,8 @@ class LangChainStore(BaseStore):
             yield stale
         elif self._empty:
             yield f"the vector store holds none of the {self._ledger.count('there')} vectors of before: `holdfast knowledge reembed`"
-        elif self._trouble:
-            yield f"{self._trouble} {counted(self._ledger.count('due'), 'piece waits', 'pieces wait')} for vectors"
+        elif problem := self._patience.problem(self._ledger.count("due")):
+            yield problem
 
     def _unused_vectors(self) -> str:
         old = self._ledger.form
@@ -399,7 +422,7 @@ class LangChainStore(BaseStore):
     def _stale(self) -> bool:
         """Whether the vectors that there are were made by another embedder, or are in another place."""
         old = self._ledger.form
-        if old is None:
+        if old is None or (self._compact is None and not self._patience.asks):
             return False
         try:
             return old != self._form()
@@ -419,16 +442,8 @@ class LangChainStore(BaseStore):
         if opened is not None:
             opened[1].close()
 
-    def _failed(self, error: HoldfastError) -> None:
-        """Remember what is wrong, say it once, and leave the vector store alone for a while."""
-        if error.message != self._trouble:
-            self._bus.emit(VectorsWait(reason=error.message, pieces=self._ledger.count("due")))
-        self._trouble = error.message
-        self._try_again = self._clock.monotonic() + self._wait
-        self._wait = min(2 * self._wait, _WAITS[1])
-
-    def _recovered(self) -> None:
-        self._trouble, self._try_again, self._wait = "", 0.0, _WAITS[0]
+    def _failed(self, error: StorageError) -> None:
+        self._patience.failed(error, self._ledger.count("due"))
 
 
 def _chosen(embedder: str | Embedder | None, source: VectorSource) -> Embedder:

@@ -98,14 +98,16 @@ class MarkdownStore(BaseStore):
                         changed[record.id] = new
                 placed = _placed(self.root, changed.values(), _counting(known))
                 stamps = _put_all(self.root, {path: render(record) for path, record in placed.items()})
-                report = index.put(
-                    list(changed.values()),
-                    exactly=True,
-                    also=lambda database: _note(database, {path: _File(stamps[path], record.id) for path, record in placed.items()}),
-                )
+                embedded = 0
+                with suppress(StorageError):  # the files are what is kept, and they are there: the next call brings the index in line
+                    embedded = index.put(
+                        list(changed.values()),
+                        exactly=True,
+                        also=lambda database: _note(database, {path: _File(stamps[path], record.id) for path, record in placed.items()}),
+                    ).embedded
         updated = sum(1 for id in changed if id in old)
         ids = tuple(record.id for record in batch)
-        return AddReport(len(changed) - updated, updated, len(batch) - len(changed), report.embedded, ids)
+        return AddReport(len(changed) - updated, updated, len(batch) - len(changed), embedded, ids)
 
     def forget(self, ids: Iterable[str]) -> int:
         wanted = set(ids)

@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast.durable import strict_json
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
-from holdfast.errors import Damaged, InputError
+from holdfast.errors import Damaged, InputError, StorageError
 from holdfast.knowledge.base import BaseStore, StoreSettings, analyse, form_of_analysis, hits_of, no_embedder, of_another_embedder, texts_of
+from holdfast.knowledge.patience import Patience
 from holdfast.knowledge.postgres_search import CandidateSearch, Vectors, conditions, prepare
 from holdfast.knowledge.records import Hit, Record, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.embedding import PROBE, Embedder, embedded, load_embedder
 from holdfast.search.questions import MONTH_NAMES, analysed, bare_name
 from holdfast.text.needle import Needle
 from holdfast.text.words import terms
 
 if TYPE_CHECKING:
-    from holdfast.search.segments import Compact, Meaning
+    from holdfast.search.segments import Compact, Embedded, Meaning
 
 
 _LAGGING = 64  # records without vectors that one `add` makes up for
@@ -42,11 +43,12 @@ _LAGGING = 64  # records without vectors that one `add` makes up for
 class Writer:
     """Changes one collection. Writers take turns at its lock; embedding is done before."""
 
-    def __init__(self, database: Postgres, collection: int, vectors: Vectors | None, lock: int) -> None:
+    def __init__(self, database: Postgres, collection: int, vectors: Vectors | None, lock: int, patience: Patience) -> None:
         self._database = database
         self._collection = collection
         self._vectors = vectors
         self._lock = lock
+        self._patience = patience
         self._form = form_of_analysis()
 
     def add(self, batch: Sequence[Record]) -> AddReport:
@@ -56,7 +58,8 @@ class Writer:
             wanted[record.id] = merged(wanted[record.id], record) if record.id in wanted else record
         changed = self._changed(wanted, self._there(self._database.rows, wanted))
         lagging = self._lagging()
-        made, computed = self._embedded([*changed.values(), *(record for _, record in lagging)])
+        embedded = self._embedded([*changed.values(), *(record for _, record in lagging)])
+        made, computed = (embedded.meanings, embedded.pieces) if embedded is not None else ({}, 0)
         updated = added = 0
         if changed or lagging:
             with self._database.transaction(self._lock) as step:
@@ -67,6 +70,8 @@ class Writer:
                 self._write(step, changed, there, made)
                 for number, record in lagging:
                     self._put_vectors(step, number, record, made)
+        if embedded is not None:
+            self._note(embedded)
         return AddReport(added, updated, len(batch) - len(changed), computed, tuple(record.id for record in batch))
 
     def forget(self, ids: Sequence[str]) -> list[str]:
@@ -88,17 +93,25 @@ class Writer:
                 self._write(step, {id: old.record for id, old in there.items()}, there, {})
 
     def embed_more(self) -> bool:
-        """Embed some of what has no vectors yet; says whether there may be more."""
+        """Embed some of what has no vectors yet; says whether there may be more that can get some now."""
         if not self._lagging():
             return False
-        self.add([])
-        return True
+        return self.add([]).embedded > 0 or not self._patience.trouble
 
-    def _embedded(self, records: Sequence[Record]) -> tuple[dict[bytes, Meaning], int]:
-        return self._vectors.embed(records) if self._vectors is not None and records else ({}, 0)
+    def _embedded(self, records: Sequence[Record]) -> Embedded | None:
+        """What came of embedding these; None where nothing was asked for."""
+        return self._vectors.embed(records) if self._vectors is not None and records and self._patience.asks else None
+
+    def _note(self, made: Embedded) -> None:
+        """What came of embedding, for the next time and for who watches."""
+        waiting = self._vectors.waiting() if self._vectors is not None and (made.fault is not None or self._patience.trouble) else 0
+        if made.fault is not None:
+            self._patience.failed(made.fault, waiting)
+        elif made.pieces and self._patience.trouble:
+            self._patience.worked(waiting=waiting > 0)
 
     def _lagging(self) -> list[tuple[int, Record]]:
-        rows = self._vectors.missing(_LAGGING) if self._vectors is not None else []
+        rows = self._vectors.missing(_LAGGING) if self._vectors is not None and self._patience.asks_again else []
         return [(number, read_record(text)) for number, text in rows]
 
     def _there(self, ask: Callable[[str, Sequence[Any]], list[Row]], wanted: Iterable[str]) -> dict[str, _Old]:
@@ -257,6 +270,8 @@ class PostgresStore(BaseStore):
         self._base = base
         self._opening = threading.RLock()
         self._opened: tuple[Postgres, int, Vectors | None] | None = None
+        self._unreached = False
+        """Whether the embedder could not even be asked how large its vectors are."""
         self._behind = False
         """Whether there may be records without vectors: added without an embedder, or by an older version."""
         self._stale: Vectors | None = None
@@ -265,7 +280,9 @@ class PostgresStore(BaseStore):
     # Writing
 
     def _add(self, batch: list[Record]) -> AddReport:
-        return self._writer().add(batch)
+        report = self._writer().add(batch)
+        self._behind = self._behind or bool(self._patience.trouble)
+        return report
 
     def forget(self, ids: Iterable[str]) -> int:
         return len(self._writer().forget([id for id in dict.fromkeys(ids) if "\0" not in id]))
@@ -279,6 +296,8 @@ class PostgresStore(BaseStore):
         vectors = self._stale or vectors
         if vectors is None:
             raise no_embedder()
+        embedded(vectors.compact.embedder, [PROBE])  # what there is stays as it is where nothing would take its place
+        self._patience.worked()
         vectors.drop()
         with self._opening:
             self._stale, self._opened = None, (database, number, vectors)
@@ -287,15 +306,21 @@ class PostgresStore(BaseStore):
             done += self.batch
             if progress is not None:
                 progress(done, None)
+        self._behind = bool(self._patience.trouble)
+        if self._behind:
+            raise StorageError(
+                self._patience.trouble, path=self.collection, operation="reembed", hint="What has no vectors is found by words."
+            )
         return vectors.count()
 
     # Reading
 
     def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
         database, number, vectors = self._open()
-        if self._behind:
-            self._behind = self._writer().embed_more()
-        found = CandidateSearch(database, number, vectors, chosen).ranked(question, now, limit)
+        if self._behind and self._patience.asks_again:
+            self._behind = self._writer().embed_more() or bool(self._patience.trouble)
+        asked = self._question_of(question, now, None if vectors is None else vectors.compact, self._waiting_records)
+        found = CandidateSearch(database, number, vectors, chosen).ranked(asked, limit)
         members = [one for ranked in found for one in ranked.members]
         rows = database.rows("SELECT number, record::text FROM knowledge_records WHERE number = ANY(%s)", [members])
         return hits_of(found, {one: read_record(text) for one, text in rows})
@@ -321,6 +346,7 @@ class PostgresStore(BaseStore):
         row = database.one(
             "SELECT count(*), count(DISTINCT session), min(time), max(time) FROM knowledge_records WHERE collection = %s", [number]
         )
+        problem = self._unused_vectors() or self._patience.problem(self._waiting_records())
         records, sessions, oldest, newest = row or (0, 0, None, None)
         tags = "SELECT tag, count(*) FROM knowledge_records, unnest(tags) tag WHERE collection = %s GROUP BY 1 ORDER BY 2 DESC, 1"
         kinds = "SELECT kind, count(*) FROM knowledge_records WHERE collection = %s GROUP BY 1 ORDER BY 2 DESC, 1"
@@ -336,11 +362,17 @@ class PostgresStore(BaseStore):
             newest=_utc(newest),
             tags=dict(database.rows(tags, [number])),
             kinds=dict(database.rows(kinds, [number])),
-            problems=(*([stale] if (stale := self._unused_vectors()) else ()), *self._reranker_problems),
+            problems=(*([problem] if problem else ()), *self._reranker_problems),
         )
 
     def _unused_vectors(self) -> str:
         return "" if self._stale is None else of_another_embedder(self.collection)
+
+    def _waiting_records(self) -> int:
+        """How many records have no vectors yet."""
+        with self._opening:
+            vectors = self._opened[2] if self._opened is not None else None
+        return vectors.waiting() if vectors is not None else 0
 
     def close(self) -> None:
         with self._opening:
@@ -351,7 +383,7 @@ class PostgresStore(BaseStore):
 
     def _writer(self) -> Writer:
         database, number, vectors = self._open()
-        return Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection))
+        return Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection), self._patience)
 
     def _open(self) -> tuple[Postgres, int, Vectors | None]:
         """The database with its tables, the number of the collection, and its vectors, where there is an embedder."""
@@ -366,12 +398,18 @@ class PostgresStore(BaseStore):
                     if database is not given:
                         database.close()
                     raise
+            elif self._unreached and self._patience.asks:
+                self._opened = self._prepared(self._opened[0])
             return self._opened
 
     def _prepared(self, database: Postgres) -> tuple[Postgres, int, Vectors | None]:
         wanted = self._wanted
         embedder = load_embedder(wanted) if isinstance(wanted, str) else wanted
-        compact = None if embedder is None else _compact(embedder)
+        compact, fault = None, None
+        try:
+            compact = None if embedder is None else _compact(embedder)
+        except StorageError as error:
+            fault = error
         database.migrate("knowledge", scripts("holdfast.knowledge", prefix="records"))
         if compact is not None:
             prepare(database, compact.dimension)
@@ -386,8 +424,11 @@ class PostgresStore(BaseStore):
         vectors = None if compact is None else Vectors(database, number, compact)
         if vectors is not None and getattr(embedder, "on_request", False) and vectors.others():
             self._stale, vectors = vectors, None
-        Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection)).analyse_again()
+        Writer(database, number, vectors, lock_key(self._schema, "knowledge", self.collection), self._patience).analyse_again()
         self._behind = vectors is not None
+        self._unreached = fault is not None
+        if fault is not None:
+            self._patience.failed(fault, 0)
         return database, number, vectors
 
 

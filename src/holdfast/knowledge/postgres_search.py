@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, scripts
 from holdfast.durable.postgres_connection import driver
 from holdfast.errors import InputError, StorageError, StoreUnavailable
-from holdfast.knowledge.base import ROLES, asked_of, numpy_installed, texts_of
+from holdfast.knowledge.base import ROLES, numpy_installed, texts_of
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.store import Filter
 from holdfast.search.pieces import MARKS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from holdfast.search.segments import Compact, Meaning
+    from holdfast.search.segments import Compact, Embedded, Meaning
 
 
 _LARGEST = 4000  # numbers in a vector that an index of pgvector takes as halfvec
@@ -89,15 +89,15 @@ class Vectors:
 
     # Writing
 
-    def embed(self, records: Iterable[Record]) -> tuple[dict[bytes, Meaning], int]:
-        """The meanings of these records that are not kept yet, by their hash, and how many texts had to be embedded."""
+    def embed(self, records: Iterable[Record]) -> Embedded:
+        """The meanings of these records that are not kept yet, by their hash, as far as the embedder answers."""
         wanted = {self.compact.hash_of(pieces): pieces for record in records if (pieces := texts_of(record))}
         known = {bytes(hash) for (hash,) in self._database.rows(_KNOWN, [list(wanted)])}
         missing = {hash: pieces for hash, pieces in wanted.items() if hash not in known}
-        return self.compact.embed(missing), sum(map(len, missing.values()))
+        return self.compact.embed_most(missing)
 
     def put(self, step: Transaction, number: int, record: Record, made: Mapping[bytes, Meaning]) -> None:
-        """Keep the vectors of a record, in place of those it had. What was not made is copied from where it is."""
+        """Keep the vectors of a record, in place of those it had. What was not made is copied from where it is, or is `missing`."""
         from holdfast.search.segments import Meaning, read_vectors  # numpy is there where vectors are
 
         for table in ("knowledge_meanings", "knowledge_pieces"):
@@ -111,8 +111,8 @@ class Vectors:
             meaning = made[hash]
         elif row is not None:
             meaning = Meaning(bytes(row[0]), bytes(row[1]))
-        else:  # somebody forgot the other one meanwhile
-            meaning = self.compact.embed({hash: pieces})[hash]
+        else:
+            return
         values = [number, self.compact.name, hash, len(pieces), meaning.vectors, meaning.tokens]
         step.execute(
             "INSERT INTO knowledge_meanings (record, embedder, hash, pieces, vectors, tokens) VALUES (%s, %s, %s, %s, %s, %s)", values
@@ -125,13 +125,12 @@ class Vectors:
 
     def missing(self, limit: int) -> list[Row]:
         """Records that have no vectors of this embedder yet, for example because they were added without one."""
-        return self._database.rows(
-            """
-            SELECT number, record::text FROM knowledge_records r WHERE collection = %s AND role IS DISTINCT FROM 'assistant'
-            AND NOT EXISTS (SELECT 1 FROM knowledge_meanings m WHERE m.record = r.number AND m.embedder = %s) LIMIT %s
-            """,
-            [self._collection, self.compact.name, limit],
-        )
+        return self._database.rows(f"SELECT number, record::text {_MISSING} LIMIT %s", [self._collection, self.compact.name, limit])
+
+    def waiting(self) -> int:
+        """How many these are."""
+        row = self._database.one(f"SELECT count(*) {_MISSING}", [self._collection, self.compact.name])
+        return int(row[0]) if row else 0
 
     def others(self) -> bool:
         """Whether records of the collection have vectors of another embedder only."""
@@ -188,6 +187,10 @@ class Vectors:
 
 _INSERT_PIECE = """
 INSERT INTO knowledge_pieces (record, place, collection, embedder, dimension, vector) VALUES (%s, %s, %s, %s, %s, %s::halfvec)
+"""
+_MISSING = """
+FROM knowledge_records r WHERE collection = %s AND role IS DISTINCT FROM 'assistant'
+AND NOT EXISTS (SELECT 1 FROM knowledge_meanings m WHERE m.record = r.number AND m.embedder = %s)
 """
 _KNOWN = "SELECT DISTINCT hash FROM knowledge_meanings WHERE hash = ANY(%s)"
 
@@ -285,12 +288,11 @@ class CandidateSearch:
         self._filter = chosen
         self._where, self._values = conditions(collection, chosen)
 
-    def ranked(self, question: str, now: datetime, limit: int) -> list[Ranked]:
+    def ranked(self, asked: Asked, limit: int) -> list[Ranked]:
         """The best answers, best first."""
-        asked = asked_of(question, now, None if self._vectors is None else self._vectors.compact)
         with self._database.transaction() as step:
             known = CollectionStatistics(step, self._collection, self._filter)
-            sought = weigh(question, known)
+            sought = weigh(asked.text, known)
             if not sought.most and not asked.periods and asked.vector is None:
                 return []
             seeds = self._seeds(step, asked, sought, min(max(4 * limit, _FEWEST), _MOST))

@@ -4,8 +4,8 @@
     store.add([Record("The staging server is called heron.", tags=("infra",))])
     store.search("how is the staging server called?")
 
-The records are the truth, and an add is one transaction of records, vectors and index. Without the extra `vectors` the store works by
-keywords alone; what was added then gets its vectors when the extra is there.
+The records are the truth, and an add is one transaction of records, vectors and index. Without the extra `vectors`, and while the embedder
+does not answer, the store works by keywords alone; what was added then gets its vectors afterwards (`patience`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from holdfast.durable.database import database_faults, open_database, transaction
-from holdfast.errors import Damaged, InputError, StorageError
+from holdfast.errors import Damaged, InputError, StorageError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.knowledge.base import (
     BaseStore,
     KeywordsOnly,
     StoreSettings,
-    asked_of,
     entry_of,
     hits_of,
     milliseconds,
@@ -39,7 +38,7 @@ from holdfast.knowledge.base import (
 )
 from holdfast.knowledge.records import Hit, Record, content_hash, from_json, merged, to_json
 from holdfast.knowledge.store import AddReport, Filter, Progress, Stats, holds
-from holdfast.search.embedding import Embedder, load_embedder
+from holdfast.search.embedding import PROBE, Embedder, embedded, load_embedder
 from holdfast.search.plain_ranking import Entry, PlainIndex
 from holdfast.search.questions import Asked, Ranked
 from holdfast.text.needle import Needle
@@ -47,6 +46,7 @@ from holdfast.text.needle import Needle
 if TYPE_CHECKING:
     from holdfast.knowledge.sqlite_index import SegmentIndex
     from holdfast.search.corpus import Corpus
+    from holdfast.search.segments import Embedded
 
 _PAGE = 1000
 
@@ -79,6 +79,8 @@ class SqliteStore(BaseStore):
         try:
             self.database.execute("PRAGMA cache_size=-32768")  # 32 MB: the vectors of words are read in many small parts
             self.database.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
+            self._unreached = False
+            """Whether the embedder could not even be asked how large its vectors are. Then the index has none of it."""
             if numpy_installed():
                 self._index = self._made_index()
         except BaseException:
@@ -104,11 +106,13 @@ class SqliteStore(BaseStore):
 
         With `exactly` a record takes the place of the one with its id without its tags.
         """
-        index = self._index
         with self._faults("read"), self._lock:
+            self._reach()
             self._refresh()
+            index = self._index
             unknown = [record for record in batch if known_record(self.database, record.id) is None] if index else []
-        made, embedded = index.embed(batch if len(unknown) < len(batch) else unknown) if index else ({}, 0)
+            asks = index is not None and self._patience.asks
+        made = index.embed(batch if len(unknown) < len(batch) else unknown) if index is not None and asks else None
         counts = {"added": 0, "updated": 0, "unchanged": 0}
         with self._changing() as database:
             self._delete(database, gone)
@@ -123,10 +127,12 @@ class SqliteStore(BaseStore):
                 if change.anew:
                     fresh[change.number] = change.record
             if index is not None:
-                index.put(list(fresh.items()), made)
+                index.put(list(fresh.items()), made.meanings if made is not None else {})
             if also is not None:
                 also(database)
-        return AddReport(embedded=embedded, ids=tuple(record.id for record in batch), **counts)
+        if made is not None:
+            self._note(made)
+        return AddReport(embedded=made.pieces if made is not None else 0, ids=tuple(record.id for record in batch), **counts)
 
     def forget(self, ids: Iterable[str]) -> int:
         with self._lock:
@@ -143,15 +149,20 @@ class SqliteStore(BaseStore):
         return found
 
     def reembed(self, *, progress: Progress | None = None) -> int:
-        index = self._index
-        if index is None or self._embedder is None:
-            raise no_embedder()
         with self._lock:
+            if self._embedder is None or self._index is None:
+                raise no_embedder()
+            embedded(self._embedder, [PROBE])  # what there is stays as it is where nothing would take its place
+            if self._unreached:
+                self._index = self._made_index()
             with self._changing():
-                index.begin_anew()
-            embedded = self._index_waiting(index, progress)
-            index.refresh()
-        return embedded
+                self._index.begin_anew()
+            made = self._index_waiting(self._index, progress=progress)
+            self._index.refresh()
+            self._note(made)
+        if made.fault is not None:
+            raise made.fault
+        return made.pieces
 
     def _delete(self, database: sqlite3.Connection, ids: Iterable[str]) -> int:
         found = [known[0] for id in dict.fromkeys(ids) if (known := known_record(database, id)) is not None]
@@ -176,9 +187,12 @@ class SqliteStore(BaseStore):
     # Reading
 
     def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
-        asked = asked_of(question, now, None if self._index is None else self._index.compact)
         with self._lock, self._faults("search"):
-            found = self._by_words(asked, chosen, limit) if self._index is None else self._ranked(self._index, asked, chosen, limit)
+            self._reach()
+            index = self._index
+        asked = self._question_of(question, now, None if index is None else index.compact, self._waiting_records)
+        with self._lock, self._faults("search"):
+            found = self._by_words(asked, chosen, limit) if index is None else self._ranked(index, asked, chosen, limit)
             return hits_of(found, records_by_number(self.database, [number for one in found for number in one.members]))
 
     def _ranked(self, index: SegmentIndex, asked: Asked, chosen: Filter, limit: int) -> list[Ranked]:
@@ -216,8 +230,10 @@ class SqliteStore(BaseStore):
 
     def stats(self) -> Stats:
         with self._lock, self._faults("read"):
-            stale = self._unused_vectors()
-            return Stats("sqlite", self.path, problems=(*([stale] if stale else ()), *self._reranker_problems), **_summary(self.database))
+            problem = self._unused_vectors() or self._patience.problem(self._waiting_records())
+            return Stats(
+                "sqlite", self.path, problems=(*([problem] if problem else ()), *self._reranker_problems), **_summary(self.database)
+            )
 
     def _unused_vectors(self) -> str:
         return of_another_embedder(self.path) if self._index is not None and self._index.stale else ""
@@ -232,8 +248,33 @@ class SqliteStore(BaseStore):
         from holdfast.knowledge.sqlite_index import SegmentIndex
         from holdfast.search.segments import Compact
 
-        compact = None if self._embedder is None else Compact(self._embedder)
-        return SegmentIndex(self.database, compact, lambda segments: self._bus.emit(IndexRebuilt(path=self.path, segments=segments)))
+        compact, fault = None, None
+        try:
+            compact = None if self._embedder is None else Compact(self._embedder)
+        except StorageError as error:
+            fault = error
+        index = SegmentIndex(self.database, compact, lambda segments: self._bus.emit(IndexRebuilt(path=self.path, segments=segments)))
+        self._unreached = fault is not None
+        if fault is not None:
+            self._patience.failed(fault, index.waiting_records())
+        return index
+
+    def _reach(self) -> None:
+        """Ask an embedder again that did not answer when the store was opened."""
+        if self._unreached and self._patience.asks:
+            self._index, self._seen = self._made_index(), None
+
+    def _waiting_records(self) -> int:
+        """How many records have no vectors yet."""
+        with self._lock:
+            return self._index.waiting_records() if self._index is not None and self._embedder is not None else 0
+
+    def _note(self, made: Embedded) -> None:
+        """What came of embedding, for the next time and for who watches."""
+        if made.fault is not None:
+            self._patience.failed(made.fault, self._waiting_records())
+        elif made.pieces and self._patience.trouble:
+            self._patience.worked(waiting=self._waiting_records() > 0)
 
     def _changed(self) -> bool:
         """Whether anybody wrote since this was last asked."""
@@ -262,27 +303,56 @@ class SqliteStore(BaseStore):
     def _refresh(self) -> None:
         """Bring the index to what the file holds now; index what waits for it."""
         index = self._index
-        if index is None or not self._changed():
+        if index is None:
             return
-        unusable = index.refresh()
-        if unusable:
-            with self._changing():
-                index.repair(unusable)
-        self._index_waiting(index)
-        index.refresh()
+        if self._changed():
+            unusable = index.refresh()
+            if unusable:
+                with self._changing():
+                    index.repair(unusable)
+            made = self._index_waiting(index)
+            index.refresh()
+            self._note(made)
+        if index.waiting and self._patience.asks_again:
+            self._catch_up(index)
 
-    def _index_waiting(self, index: SegmentIndex, progress: Progress | None = None) -> int:
-        """Index the records that wait for it; says how many texts were embedded."""
-        done = embedded = 0
+    def _catch_up(self, index: SegmentIndex) -> None:
+        """Make the vectors that records wait for. A segment of them stays as it is while nothing comes of that."""
+        faults: list[StorageError] = []
+        for number in index.waiting:
+            made = index.embed(record for _, record in _of_segment(self.database, number, self.batch))
+            if made.fault is None or made.meanings:
+                with self._changing() as database:
+                    drop_segments(database, [number])
+                made = self._index_waiting(index, made)
+            faults += [made.fault] if made.fault is not None else []
+            if any(isinstance(fault, StoreUnavailable) for fault in faults):
+                break
+        index.refresh()
+        if faults:
+            self._patience.failed(faults[-1], index.waiting_records())
+        else:
+            self._patience.worked()
+
+    def _index_waiting(self, index: SegmentIndex, known: Embedded | None = None, progress: Progress | None = None) -> Embedded:
+        """Index the records that wait for it; says what came of embedding them and those that are `known`.
+
+        Once the embedder fails to answer, the rest is indexed by words.
+        """
+        from holdfast.search.segments import Embedded
+
+        known = known or Embedded()
+        pieces, fault, done = known.pieces, known.fault, 0
         while waiting := list(_waiting(self.database, self.batch)):
-            made, texts = index.embed([record for _, record in waiting])
-            embedded += texts
+            away = isinstance(fault, StoreUnavailable) or not self._patience.asks
+            made = Embedded() if away else index.embed((record for _, record in waiting), known.meanings)
+            pieces, fault = pieces + made.pieces, made.fault or fault
             with self._changing():
-                index.put([(number, record) for number, record in _waiting(self.database, self.batch) if (number, record) in waiting], made)
+                index.put([one for one in _waiting(self.database, self.batch) if one in waiting], {**known.meanings, **made.meanings})
             done += len(waiting)
             if progress is not None:
                 progress(done, None)
-        return embedded
+        return Embedded(pieces=pieces, fault=fault)
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
@@ -459,6 +529,12 @@ def _waiting(database: sqlite3.Connection, limit: int) -> Iterator[tuple[int, Re
     """Records that are not in the index yet."""
     rows = database.execute("SELECT number, record FROM records WHERE segment IS NULL ORDER BY number LIMIT ?", (limit,)).fetchall()
     return ((number, read_row(database, text)) for number, text in rows)
+
+
+def _of_segment(database: sqlite3.Connection, segment: int, limit: int) -> Sequence[tuple[int, Record]]:
+    """The first records of a segment of the index."""
+    rows = database.execute("SELECT number, record FROM records WHERE segment = ? ORDER BY number LIMIT ?", (segment, limit)).fetchall()
+    return [(number, read_row(database, text)) for number, text in rows]
 
 
 def _written(record: Record) -> str:

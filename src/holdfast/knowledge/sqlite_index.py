@@ -13,12 +13,12 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.knowledge.base import entry_of, form_of_analysis, texts_of
+from holdfast.knowledge.base import ROLES, entry_of, form_of_analysis, texts_of
 from holdfast.knowledge.records import Record
 from holdfast.knowledge.sqlite import drop_segments
 from holdfast.search.corpus import Corpus
 from holdfast.search.plain_ranking import Entry
-from holdfast.search.segments import Compact, Meaning, Segment, build, joined, read_vectors
+from holdfast.search.segments import Compact, Embedded, Meaning, Segment, build, joined, read_vectors
 
 _LARGEST = 16_384  # records of a segment: more are not joined, so that forgetting one does not write everything anew
 
@@ -40,6 +40,10 @@ class SegmentIndex:
         self._told = told
         self._dimension = compact.dimension if compact is not None else 0
         self._analysis = form_of_analysis()
+        self._by_words = f"{self._analysis}|"
+        """The form of segments without vectors. Where there is an embedder now their records wait for it."""
+        self.waiting: tuple[int, ...] = ()
+        """The segments, of those that `refresh` saw last, whose records wait for their vectors."""
         self._loaded: dict[int, Segment] = {}
         self._corpus: Corpus | None = None
         self._first = True
@@ -56,6 +60,16 @@ class SegmentIndex:
             return False
         forms = [form.partition("|")[2] for form in self._forms().values()]
         return any(embedder not in ("", self._compact.name) for embedder in forms)
+
+    @property
+    def _form(self) -> str:
+        return self._by_words + (self.compact.name if self.compact is not None else "")
+
+    def waiting_records(self) -> int:
+        """How many records have no vectors and could have some. What an assistant answered has none by design."""
+        numbers = [number for number, form in self._forms().items() if form == self._by_words]
+        found = [segment for number in numbers if (segment := self._loaded.get(number) or self._read(number)) is not None]
+        return sum(int((segment["role"] != ROLES["assistant"]).sum()) for segment in found)
 
     def _forms(self) -> dict[int, str]:
         """The form of every segment. Of whatever type a damaged one is, it reads as a text, and fits nothing."""
@@ -89,6 +103,7 @@ class SegmentIndex:
                 self._loaded[number] = segment
         if gone or fresh:
             self._corpus = None
+        self.waiting = tuple(number for number in sorted(self._loaded) if stored[number] == self._by_words) if self.compact else ()
         return unusable
 
     def _lost(self) -> list[int]:
@@ -98,17 +113,18 @@ class SegmentIndex:
 
     def _fits(self, form: str) -> bool:
         analysis, _, embedder = form.partition("|")
-        return analysis == self._analysis and (self.compact is None or embedder == self.compact.name)
+        return analysis == self._analysis and (self.compact is None or embedder in ("", self.compact.name))
 
     def _read(self, number: int) -> Segment | None:
-        query = "SELECT CAST(checksum AS INTEGER), CAST(body AS BLOB) FROM segments WHERE number = ?"
+        query = "SELECT CAST(checksum AS INTEGER), CAST(body AS BLOB), CAST(form AS BLOB) FROM segments WHERE number = ?"
         row = self._database.execute(query, (number,)).fetchone()
         if row is None or crc32(row[1]) != row[0]:
             return None
         try:
-            return Segment.from_bytes(row[1])
+            segment = Segment.from_bytes(row[1])
         except (ValueError, KeyError, IndexError):
             return None
+        return segment.without_vectors(self._dimension) if row[2] == self._by_words.encode() else segment
 
     def tokens(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
         """The bytes of the vectors of the words of these rows. Where they are not as long as they should be there is nothing but zeros."""
@@ -122,43 +138,47 @@ class SegmentIndex:
 
     # Writing
 
-    def embed(self, records: Iterable[Record]) -> tuple[dict[bytes, Meaning], int]:
-        """The meanings of these records that are not kept yet, by the hash of their text, and how many texts had to be embedded."""
+    def embed(self, records: Iterable[Record], known: Mapping[bytes, Meaning] | None = None) -> Embedded:
+        """The meanings of these records that are not kept yet nor known, by the hash of their text, as far as the embedder answers."""
         if self.compact is None:
-            return {}, 0
+            return Embedded()
         wanted = {text.hash: text.pieces for record in records if (text := self._text(record)).pieces}
-        missing = {hash: pieces for hash, pieces in wanted.items() if self._meaning(hash) is None}
-        return self.compact.embed(missing), sum(map(len, missing.values()))
+        missing = {hash: pieces for hash, pieces in wanted.items() if hash not in (known or {}) and self._meaning(hash) is None}
+        return self.compact.embed_most(missing)
 
     def put(self, records: Sequence[tuple[int, Record]], made: Mapping[bytes, Meaning]) -> None:
-        """Index these records, by their numbers, as a new segment; small segments become one."""
-        if not records:
-            return
-        entries = [self._entry(number, record, made) for number, record in records]
-        stored = self._write(build(entries, self._dimension), [number for number, _ in records])
-        if self.compact is not None:
-            self._database.executemany(
-                "UPDATE records SET meaning = ? WHERE number = ?", [(one.meaning or None, one.number) for one in entries]
-            )
-        self._join(stored)
+        """Index these records, by their numbers, in new segments; small segments become one.
 
-    def _entry(self, number: int, record: Record, made: Mapping[bytes, Meaning]) -> Entry:
-        entry = entry_of(number, record)
-        text = self._text(record) if self.compact is not None else None
-        if text is None or not text.pieces:
-            return entry
-        meaning, kept = self._kept(text, record, made)
+        What has no vectors yet is indexed by its words, and waits in a segment of its own.
+        """
+        ready: list[Entry] = []
+        waiting: list[Entry] = []
+        for number, record in records:
+            entry = self._entry(number, record, made) if self.compact is not None else None
+            (waiting if entry is None else ready).append(entry or entry_of(number, record))
+        self._database.executemany("UPDATE records SET meaning = ? WHERE number = ?", [(one.meaning or None, one.number) for one in ready])
+        for entries, form in ((ready, self._form), (waiting, self._by_words)):
+            if entries:
+                self._join(self._write(build(entries, self._dimension), [one.number for one in entries], form))
+
+    def _entry(self, number: int, record: Record, made: Mapping[bytes, Meaning]) -> Entry | None:
+        """What is indexed of a record with its vectors; None while it has none, and should have some."""
+        text = self._text(record)
+        if not text.pieces:
+            return entry_of(number, record)
+        found = self._kept(text, made)
+        if found is None:
+            return None
+        meaning, kept = found
         scales, words, vectors = read_vectors(kept, self._dimension)
-        return replace(entry, meaning=meaning, scales=scales, words=words, vectors=vectors)
+        return replace(entry_of(number, record), meaning=meaning, scales=scales, words=words, vectors=vectors)
 
-    def _kept(self, text: _Text, record: Record, made: Mapping[bytes, Meaning]) -> tuple[int, bytes]:
-        """The number of a text's meaning, and its vectors; written down if it is new."""
+    def _kept(self, text: _Text, made: Mapping[bytes, Meaning]) -> tuple[int, bytes] | None:
+        """The number of a text's meaning, and its vectors; written down if it is new. None if it is neither kept nor made."""
         known = self._meaning(text.hash)
-        if known is not None:
-            return known
         meaning = made.get(text.hash)
-        if meaning is None:  # it was kept when we looked, and its last record was forgotten since
-            meaning = self.embed([record])[0][text.hash]
+        if known is not None or meaning is None:
+            return known
         values = (text.hash, meaning.vectors, meaning.tokens)
         query = (
             "INSERT INTO meanings (hash, vectors, tokens) VALUES (?, ?, ?)"
@@ -178,9 +198,8 @@ class SegmentIndex:
         pieces = texts_of(record)
         return _Text(self.compact.hash_of(pieces), pieces)
 
-    def _write(self, segment: Segment, numbers: Iterable[int]) -> int:
+    def _write(self, segment: Segment, numbers: Iterable[int], form: str) -> int:
         body = segment.to_bytes()
-        form = f"{self._analysis}|{self.compact.name if self.compact is not None else ''}"
         cursor = self._database.execute(
             "INSERT INTO segments (form, records, checksum, body) VALUES (?, ?, ?, ?)", (form, len(segment), crc32(body), body)
         )
@@ -206,7 +225,7 @@ class SegmentIndex:
             return  # the damaged one is found and made again by the next search
         whole = joined(sound)
         self._database.executemany("DELETE FROM segments WHERE number = ?", [(number,) for number in together])
-        self._write(whole, whole["numbers"].tolist())
+        self._write(whole, whole["numbers"].tolist(), sizes[-1][2])
 
     def take_out(self, numbers: Iterable[int]) -> None:
         """Write the segments of these records anew without them. The records are deleted by the caller, afterwards."""
@@ -215,12 +234,13 @@ class SegmentIndex:
             row = self._database.execute("SELECT segment FROM records WHERE number = ?", (number,)).fetchone()
             if row is not None and row[0] is not None:
                 affected.setdefault(row[0], []).append(number)
+        forms = self._forms() if affected else {}
         for stored, gone in affected.items():
             segment = self._loaded.get(stored) or self._read(stored)
             drop_segments(self._database, [stored])
             if segment is not None and len(segment) > len(gone):
                 rest = segment.without(gone)
-                self._write(rest, rest["numbers"].tolist())
+                self._write(rest, rest["numbers"].tolist(), forms[stored])
 
     def begin_anew(self) -> None:
         """Forget all segments and all vectors: every record waits to be indexed and embedded again."""

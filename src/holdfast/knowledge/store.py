@@ -26,6 +26,7 @@ from holdfast.errors import InputError
 from holdfast.knowledge.records import Hit, Record, Why, clean_text, from_json, not_fitting, to_json
 from holdfast.search.pieces import Snippet, snippet_of
 from holdfast.text.needle import Needle
+from holdfast.validation import check_number
 
 Progress = Callable[[int, int | None], None]
 """Is told how many records are done, and of how many where that is known."""
@@ -87,8 +88,8 @@ class KnowledgeStore(Protocol):
         """Keep these records durably: what was reported survives a power cut, and is found by every process from then on.
 
         A record whose id is there already replaces it, or, when it is the same thing, adds its tags (`records.merged`); one that
-        changes nothing is `unchanged`. Records are taken in batches, so an error may leave some of them added, each of them whole;
-        doing it again is right.
+        changes nothing is `unchanged`. Records are taken in batches: an error keeps nothing of its batch, and what was kept before it is
+        whole; doing it again is right. An embedder that fails is no error: records are kept, found by their words, and wait for vectors.
         """
 
     def search(
@@ -190,6 +191,9 @@ def check_question(query: str, top_k: int, budget: int | None) -> str:
     """The question as it is searched for. InputError if it, or how much is wanted, makes no sense."""
     if not isinstance(query, str) or not query.strip():
         raise InputError("the question is empty.", hint="Say what to look for.")
+    check_number("top_k", top_k)
+    if budget is not None:
+        check_number("budget", budget)
     if top_k < 1:
         raise InputError(f"top_k is {top_k}: at least one result must be wanted.")
     if budget is not None and budget < 0:

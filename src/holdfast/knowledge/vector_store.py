@@ -35,7 +35,7 @@ from holdfast.knowledge.base import texts_of
 from holdfast.knowledge.records import Record, from_json, read_moment, to_json
 from holdfast.knowledge.sqlite import known_record, read_row
 from holdfast.redaction import redact_text
-from holdfast.search.embedding import Embedder
+from holdfast.search.embedding import Embedder, embedded
 from holdfast.validation import load_dotted
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def _handed(embedder: Embedder, dimension: int) -> Any:
         if len(texts) == 1 and texts[0] not in given and embedder.dimension != dimension:  # a class that asks for the size
             return [[0.0] * dimension]
         missing = [text for text in texts if text not in given]
-        made = dict(zip(missing, embedder.embed(missing), strict=True)) if missing else {}
+        made = dict(zip(missing, embedded(embedder, missing), strict=True)) if missing else {}
         return [[float(number) for number in (given[text] if text in given else made[text].vector)] for text in texts]
 
     def embed_query(self: Any, text: str) -> list[float]:
@@ -490,12 +490,13 @@ class PieceLedger:
     def there(self) -> list[str]:
         return [key for (key,) in self._database.execute("SELECT key FROM pieces WHERE state = 'there'")]
 
-    def due(self, limit: int) -> list[Record]:
-        """Records with pieces that are to be put into the vector store."""
-        query = (
-            """SELECT r.record FROM (SELECT DISTINCT record FROM pieces WHERE state = 'due' LIMIT ?) p JOIN records r ON r.id = p.record"""
-        )
-        return [read_row(self._database, text) for (text,) in self._database.execute(query, (limit,))]
+    def due(self, limit: int, after: str = "") -> list[Record]:
+        """Records with pieces that are to be put into the vector store, in the order of their ids, from behind this one on."""
+        query = """
+            SELECT r.record FROM (SELECT DISTINCT record FROM pieces WHERE state = 'due' AND record > ? ORDER BY record LIMIT ?) p
+            JOIN records r ON r.id = p.record ORDER BY p.record
+        """
+        return [read_row(self._database, text) for (text,) in self._database.execute(query, (after, limit))]
 
     def numbers(self, keys: Collection[str]) -> dict[str, int]:
         """The numbers of the records to which these pieces belong. 0 for a piece that is to be taken out."""

@@ -36,7 +36,7 @@ from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
 from holdfast.text.normalise import one_line
 from holdfast.text.words import terms
-from holdfast.validation import check_thread, thread_folder
+from holdfast.validation import check_kind, check_thread, thread_folder
 
 if TYPE_CHECKING:
     from holdfast.config.sections import Config
@@ -149,6 +149,7 @@ class ExtractiveConversation:
 
     def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
         """Say something; the events are those of a conversation with a model."""
+        check_kind("text", text, (str, list, tuple), "text, or a list of blocks in LangChain's form")
         said = text if isinstance(text, str) else "\n".join(str(block.get("text", "")) for block in text)
         if not said.strip():
             raise InputError("there is nothing in the message.", hint="Write at least one word.")

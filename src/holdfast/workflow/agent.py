@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache, partial
@@ -31,6 +32,7 @@ from holdfast.session.output import CONFIDENCES, Confidence, Finding, StageOutpu
 from holdfast.text.normalise import normalise
 from holdfast.tokens.accounts import Usage
 from holdfast.validation import counted, load_dotted, nearest
+from holdfast.workflow.definition import READ_BY_NOBODY
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
@@ -234,12 +236,12 @@ class FunctionAgent:
         return as_result(self.function(request))
 
 
-def find_agents(workflow: Workflow, agents: Agents | None = None) -> dict[str, StageAgent]:
+def find_agents(workflow: Workflow, agents: Agents | None = None, *, kept: bool = False) -> dict[str, StageAgent]:
     """An agent for each agent type of the workflow. Raises ConfigError, with the line, for one that cannot be had: nothing has run then.
 
-    All that is wrong is told at once, as with any file.
+    All that is wrong is told at once, as with any file. The settings of a workflow that a session has `kept` were accepted.
     """
-    found, errors = _agents_of(workflow, agents)
+    found, errors = _agents_of(workflow, agents, kept=kept)
     raise_all(errors)
     return found
 
@@ -257,17 +259,41 @@ def agent_errors(workflow: Workflow, agents: Agents | None = None) -> list[Confi
     return [*errors, *_source_errors(workflow, found)]
 
 
-def _agents_of(workflow: Workflow, agents: Agents | None) -> tuple[dict[str, StageAgent], list[ConfigError]]:
+def _agents_of(workflow: Workflow, agents: Agents | None, *, kept: bool = False) -> tuple[dict[str, StageAgent], list[ConfigError]]:
     found: dict[str, StageAgent] = {}
     errors: list[ConfigError] = []
     for stage in workflow.stages:
         try:
             if stage.agent_type not in found:
                 found[stage.agent_type] = _agent_of(stage, agents, workflow.file, workflow.home)
+            errors += [] if kept else unread_settings(found[stage.agent_type], stage, workflow.file)
             _check(found[stage.agent_type], stage, workflow.file)
         except ConfigError as error:
             errors += all_errors(error)
     return found, errors
+
+
+def unread_settings(agent: StageAgent, stage: Stage, file: str | None) -> list[ConfigError]:
+    """The settings that read like a key of ours and that the agent does not have: a stage that hangs would ignore its `timeout`."""
+    given = {key: meant for key in stage.settings if (meant := READ_BY_NOBODY.get(key.lower().replace("-", "_"))) is not None}
+    own = _parameters(agent) if given else frozenset()
+    message = "there is no key of this name in a stage, and its agent has no parameter of this name."
+    return [
+        ConfigError(
+            message, file=file, line=stage.line_of(key), key=f"stages.{stage.name}.{key}", nearest=meant, hint=f"Did you mean `{meant}`?"
+        )
+        for key, meant in given.items()
+        if key not in own
+    ]
+
+
+def _parameters(agent: StageAgent) -> frozenset[str]:
+    """The names of the parameters of an agent: of its function, or of its class and what that runs."""
+    found: set[str] = set()
+    for one in (agent.function,) if isinstance(agent, FunctionAgent) else (type(agent), agent.run):
+        with suppress(TypeError, ValueError):  # what is written in C may have no signature
+            found.update(inspect.signature(one).parameters)
+    return frozenset(found)
 
 
 def _source_errors(workflow: Workflow, agents: Mapping[str, StageAgent]) -> list[ConfigError]:

@@ -32,7 +32,7 @@ from holdfast.redaction import redact_text
 from holdfast.session.editor import fix_in_editor, fix_output
 from holdfast.session.edits import check_completed, output_invalid, output_problems
 from holdfast.session.output import StageOutput, output_json
-from holdfast.session.state import ASKS, Session, SessionError, StageRecord
+from holdfast.session.state import ASKS, Session, SessionError, StageRecord, spare_name
 from holdfast.session.store import SessionStore
 from holdfast.validation import nearest, some
 from holdfast.workflow import events, transitions
@@ -47,6 +47,7 @@ from holdfast.workflow.workflow_file import parse_stage, parse_workflow
 if TYPE_CHECKING:
     from holdfast.workflow.agent import StageJournal, StageRequest
 
+_STEM = 90  # characters of a name that its forks begin with
 _ASKED, _DECIDED, _MADE = "approval_asked", "approval_decided", "approved_call_made"
 
 
@@ -180,7 +181,7 @@ def check_unchanged(session: Session, workflow: Workflow) -> None:
     raise WorkflowChanged(
         f"the workflow of session {session.workflow_id} has changed since it was started: {changes}.",
         session=session.workflow_id,
-        hint="`--accept-changes` goes on with it as it is now, `--as-started` with the one that the session keeps.",
+        hint="`accept_changes=True` goes on with it as it is now, `as_started=True` with the one that the session keeps.",
     )
 
 
@@ -246,7 +247,7 @@ def check_stages_known(session: Session, workflow: Workflow) -> None:
         raise WorkflowChanged(
             f"the session {session.workflow_id} has completed a stage that the workflow does not have: {', '.join(strangers)}.",
             session=session.workflow_id,
-            hint=f"{hint}`--accept-changes` goes on without it.",
+            hint=f"{hint}`accept_changes=True` goes on without it.",
         )
 
 
@@ -373,6 +374,13 @@ def fix(store: SessionStore, session_id: str, stage: str, text: str | None, *, b
     if text is None:
         return fix_in_editor(store, session_id, stage, done=tell, then=then)
     return fix_output(store, session_id, stage, text, done=tell, then=then)
+
+
+def fork(store: SessionStore, session_id: str, new_id: str | None = None, *, checkpoint: str | None = None) -> Session:
+    """A new session from the state of another, or from a recovery point of it. Without a name it is called `ID-fork-001` and so on."""
+    store.load(session_id) if checkpoint is None else store.load_checkpoint(session_id, checkpoint)
+    new = new_id or spare_name((brief.workflow_id for brief in store.list()), f"{session_id[:_STEM]}-fork")
+    return store.fork(session_id, new, checkpoint=checkpoint)
 
 
 def rechecked(store: SessionStore, session: Session, before: Session | None = None) -> Session:

@@ -76,6 +76,14 @@ OnError = Literal["halt", "skip"]
 OnLowConfidence = Literal["continue", "recheck", "halt"]
 
 
+READ_BY_NOBODY = {
+    **dict.fromkeys(("timeout", "timeouts"), "timeout_seconds"),
+    **dict.fromkeys(("retry", "retrys", "max_retries"), "retries"),
+    "depends_on": "needs",
+}
+"""What other programs call our keys of a stage. As a setting it would be read by nobody, unless the agent says that it has one so named."""
+
+
 USUAL_REPAIRS = 2
 """How often an agent that asks a model is asked again for an output that does not fit, where the stage does not say (W4)."""
 

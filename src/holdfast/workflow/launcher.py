@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from holdfast.clock import Clock, IdSource, RandomIds, SystemClock
 from holdfast.config.loading import config_from_values, load_config
+from holdfast.config.section import all_errors
 from holdfast.config.sections import Config
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.errors import (
@@ -35,7 +36,7 @@ from holdfast.session.store import SessionStore
 from holdfast.tokens.accounts import Accounts, Price
 from holdfast.tokens.counter import TokenCounter, open_counter
 from holdfast.tracing import span
-from holdfast.validation import spelled_out
+from holdfast.validation import check_kind, spelled_out
 from holdfast.workflow import events
 from holdfast.workflow.agent import Agents, StageAgent, agent_errors, checked_agents, find_agents
 from holdfast.workflow.control import WORKFLOW_FILE, check_stages_known, check_unchanged, reopened, stored_workflow, with_added_stages
@@ -59,7 +60,7 @@ ConfigSource = Config | Mapping[str, Any] | str | PathLike[str] | None
 _PARAMETERS = "parameters"
 GOODBYE = 5.0
 """Seconds that `resume` waits for an agent that was stopped in this process and has not noticed yet."""
-_GO_ON = "`holdfast resume` goes on with it."
+_GO_ON = "`resume` goes on with it."
 
 
 class RunParts(TypedDict, total=False):
@@ -161,6 +162,10 @@ class Launcher:
     raised: BaseException | None = field(default=None, init=False)
     """What an agent raised, if the last session halted because of that."""
 
+    def __post_init__(self) -> None:
+        hint = "`agents={'review': function}`: a stage names one by its `agent_type`."
+        check_kind("agents", self.agents, (Mapping, type(None)), "a mapping of names to agents", hint=hint)
+
     def run(
         self,
         workflow: WorkflowSource,
@@ -209,7 +214,7 @@ class Launcher:
         configs = [self._said, workflow_config(definition), self._session_config]
         goal = (task if task is not None else definition.task) or ""
         if not goal.strip():
-            raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
+            raise InputError(f"the workflow {definition.id} has no task.", hint="Give one: `task=...`, or `task:` in its file.")
         return _Prepared(
             definition, agents, configs, self._settings(definition, configs), goal, {**definition.parameters, **(parameters or {})}
         )
@@ -234,7 +239,7 @@ class Launcher:
                 store.check_edit(session)
                 definition = self._workflow_of(session, given, accept_changes=accept_changes, as_started=as_started)
                 whole = with_added_stages(definition, session)
-                agents = find_agents(whole, self.agents)
+                agents = self._agents_again(whole, kept=given is None or not accept_changes)
                 if session.status == "completed" and next_step(whole, session) == Finish():
                     if not accept_changes:
                         check_stages_known(session, whole)
@@ -253,6 +258,15 @@ class Launcher:
                 )
                 ended = self._run(whole, session, settings, store, knowledge, values, agents)
             return _kept_or_not(ended, store, settings)
+
+    def _agents_again(self, workflow: Workflow, *, kept: bool) -> dict[str, StageAgent]:
+        try:
+            return find_agents(workflow, self.agents, kept=kept)
+        except ConfigError as error:
+            for one in all_errors(error) if self.agents is None else ():
+                if (one.key or "").endswith(".agent_type"):
+                    one.hint = f"{one.hint or ''} A session keeps no functions: give `agents=` again.".strip()
+            raise
 
     def _await_agents(self, store: SessionStore, session_id: str) -> None:
         """Let agents that were stopped in this process come to their end. Locked if one does not: its stage would be worked on twice."""
@@ -364,17 +378,28 @@ class Launcher:
     @contextmanager
     def _stores(self, settings: RunSettings, configs: list[Config | None]) -> Iterator[tuple[SessionStore, KnowledgeStore | None]]:
         """The stores that were given, or those of the settings, which are closed again."""
-        store = self.store or open_session_store(settings, self._config, disk=self.disk, clock=self.clock)
-        opened = None
-        if self.knowledge is None:
-            opened = open_knowledge_store(settings, configs, lambda: self._config, usual=self.remember, clock=self.clock, bus=self.bus)
+        with self.sessions(settings) as store:
+            opened = None
+            if self.knowledge is None:
+                opened = open_knowledge_store(settings, configs, lambda: self._config, usual=self.remember, clock=self.clock, bus=self.bus)
+            try:
+                yield store, self.knowledge or opened
+            finally:
+                if opened is not None:
+                    opened.close()
+
+    @contextmanager
+    def sessions(self, settings: RunSettings | None = None) -> Iterator[SessionStore]:
+        """The sessions that were given, or those of the settings, which are closed again."""
+        if self.store is not None:
+            yield self.store
+            return
+        settings = settings or settings_of([self._said, self._session_config])
+        store = open_session_store(settings, self._config, disk=self.disk, clock=self.clock)
         try:
-            yield store, self.knowledge or opened
+            yield store
         finally:
-            if opened is not None:
-                opened.close()
-            if self.store is None:
-                store.close()
+            store.close()
 
     def _work_folder(self, store: SessionStore) -> Callable[[str, str], Path]:
         base = Path(self.folder) if self.folder is not None else None
@@ -420,8 +445,14 @@ def failure_of(session: Session) -> HoldfastError | None:
     if session.status == "cancelled":
         return Cancelled(f"the session {name} was cancelled.", session=name, stage=session.current_stage, hint=_GO_ON)
     if error is None:
-        waits = f"waits for a person to approve {session.current_stage}" if session.status == "paused" else f"is {session.status}"
-        return WorkflowError(f"the session {name} {waits}.", session=name, stage=session.current_stage)
+        if session.status != "paused":
+            return WorkflowError(f"the session {name} is {session.status}.", session=name, stage=session.current_stage, hint=_GO_ON)
+        return WorkflowError(
+            f"the session {name} waits for a person to approve {session.current_stage}.",
+            session=name,
+            stage=session.current_stage,
+            hint="`approve` agrees, `reject` refuses; then `resume` goes on.",
+        )
     if error.kind == "malformed_output":
         return OutputInvalid(error.message, problems=error.problems, raw=error.raw_output, session=name, stage=error.stage, hint=error.hint)
     return StageFailed(error.message, session=name, stage=error.stage, hint=error.hint)
@@ -452,7 +483,7 @@ def _from_file(session: Session) -> Workflow | None:
         raise WorkflowChanged(
             f"the workflow file of session {session.workflow_id} cannot be read any more: {error}",
             session=session.workflow_id,
-            hint="Mend it, or go on with the definition that the session keeps: `--as-started`.",
+            hint="Mend it, or go on with the definition that the session keeps: `as_started=True`.",
         ) from error
 
 

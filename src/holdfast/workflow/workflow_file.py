@@ -23,8 +23,8 @@ from holdfast.durable.folder import open_outside
 from holdfast.errors import ConfigError, OutputInvalid
 from holdfast.session.output import form_problems
 from holdfast.validation import counted, kind_of, near_miss, nearest
-from holdfast.workflow.agent import OFFLINE_AGENTS
-from holdfast.workflow.definition import Stage, Workflow, ancestors, cycle, needs_of
+from holdfast.workflow.agent import OFFLINE_AGENTS, StageAgent, unread_settings
+from holdfast.workflow.definition import READ_BY_NOBODY, Stage, Workflow, ancestors, cycle, needs_of
 
 SECTIONS = ("session", "memory", "knowledge", "limits")
 """Settings that may stand beside the stages, in the form of `config.yaml`."""
@@ -34,13 +34,13 @@ _STAGE_KEYS = tuple(part.name for part in fields(Stage) if part.name not in ("se
 _TOP_KEYS = tuple(part.name for part in fields(Workflow) if part.name not in ("file", "home", "sections", "added_by"))
 _OTHER_NAMES = {
     **dict.fromkeys(("requires_approval", "require_approval", "needs_approval", "human_approval", "approval"), "approve"),
-    **dict.fromkeys(("timeout", "time_limit"), "timeout_seconds"),
-    **dict.fromkeys(("depends_on", "requires", "after"), "needs"),
-    **dict.fromkeys(("retry", "max_retries"), "retries"),
+    **READ_BY_NOBODY,
+    "time_limit": "timeout_seconds",
+    **dict.fromkeys(("requires", "after"), "needs"),
     **dict.fromkeys(("prompt", "instructions"), "system_prompt"),
     **dict.fromkeys(("agent", "type"), "agent_type"),
 }
-"""What other programs call our keys of a stage: left as settings they would be read by nobody."""
+"""What other programs call our keys of a stage: left as settings of our agents they would be read by nobody."""
 _HINTS = {
     "id": "Give the workflow a short name, such as `id: weekly-report`.",
     "name": "Every stage has a name of its own.",
@@ -230,7 +230,8 @@ class _Reader:
 def _meant(key: str, agent: object) -> str | None:
     """The key of a stage that this one is a misspelling of, or another name for.
 
-    An agent of the user's own may read a setting of such a name; but nobody may believe in vain that a person will be asked.
+    An agent of the user's own may read a setting of such a name, and says so where it is known (`agent.find_agents`); but nobody may
+    believe in vain that a person will be asked.
     """
     own = agent is not None and agent not in OFFLINE_AGENTS
     others = {name: meant for name, meant in _OTHER_NAMES.items() if not own or meant == "approve"}
@@ -264,7 +265,8 @@ def with_stages_added(
     for number, value in enumerate(wanted):
         try:
             stages.append(parse_stage(value, where=f"add_stages[{number}]"))
-            check_agent(stages[-1])
+            agent = check_agent(stages[-1])
+            raise_all(unread_settings(agent, stages[-1], None) if isinstance(agent, StageAgent) else [])
         except ConfigError as error:
             problems += [f"add_stages[{number}].{one.key or ''}: {one.message}" for one in all_errors(error)]
     names = [stage.name.lower() for stage in stages]

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import holdfast
 from holdfast.app.commands.memory import draw_changes
-from holdfast.app.output import Column, listing, markdown, plain, progress_of, prose, to_paste, typed_error
+from holdfast.app.output import Column, as_typed, listing, markdown, plain, progress_of, prose, to_paste, typed_error
 from holdfast.memory.history import Change, Difference
 from holdfast.validation import counted, some
 
@@ -158,3 +158,8 @@ def test_a_few_hundred_records_are_told_on_a_pipe_too(capsys: pytest.CaptureFixt
         for done in (50, 120, 180, 260):
             progress(done, None)
     assert capsys.readouterr().err == "import: 120 records\nimport: 260 records\n"
+
+
+def test_the_keywords_of_an_error_are_shown_as_the_options_that_are_typed() -> None:
+    """O1, P1: an error speaks to the program that called; the command line says the same for who types."""
+    assert as_typed("`accept_changes=True` or `task=...`; `agents={...}` stays.") == "`--accept-changes` or `--task`; `agents={...}` stays."

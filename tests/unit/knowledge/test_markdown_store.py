@@ -298,3 +298,17 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(root: Path) -> None:
     root.write_text("I am a file.")
     with pytest.raises(StorageError, match="not a folder"):
         MarkdownStore(root)
+
+
+def test_an_add_whose_index_is_full_has_kept_the_files_and_says_so(tmp_path: Path) -> None:
+    """K1: what stands in the files is kept; the next call that can brings the index in line."""
+    with MarkdownStore(tmp_path / "notes", embedder="none") as store:
+        store.add([Record("The staging server is called heron.")])
+        database = store._current().database
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        crane = Record("The backup server is called crane. " + " ".join(f"word{number}" for number in range(5000)))
+        assert store.add([crane]).added == 1
+        database.execute("PRAGMA max_page_count = 1000000")
+        assert store.search("backup crane")[0].record.id == crane.id
+        assert store.add([crane]).unchanged == 1

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import holdfast.search.embedding as embedding
-from holdfast.errors import ConfigError, ModelUnavailable
+from holdfast.errors import ConfigError, ModelUnavailable, StorageError
 from holdfast.search import minilm
 from holdfast.search.embedding import Embedder, ForeignEmbeddings, load_embedder
 from holdfast.search.minilm import MiniLM, with_integer_products
@@ -132,6 +133,16 @@ class Lengths:
         return self.embed_documents([text])[0]
 
 
+class Answering(Lengths):
+    """Embeddings that answer with what they are given."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.answer if text == "bad" else one for text, one in zip(texts, super().embed_documents(texts), strict=True)]
+
+
 class Broken:
     def __init__(self) -> None:
         raise RuntimeError("no key sk-secret")
@@ -145,6 +156,32 @@ def test_embeddings_of_other_libraries_are_taken_by_their_path() -> None:
     (one,) = found.embed(["ab cd"])
     assert float(np.linalg.norm(one.vector)) == pytest.approx(1)
     assert one.tokens is None
+
+
+@pytest.mark.parametrize(
+    "answer", [[float("nan"), 1.0, 1.0], [float("inf"), 1.0, 1.0], [1e300, 1.0, 1.0], [None, 1.0, 1.0], ["x", "y", "z"]]
+)
+def test_a_vector_with_anything_but_finite_numbers_costs_only_the_text_it_is_for(answer: Any) -> None:
+    """K3: one nan compared with everything would be like nothing; a question with one is a typed error."""
+    compact = Compact(ForeignEmbeddings(Answering(answer), "mine"))
+    made = compact.embed_most({b"a": ["good"], b"b": ["bad"], b"c": ["good", "better"]})
+    assert sorted(made.meanings) == [b"a", b"c"]
+    assert made.pieces == 3
+    assert made.fault is not None
+    assert "mine" in made.fault.message
+    assert "not finite" in made.fault.message
+    with pytest.raises(StorageError, match="not finite"):
+        compact.question("bad")
+    with pytest.raises(StorageError, match="not finite"):
+        compact.embed({b"b": ["bad"]})
+
+
+@pytest.mark.parametrize("answer", [[1.0], None, 5.0])
+def test_a_vector_of_another_size_is_a_typed_error(answer: Any) -> None:
+    """K3: whatever the embedder's library gives in place of one."""
+    made = Compact(ForeignEmbeddings(Answering(answer), "mine")).embed_most({b"b": ["bad"]})
+    assert isinstance(made.fault, StorageError)
+    assert "mine" in made.fault.message
 
 
 @pytest.mark.parametrize("name", ["no.such.module.Thing", "nothing", "builtins.dict", f"{__name__}.Missing"])

@@ -617,5 +617,5 @@ def test_an_agent_that_asks_for_what_a_request_does_not_have_is_told_what_it_has
         getattr(request, asked)
         return output("a")
 
-    session = place.run(linear("a", max_retries=0), agents={"x": asks})
+    session = place.run(linear("a", retries=0), agents={"x": asks})
     assert session.error is not None and f"a StageRequest has no {asked!r}. Did you mean {meant!r}?" in session.error.message

@@ -54,6 +54,7 @@ from holdfast.models.factory import memory_model
 from holdfast.tokens.accounts import Accounts, Usage
 from holdfast.tokens.budget import Budget
 from holdfast.tokens.windows import find_window
+from holdfast.validation import check_kind
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -130,6 +131,8 @@ class MemoryMiddleware(AroundModelCall):
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
+        hint = "`holdfast.build(config).memory` is one; without it memory is below the base directory."
+        check_kind("service", service, (MemoryService, type(None)), "a MemoryService", hint=hint)
         self._given, self._learns = service, learn
         self._shared: MemoryService | None = None
         self.agent, self._date = agent, date

@@ -32,6 +32,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Command, Overwrite
 
 from holdfast.agents.checkpoints import Rewritten
+from holdfast.agents.middleware.arguments import check_summarization
 from holdfast.agents.middleware.base import (
     AWAY,
     LangChainMessages,
@@ -128,6 +129,17 @@ class SummarizationMiddleware(AgentMiddleware[Any, Any, Any]):
         the seconds for one, `recall` what of the archive comes back by itself, `counted` of how many messages the counts are kept.
         """
         super().__init__()
+        check_summarization(
+            archive=archive,
+            on_leave=on_leave,
+            accounts=accounts,
+            recall=recall,
+            window=window,
+            trim_tokens_to_summarize=trim_tokens_to_summarize,
+            timeout=timeout,
+            summary_role=summary_role,
+            counted=counted,
+        )
         self.bus = bus or process_bus
         self._archive, self._long_term = archive, long_term
         self.outputs, self.accounts, self.calls = outputs, accounts, calls

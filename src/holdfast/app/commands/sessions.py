@@ -42,7 +42,6 @@ from holdfast.redaction import visible_json
 from holdfast.session.document import render_session, session_json
 from holdfast.session.editor import Difference, differences, edit_session
 from holdfast.session.output import output_json
-from holdfast.session.state import spare_name
 from holdfast.session.story import Story, story_markdown, tell
 from holdfast.validation import counted
 from holdfast.workers.session_queue import SessionQueue
@@ -270,9 +269,8 @@ def fork(
 ) -> None:
     """Start a new session from the state of another."""
     with opened_sessions(session_config) as store:
-        store.load(id) if point is None else store.load_checkpoint(id, point)
-        new = name or spare_name((brief.workflow_id for brief in store.list()), f"{id[:110]}-fork")
-        made = store.fork(id, new, checkpoint=point)
+        made = control.fork(store, id, name, checkpoint=point)
+        new = made.workflow_id
         queue = SessionQueue.find(store)
         queued = queue is not None and made.status != "completed" and queue.follow(id, new)
     value = {"session": new, "lineage": made.lineage, "completed": made.completed_stages, "status": made.status}

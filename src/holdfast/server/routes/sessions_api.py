@@ -40,7 +40,7 @@ from holdfast.server.wire import (
 )
 from holdfast.session.document import session_json
 from holdfast.session.editor import differences
-from holdfast.session.state import Session, SessionBrief, spare_name, stage_folder
+from holdfast.session.state import Session, SessionBrief, stage_folder
 from holdfast.workers.session_queue import SessionQueue, queue_overview
 from holdfast.workers.session_states import seen, state_of
 from holdfast.workflow import control
@@ -406,9 +406,8 @@ def sessions_reject(use: Use, id: Id, body: Reason) -> dict[str, Any]:
 def sessions_fork(use: Use, id: Id, body: ForkAt = ForkAt()) -> dict[str, Any]:
     """A new session from the state of another."""
     store = use.harness.sessions
-    store.load(id) if body.checkpoint is None else store.load_checkpoint(id, body.checkpoint)
-    new = body.id or spare_name((brief.workflow_id for brief in store.list()), f"{id[:90]}-fork")
-    made = store.fork(id, new, checkpoint=body.checkpoint)
+    made = control.fork(store, id, body.id, checkpoint=body.checkpoint)
+    new = made.workflow_id
     if made.status != "completed" and (queue := SessionQueue.find(store)) is not None:
         queue.follow(id, new)
     return {**_named(new), "status": made.status, "lineage": dict(made.lineage or {})}
