@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
     from holdfast.sandbox.uploads import Upload
 
-Reason = Literal["completed", "clarification", "approval", "loop", "turn_capped", "cancelled"]
+Reason = Literal["completed", "clarification", "approval", "cut", "empty", "filtered", "loop", "bad_calls", "turn_capped", "cancelled"]
+"""Why a turn ended. `cut`: the answer reached its token limit, and what there is of it is here; `empty`: nothing was answered;
+`filtered`: a filter of the provider held it back, or the model refused; `bad_calls`: the model's tool calls did not arrive whole again and
+again."""
 Content = str | Sequence[Mapping[str, Any]]
 """A message: text, or blocks of text and images in LangChain's form."""
 

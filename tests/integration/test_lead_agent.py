@@ -48,7 +48,10 @@ def test_the_middlewares_are_in_their_order(tmp_path: Path) -> None:
     assert [name for name in names if name in order] == order
     assert names.index("AccountingMiddleware") < names.index("SummarizationMiddleware"), "a summary is charged to the run"
     assert names.index("ToolOutputMiddleware") < names.index("ToolErrorMiddleware"), "what went wrong is bounded too"
-    assert names[-5:] == [*order[-3:], "PlainTextMiddleware", "TracingMiddleware"], "spans are of what is really sent (O2)"
+    assert names.index("BrokenCallsMiddleware") < names.index("ApprovalMiddleware"), "nobody is asked about half of a call (A10)"
+    assert names[-6:] == [*order[-3:], "PlainTextMiddleware", "WholeCallsMiddleware", "TracingMiddleware"], (
+        "spans are of what is really sent (O2)"
+    )
 
 
 def test_the_prompt_has_base_skills_memory_and_date(tmp_path: Path) -> None:

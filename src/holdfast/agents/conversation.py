@@ -58,7 +58,8 @@ MOST_CALLS = 200
 """Model calls of one turn after which it is stopped, whatever it does."""
 _CARRIED = ("artifacts", "todos", "viewed_images")
 _NOT_APPROVED = "Not run: the user wrote a new message instead of approving this."
-_REASONS: dict[str | None, Reason] = {"clarification": "clarification", "loop": "loop"}
+_REASONS: tuple[Reason, ...] = ("clarification", "cut", "empty", "filtered", "loop", "bad_calls")
+"""What the last answer of a turn may say of its end."""
 _Given = Callable[[], Coroutine[Any, Any, Any]]
 """Makes the input of a turn, once the turn may run."""
 
@@ -278,7 +279,8 @@ class Conversation:
             reason = "cancelled"
             await asyncio.shield(self._keep_partial(reader.partial))
         if reason is None:
-            reason = "approval" if reader.approvals else _REASONS.get(reader.ended, "completed")
+            said: Reason = next((one for one in _REASONS if one == reader.ended), "completed")
+            reason = "approval" if reader.approvals else said
         if not self._has_title:
             await asyncio.shield(asyncio.to_thread(self._give_title, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)

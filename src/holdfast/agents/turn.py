@@ -26,6 +26,7 @@ from holdfast.context.view import marks_of
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import Locked, StorageError
+from holdfast.models.failures import ending_of
 from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.tracing import bare_context
 
@@ -210,7 +211,7 @@ class TurnReader:
         if node == "model" and isinstance(message, AIMessage):
             self.partial = ""
             self.said = message.text
-            self.ended = marks_of(message).get("ended")
+            self.ended = marks_of(message).get("ended") or ending_of(message)
             for call in message.tool_calls:
                 yield ToolCalled(str(call["id"]), call["name"], call["args"])
         elif node == "tools" and isinstance(message, ToolMessage):

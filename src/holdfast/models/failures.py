@@ -10,7 +10,7 @@ gateways use for a full window. The provider's text is shown shortened and witho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, FailureKind, HoldfastError
 from holdfast.redaction import HIDDEN, redact_text
@@ -252,8 +252,17 @@ def without_secrets(text: str, secrets: Sequence[str]) -> str:
 REPEATED = "repetition"
 """The reason for which an answer ended that was stopped because it repeated itself."""
 _CUT = "was cut at the limit of its tokens"
-_LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_LIMITS = (
+    *("length", "max_length", "model_length", "reason_max_len", "limit", "token_limit", "incomplete"),
+    *("max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "model_context_window_exceeded"),
+)
 """What providers call an end by the token limit."""
+_FILTERS = (
+    *("content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation", "blocklist", "prohibited_content", "spii"),
+    *("guardrail_intervened", "error_toxic", "sensitive"),
+)
+"""What providers call an end by a filter, or by a model that refuses."""
+Ending = Literal["cut", "filtered", "empty"]
 
 
 def broken_off(message: object, model: object) -> bool:
@@ -276,12 +285,36 @@ def cut_by_client(error: Exception) -> str | None:
 
 
 def is_cut(message: object) -> bool:
-    """Whether an answer ended because its token limit was reached, as OpenAI, Anthropic, Google, Mistral and Ollama say it."""
+    """Whether an answer ended because its token limit was reached, as OpenAI, Anthropic, Google, Mistral, Cohere and Ollama say it."""
+    return _ended_by(message, _LIMITS)
+
+
+def ending_of(message: object) -> Ending | None:
+    """How an answer ended that is no whole one: cut at its token limit, held back by a filter, or without a word. None for all others.
+
+    One that calls tools is none of these: a call that was cut is told to the model (`agents/middleware/broken_calls.py`).
+    """
+    if getattr(message, "tool_calls", None):
+        return None
+    extras, content = getattr(message, "additional_kwargs", None), getattr(message, "content", "")
+    kinds = {block.get("type") for block in content if isinstance(block, Mapping)} if isinstance(content, list) else set()
+    if _ended_by(message, _FILTERS) or "refusal" in kinds or (isinstance(extras, Mapping) and extras.get("refusal")):
+        return "filtered"
+    if is_cut(message):
+        return "cut"
+    return None if str(getattr(message, "text", "")).strip() or kinds - _WORDS_AND_THOUGHTS else "empty"
+
+
+def _ended_by(message: object, ends: Sequence[str]) -> bool:
     said = _ending(message)
     details = said.get("incomplete_details")
-    ends = [said.get(name) for name in ("finish_reason", "stop_reason", "done_reason")]
-    ends.append(details.get("reason") if isinstance(details, Mapping) else None)
-    return any(isinstance(end, str) and end.lower() in _LIMITS for end in ends)
+    told = [said.get(name) for name in ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")]
+    told.append(details.get("reason") if isinstance(details, Mapping) else None)
+    # LangChain joins what a server says twice in one stream: "lengthlength"
+    return any(isinstance(one, str) and one and any(not one.lower().replace(end, "") for end in ends) for one in told)
+
+
+_WORDS_AND_THOUGHTS = {"text", "thinking", "reasoning", "reasoning_content", "redacted_thinking"}
 
 
 def _ending(message: object) -> Mapping[str, Any]:

@@ -93,18 +93,19 @@ class ApprovalMiddleware(AroundToolCall):
         if not needs_approval(call["name"], self._tools_to_ask):
             return request
         if self._refuse:
-            return _not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
+            return not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
         asked = {"kind": _KIND, "tool": call["name"], "args": call["args"], "call": str(call["id"])}
         decision = decision_of(interrupt(asked))  # raises until there is an answer; then this runs again from the start
         if decision.type == "reject":
             reason = f" They said: {decision.reason}" if decision.reason else ""
-            return _not_run(call, f"the user did not approve this call.{reason}")
+            return not_run(call, f"the user did not approve this call.{reason}")
         if decision.type == "edit":
             return request.override(tool_call={**call, "args": dict(decision.args or {})})
         return request
 
 
-def _not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
+def not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
+    """What the model is told of a call that was not run."""
     return ToolMessage(f"Not run: {why}", tool_call_id=str(call["id"]), name=call["name"], status="error")
 
 

@@ -63,7 +63,7 @@ def begin_turn(talk: Talk, asked: Any, known: bool, ids: IdSource) -> AsyncItera
         {"type": "function", "function": {"name": one.name, "description": one.description, "parameters": one.parameters or {}}}
         for one in asked.tools or ()
     ]
-    request = ClientRequest("", [], system="\n\n".join(system), tools=tools)
+    request = ClientRequest("", [], system="\n\n".join(system), tools=tools, whole_calls=True)
     messages: Any = [langchain_message(_openai(one), ids.new("message")) for one in said]
     events: AsyncIterator[TurnEvent] = talk.acontinue(messages, begin=partial(current.set, request))
     return events
@@ -250,7 +250,8 @@ class _Told:
 
     def _ended(self, event: Ended) -> list[Any]:
         found = []
-        if event.reason in ("clarification", "loop") and event.text and self._message is None:  # a question, or why it was stopped
+        ours = event.reason in ("clarification", "loop", "bad_calls")  # a question, or why it was stopped
+        if ours and event.text and self._message is None:
             found += [*self._begun(), ag.TextMessageContentEvent(message_id=self._message or "", delta=event.text)]
         found += self._closed()
         for call in self._held:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
+from holdfast.agents.middleware.broken_calls import BrokenCallsMiddleware, WholeCallsMiddleware, broken_in, with_marks
 from holdfast.agents.middleware.memory import MemoryMiddleware
 from holdfast.agents.middleware.model_calls import AccountingMiddleware, TracingMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
@@ -36,6 +37,7 @@ from holdfast.context.compaction import FileOutputs
 from holdfast.errors import InputError, Locked, ModelNotConfigured, NotThere
 from holdfast.events import within
 from holdfast.models.factory import create_chat_model, settings_of
+from holdfast.models.failures import ending_of, is_cut
 from holdfast.server.gateway.client_request import (
     ChatMessage,
     ClientRequest,
@@ -264,11 +266,13 @@ class Gateway:
         middlewares = [
             ThreadDataMiddleware(),
             ClientRequestMiddleware(),
+            BrokenCallsMiddleware(),
             *([memory] if memory is not None else []),
             *retries_of(parts, plan),
             AccountingMiddleware(parts.accounts, summarization, {id(chat): name}),
             summarization,
             PlainTextMiddleware(),
+            WholeCallsMiddleware(),
             TracingMiddleware(),
         ]
         graph = create_agent(chat, [], middleware=middlewares, state_schema=LeadState, checkpointer=parts.checkpoints)
@@ -450,11 +454,12 @@ class _Work:
         """Calls of the client's tools as they are written. Those of our own are not its business."""
         found: list[Piece] = []
         if whole:
+            message = with_marks(message)
             for call in message.tool_calls:
                 if call["name"] in self._request.tool_names:
                     number = len(self._calls)
                     self._calls[str(call["id"])] = number
-                    found.append(CallPart(number, str(call["id"]), call["name"], json.dumps(call["args"], ensure_ascii=False)))
+                    found.append(CallPart(number, str(call["id"]), call["name"], _arguments(message, call)))
             return found
         for chunk in message.tool_call_chunks if isinstance(message, AIMessageChunk) else ():
             key = (str(message.id), chunk.get("index"))
@@ -474,7 +479,7 @@ class _Work:
         theirs = []
         for call in last.tool_calls:
             if call["name"] in self._request.tool_names:
-                function = {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)}
+                function = {"name": call["name"], "arguments": _arguments(last, call)}
                 theirs.append({"id": str(call["id"]), "type": "function", "function": function})
         answer = {"role": "assistant", "content": self._text or last.text, **({"tool_calls": theirs} if theirs else {})}
         tokens, compacted = self._sent()
@@ -484,13 +489,20 @@ class _Work:
             usage = Usage(tokens, counter.count_text(str(answer["content"])), estimated=True)
         seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
         self._gateway.metrics.placed(self._request.model, self._placed.how)
-        finish = "tool_calls" if theirs else _finish(last)
+        finish = "tool_calls" if theirs and not is_cut(last) else _finish(last)
         return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted)
 
 
+def _arguments(message: AIMessage, call: Mapping[str, Any]) -> str:
+    """The arguments of a call as text. One that did not arrive whole is handed on as it came: who runs it sees that, and how it ended."""
+    broken = broken_in(message).get(str(call["id"]))
+    return broken["text"] if broken is not None else json.dumps(call["args"], ensure_ascii=False)
+
+
 def _finish(message: AIMessage) -> str:
-    said = str(message.response_metadata.get("finish_reason") or message.response_metadata.get("stop_reason") or "stop")
-    return {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "refusal": "content_filter"}.get(said, "stop")
+    if is_cut(message):
+        return "length"
+    return "content_filter" if ending_of(message) == "filtered" else "stop"
 
 
 def _weight(messages: Sequence[ChatMessage]) -> int:
