@@ -24,6 +24,8 @@ class Said:
     breaks: bool = False
     """Whether the connection ends without an end of the answer."""
     status: int = 200
+    until: threading.Event | None = None
+    """It is said when this is set."""
 
     @property
     def reason(self) -> str:
@@ -69,6 +71,8 @@ def scripted_server() -> Iterator[ScriptedServer]:
             fake.requests.append(asked)
             said = fake.script.pop(0) if fake.script else Said("Noted.")
             self.close_connection = True
+            if said.until is not None:
+                said.until.wait(240)
             if said.status != 200:
                 self._head("application/json", said.status)
                 self.wfile.write(json.dumps({"error": said.error or {"message": "scripted error"}}).encode())

@@ -27,7 +27,7 @@ from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import Locked, StorageError
 from holdfast.models.failures import ending_of
-from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import Approval, ApprovalNeeded, ModelReplaced, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.tracing import bare_context
 
 _END: Final = None
@@ -178,6 +178,9 @@ class TurnReader:
             yield from self._piece(*part)
         elif mode == "updates":
             yield from self._updates(part)
+        elif isinstance(part, ModelReplaced):
+            self.partial = ""
+            yield part
         elif isinstance(part, Mapping) and str(part.get("type", "")).startswith("task_"):
             yield Subagent(part)
 

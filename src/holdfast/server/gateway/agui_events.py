@@ -24,7 +24,7 @@ from ag_ui.encoder import EventEncoder
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Compacted, Event, MemoryPersisted
 from holdfast.server.wire import kind_name
-from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, ModelReplaced, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.text.normalise import call_lines, framed
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ class _Told:
             return self._closed()
         if isinstance(event, ToolCalled):
             return [*self._closed(), *self._call(event)]
+        if isinstance(event, ModelReplaced):  # the answer begins anew, in a message of its own
+            return self._closed()
         if isinstance(event, ToolFinished):
             self._held.clear()
             return [*self._closed(), ag.ToolCallResultEvent(message_id=self._new(), tool_call_id=event.id, content=event.text, role="tool")]

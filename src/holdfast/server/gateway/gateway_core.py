@@ -51,6 +51,7 @@ from holdfast.server.gateway.client_request import (
     langchain_message,
     text_of,
 )
+from holdfast.talk import ModelReplaced
 from holdfast.tokens.accounts import Usage
 from holdfast.tracing import span
 from holdfast.validation import check_name, check_thread, thread_folder
@@ -81,6 +82,9 @@ class Opened:
     how: str
     tokens: int
     compacted: bool
+
+
+_BREAK = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -400,6 +404,8 @@ class _Work:
         self._gateway, self._agent, self._request, self._placed = gateway, agent, request, placed
         self.began = False
         self._text = ""
+        self._whole = 0
+        """How much of the text is of answers that came to their end."""
         self._heard: set[str] = set()
         self._opened = False
         self._calls: dict[Any, int] = {}
@@ -419,7 +425,7 @@ class _Work:
                 {"messages": fresh},
                 {"configurable": {"thread_id": placed.thread}, "recursion_limit": _MOST_STEPS},
                 context=RunContext(session=placed.thread, run=run),
-                stream_mode=["messages", "updates"],
+                stream_mode=["messages", "updates", "custom"],
                 durability="sync",
             )
             async for mode, part in steps:
@@ -432,7 +438,10 @@ class _Work:
             for node, update in part.items():
                 messages = update.get("messages") if node == "model" and isinstance(update, dict) else None
                 self._answers += [one for one in messages or () if isinstance(one, AIMessage)]
+                self._whole = len(self._text) if messages else self._whole
             return []
+        if mode == "custom":
+            return self._begins_anew() if isinstance(part, ModelReplaced) else []
         message, about = part
         if about.get("langgraph_node") != "model" or not isinstance(message, AIMessage):
             return []
@@ -449,6 +458,16 @@ class _Work:
             self._opened = True
             pieces.insert(0, Opened(self._placed.thread, self._placed.how, *self._sent()))
         return pieces
+
+    def _begins_anew(self) -> list[Piece]:
+        """A model broke off and another one answers: what it had said is no part of the answer, unless the client has it already."""
+        if len(self._text) == self._whole:
+            return []
+        if not self._request.stream:
+            self._text = self._text[: self._whole]
+            return []
+        self._text += _BREAK
+        return [Text(_BREAK)]
 
     def _call_parts(self, message: AIMessage, whole: bool) -> list[Piece]:
         """Calls of the client's tools as they are written. Those of our own are not its business."""
