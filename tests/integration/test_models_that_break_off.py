@@ -11,7 +11,7 @@ from tests.integration.scripted_server import Said, ScriptedServer, scripted_ser
 from tests.unit.agents.bench import configured, look
 
 from holdfast.agents.lead import LeadAgent, make_lead_agent
-from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, ModelError
+from holdfast.errors import CallFailed, CallUnavailable, ModelError
 from holdfast.events import Bus
 from holdfast.talk import Ended, ModelReplaced, Token
 
@@ -51,7 +51,6 @@ def test_an_error_in_a_stream_after_its_first_words_is_told_and_the_conversation
     ("error", "kind", "what"),
     [
         ({"message": "Rate limit reached", "type": "rate_limit_error"}, CallUnavailable, "rate_limit"),
-        ({"message": "too long", "code": "context_length_exceeded"}, ContextOverflow, "overflow"),
         ({"message": "gateway trouble", "code": 502}, CallUnavailable, "server"),
         ({"message": "something nobody has a word for"}, CallFailed, "unknown"),
     ],
