@@ -370,28 +370,52 @@ class Harness:
         Without a model it answers by extraction, and says so (A15). A small model that merely happens to be installed, and is too weak
         to extract facts, is not talked to unless it is named. `parts` go to `make_lead_agent`. Raises NotTrusted where the models are those
         of a file that was merely found and nobody agreed to.
+
+        A conversation keeps the agent that it was begun with, whose memory it feeds: InputError where another one is named.
         """
         self._check_open()
         if model is None:
             self.config.need("models")
-            if not self.talks():
-                return self._offline_conversation(thread, agent, resume=resume)
+        if resume and thread is None:
+            thread = self._used_last(agent)
+        agent = self._with_whom(thread, agent)
+        if model is None and not self.talks():
+            return self._offline_conversation(thread, agent)
         from holdfast.agents.conversation import Conversation
 
         made = self.lead_agent(agent, model=model, **parts)
         try:
-            if resume and thread is None:
-                thread = self._used_last(agent)
             return Conversation(made, thread, owns_agent=True)
         except BaseException:
             made.close()
             raise
 
-    def _offline_conversation(self, thread: str | None, agent: str | None, *, resume: bool) -> Talk:
+    def agent_of(self, thread: str) -> str | None:
+        """The agent that a conversation was begun with; None for the default agent, and where nothing is known of it."""
+        return self._begun_with(thread)[1]
+
+    def _begun_with(self, thread: str) -> tuple[bool, str | None]:
+        """Whether it is known with which agent a conversation was begun, and which one."""
+        info = self.threads.find(thread) if self.has_checkpoints else None
+        if info is not None and not thread.startswith("subagent-"):
+            return True, info.agent
+        first = self.archive.read(check_thread(thread), "#1") if info is None else None
+        noted = first.record.marks.get("agent") if first is not None else None
+        return isinstance(noted, str), noted if isinstance(noted, str) else None
+
+    def _with_whom(self, thread: str | None, agent: str | None) -> str | None:
+        """The agent to talk to: the one of the conversation, else the one that is named. InputError where these are two."""
+        known, kept = self._begun_with(thread) if thread is not None else (False, None)
+        if not known or (agent or "").lower() == (kept or "").lower():
+            return agent
+        if agent is None:
+            return kept
+        hint = "Leave the agent out to go on in it, or begin a conversation of its own with the other agent."
+        raise InputError(f"the conversation {thread!r} is with {kept or 'the lead agent'}, and not with {agent}.", hint=hint)
+
+    def _offline_conversation(self, thread: str | None, agent: str | None) -> Talk:
         from holdfast.offline.conversation import ExtractiveConversation
 
-        if resume and thread is None:
-            thread = self._used_last(agent)
         return ExtractiveConversation(
             self.config,
             thread,
@@ -408,6 +432,8 @@ class Harness:
         """The conversation that was used last, with a model or without; where an agent is named, with that one if that is known."""
         found = [info for info in self._listed(subagents=False) if info.archived_only or agent in (None, info.agent)]
         noted = self._noted_use()
+        if noted is not None and agent is not None and self.agent_of(noted[0]) != agent:
+            noted = None
         if noted is not None and (not found or noted[1] > found[0].updated):
             return noted[0]
         if not found:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.memory.service import MemoryService
     from holdfast.sandbox.uploads import Upload
 
-Reason = Literal["completed", "clarification", "approval", "loop", "turn_capped", "cancelled"]
+Reason = Literal["completed", "clarification", "approval", "cut", "empty", "filtered", "loop", "bad_calls", "turn_capped", "cancelled"]
+"""Why a turn ended. `cut`: the answer reached its token limit, and what there is of it is here; `empty`: nothing was answered;
+`filtered`: a filter of the provider held it back, or the model refused; `bad_calls`: the model's tool calls did not arrive whole again and
+again."""
 Content = str | Sequence[Mapping[str, Any]]
 """A message: text, or blocks of text and images in LangChain's form."""
 
@@ -66,6 +69,17 @@ class Subagent:
 
 
 @dataclass(frozen=True)
+class ModelReplaced:
+    """A model failed and another one answers in its place. What was said since the last tool call is no part of the answer."""
+
+    model: str
+    by: str
+    why: str
+    """What went wrong, in our words."""
+    type: Literal["model_replaced"] = "model_replaced"
+
+
+@dataclass(frozen=True)
 class Approval:
     """A call that waits for a person. `id` is what the decision is given for."""
 
@@ -95,7 +109,7 @@ class Ended:
     type: Literal["ended"] = "ended"
 
 
-TurnEvent = Token | ToolCalled | ToolFinished | Subagent | ApprovalNeeded | Ended
+TurnEvent = Token | ToolCalled | ToolFinished | Subagent | ModelReplaced | ApprovalNeeded | Ended
 
 
 def as_dict(event: TurnEvent) -> dict[str, Any]:
@@ -163,10 +177,11 @@ class Talk(Protocol):
     def memory(self) -> MemoryService:
         """What is known about the user."""
 
-    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
+    def send(self, text: Content, *, pasted: bool = False, typed: int = 0) -> Iterator[TurnEvent]:
         """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn.
 
-        `pasted` says that the text was not typed, where the caller knows: then nothing of it is learned as the user's own words.
+        `pasted` says that the text was not typed, where the caller knows: then nothing of it is learned as the user's own words, but for
+        the first `typed` characters, after a notice of uploads.
         """
 
     def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
@@ -233,6 +248,11 @@ class Talk(Protocol):
 
     def close(self) -> None:
         """Stop a turn that is under way, and let go of what was opened for this conversation."""
+
+
+def marks_of_origin(pasted: bool, typed: int = 0) -> dict[str, Any]:
+    """What is noted at a message that was not typed, or only its first characters."""
+    return {"pasted": True, **({"typed": typed} if typed else {})} if pasted else {}
 
 
 def with_uploads(message: str, taken: Sequence[Upload]) -> str:

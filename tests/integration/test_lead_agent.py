@@ -48,7 +48,10 @@ def test_the_middlewares_are_in_their_order(tmp_path: Path) -> None:
     assert [name for name in names if name in order] == order
     assert names.index("AccountingMiddleware") < names.index("SummarizationMiddleware"), "a summary is charged to the run"
     assert names.index("ToolOutputMiddleware") < names.index("ToolErrorMiddleware"), "what went wrong is bounded too"
-    assert names[-5:] == [*order[-3:], "PlainTextMiddleware", "TracingMiddleware"], "spans are of what is really sent (O2)"
+    assert names.index("BrokenCallsMiddleware") < names.index("ApprovalMiddleware"), "nobody is asked about half of a call (A10)"
+    assert names[-6:] == [*order[-3:], "PlainTextMiddleware", "WholeCallsMiddleware", "TracingMiddleware"], (
+        "spans are of what is really sent (O2)"
+    )
 
 
 def test_a_tool_that_the_reference_denies_is_neither_offered_nor_run(tmp_path: Path) -> None:
@@ -207,7 +210,12 @@ class TestApproval:
         [
             (Decision("approve"), "Seen for door: it is as it was."),
             (Decision("reject", "not now"), "Not run: the user did not approve this call. They said: not now"),
-            (Decision("edit", args={"what": "window"}), "Seen for window: it is as it was."),
+            (
+                Decision("edit", args={"what": "window"}),
+                "[The user changed the arguments before this ran. It ran with these, and not with those of the call: "
+                '{"what": "window"}]\nSeen for window: it is as it was.',
+            ),
+            (Decision("edit", args={"what": "door"}), "Seen for door: it is as it was."),
         ],
     )
     def test_it_is_decided_after_a_restart(self, tmp_path: Path, decision: Decision, result: str) -> None:
@@ -222,6 +230,14 @@ class TestApproval:
             assert whole(messages)
             assert next(m.text for m in messages if isinstance(m, ToolMessage) and m.name == "look") == result
             assert talk.state["artifacts"] == ["a"], "what did not have to wait was done meanwhile, once"
+
+    def test_who_only_reads_the_thread_meanwhile_is_warned_of_nothing(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """A14: calls that wait, or were cut off by a death, belong to a node that the reader need not run."""
+        self.waiting(tmp_path)
+        with lead(tmp_path, self.script(), self.settings(), [look, make]) as agent:
+            read, known = agent.parts.threads.window("t"), agent.conversation("t").messages
+        assert [message.id for message in read] == [message.id for message in known]
+        assert "pending sends" not in caplog.text
 
     def test_a_new_message_instead_is_a_no(self, tmp_path: Path) -> None:
         self.waiting(tmp_path)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.app.chat_commands import Slash, run_command
 from holdfast.app.chat_screen import Screen
-from holdfast.app.commands.chat import Slash, run_command
 from holdfast.clock import stamp
 from holdfast.config.loading import config_from_values
 from holdfast.context.records import records_of

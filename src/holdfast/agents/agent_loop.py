@@ -2,8 +2,8 @@
 
 `open_parts(config)` makes the parts for a program that wants an agent and nothing else; `Harness` gives it those that it has opened.
 `assemble` makes an agent out of them and a blueprint; its list `chain` is the order, outermost first: thread data, the sandbox's own, tools
-(approval, output limit, loop guard, errors), todos, memory, retries, accounts, summarization, title, clarification, spans. The last three
-change nothing in a request: what the summarization checks is really sent, right before the model.
+(broken calls, approval, output limit, loop guard, errors), todos, memory, retries, accounts, summarization, title, clarification, whole
+calls, spans. The last four change nothing in a request: what the summarization checks is really sent, right before the model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from langchain.agents import create_agent
 
 from holdfast.agents.checkpoints import Checkpoints, open_checkpoints
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, ThreadDataMiddleware
+from holdfast.agents.middleware.broken_calls import BrokenCallsMiddleware, WholeCallsMiddleware
 from holdfast.agents.middleware.memory import MemoryMiddleware, open_memory
 from holdfast.agents.middleware.model_calls import (
     AccountingMiddleware,
@@ -129,6 +130,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         RepetitionMiddleware(),
         *([PlainAnswersMiddleware()] if not abilities_of(plan.model).tools else []),
         *([DeniedToolsMiddleware(config.denied_tools)] if config.denied_tools else []),
+        BrokenCallsMiddleware(),
         *([ApprovalMiddleware(approve, refuse=not lead)] if approve else []),
         ToolOutputMiddleware(parts.archive, outputs, counter=summarization.context_window.counter, ids=parts.ids),
         LoopGuardMiddleware(),
@@ -141,6 +143,7 @@ def assemble(parts: Parts, plan: Blueprint) -> Assembled:
         *([TitleMiddleware(parts.titles)] if titled else []),
         *([ClarificationMiddleware()] if lead else []),
         PlainTextMiddleware(),
+        WholeCallsMiddleware(),
         TracingMiddleware(),
     ]
     graph = create_agent(

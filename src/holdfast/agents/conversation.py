@@ -39,7 +39,7 @@ from holdfast.context.view import MARK
 from holdfast.errors import InputError
 from holdfast.events import within
 from holdfast.models.abilities import model_name_of
-from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent
+from holdfast.talk import Approval, Content, Decision, Ended, Reason, ThreadInfo, TurnEvent, marks_of_origin
 from holdfast.tokens.windows import find_window
 from holdfast.tracing import span
 from holdfast.validation import check_kind, check_thread, thread_folder
@@ -58,7 +58,8 @@ MOST_CALLS = 200
 """Model calls of one turn after which it is stopped, whatever it does."""
 _CARRIED = ("artifacts", "todos", "viewed_images")
 _NOT_APPROVED = "Not run: the user wrote a new message instead of approving this."
-_REASONS: dict[str | None, Reason] = {"clarification": "clarification", "loop": "loop"}
+_REASONS: tuple[Reason, ...] = ("clarification", "cut", "empty", "filtered", "loop", "bad_calls")
+"""What the last answer of a turn may say of its end."""
 _Given = Callable[[], Coroutine[Any, Any, Any]]
 """Makes the input of a turn, once the turn may run."""
 
@@ -88,9 +89,9 @@ class Conversation:
 
     # talking
 
-    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
+    def send(self, text: Content, *, pasted: bool = False, typed: int = 0) -> Iterator[TurnEvent]:
         """Say something, and iterate over what happens until the turn ends. Leaving the loop early cancels the turn."""
-        return self._turns.watch(partial(self._turn, self._new_message(text, pasted=pasted)))
+        return self._turns.watch(partial(self._turn, self._new_message(text, marks_of_origin(pasted, typed))))
 
     def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
         """As `send`, for async callers."""
@@ -278,18 +279,19 @@ class Conversation:
             reason = "cancelled"
             await asyncio.shield(self._keep_partial(reader.partial))
         if reason is None:
-            reason = "approval" if reader.approvals else _REASONS.get(reader.ended, "completed")
+            said: Reason = next((one for one in _REASONS if one == reader.ended), "completed")
+            reason = "approval" if reader.approvals else said
         if not self._has_title:
             await asyncio.shield(asyncio.to_thread(self._give_title, reader.said))
         tokens = self._parts.accounts.used_in(self.thread, run)
         return Ended(reason, reader.partial or reader.said, tuple(reader.artifacts), tokens, run)
 
-    def _new_message(self, text: Content, *, pasted: bool = False) -> _Given:
+    def _new_message(self, text: Content, origin: Mapping[str, Any] | None = None) -> _Given:
         check_kind("text", text, (str, list, tuple), "text, or a list of blocks in LangChain's form")
         content: Any = text if isinstance(text, str) else [dict(block) for block in text]
         if not content or (isinstance(content, str) and not content.strip()):
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        marks = {"holdfast": {"pasted": True}} if pasted else {}
+        marks = {MARK: dict(origin)} if origin else {}
         return lambda: self._with_leftovers([HumanMessage(content, id=self._parts.ids.new("message"), additional_kwargs=marks)])
 
     async def following(self, new: Sequence[AnyMessage]) -> dict[str, Any]:

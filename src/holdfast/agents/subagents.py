@@ -40,6 +40,7 @@ from holdfast.events import (
     TaskTurn,
     within,
 )
+from holdfast.models.failures import is_cut
 from holdfast.redaction import replace_secrets
 from holdfast.tracing import bare_context, span
 from holdfast.validation import counted
@@ -159,6 +160,9 @@ class TaskReporter:
             logging.getLogger("holdfast.SubagentExecutor").debug("nobody takes %s any more", kind, exc_info=True)
 
 
+_BAD_CALLS = "its tool calls did not arrive whole, again and again; a smaller task, or a higher limit of its model, helps"
+_WAS_CUT = "\n(This answer was cut at its token limit.)"
+_STATUS: dict[str | None, Status] = {"loop": "turn_capped", "bad_calls": "failed"}
 _STEPS_A_TURN = 2  # model and tools are a step each
 
 
@@ -228,6 +232,8 @@ class _Run:
 
     def _turn(self, answer: AIMessage) -> bool:
         self.ended, text = marks_of(answer).get("ended"), answer.text.strip()
+        if text and not answer.tool_calls and is_cut(answer):
+            text += _WAS_CUT
         if text and (self.ended is None or not self.said):
             self.said = text
         if self.ended is None:
@@ -323,7 +329,7 @@ class Executor:
         limit = asyncio.timeout(run.task.type.timeout_seconds)
         try:
             async with limit:
-                return await self._work(run), ""
+                return await self._work(run), _BAD_CALLS if run.ended == "bad_calls" else ""
         except GraphRecursionError:
             return "turn_capped", ""
         except Exception as error:  # noqa: BLE001 - whatever went wrong in a sub-agent is a result, never an exception in the parent
@@ -355,7 +361,7 @@ class Executor:
                     return "token_capped"
                 if calls and run.turns >= task.max_turns:
                     return "turn_capped"
-        return "turn_capped" if run.ended == "loop" else "completed"
+        return _STATUS.get(run.ended, "completed")
 
     def _keep(self, run: _Run) -> None:
         """What was said goes to the archive at once: it can be read while the sub-agent works, and after it died."""

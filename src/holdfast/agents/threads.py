@@ -84,7 +84,8 @@ class Threads:
     @cached_property
     def _reader(self) -> Any:
         """A graph that does nothing, over the state of all conversations: by it their checkpoints are read."""
-        return StateGraph(LeadState).add_node("model", lambda _: {}).set_entry_point("model").compile(checkpointer=self._checkpoints)
+        graph = StateGraph(LeadState).add_node("model", lambda _: {}).add_node("tools", lambda _: {})  # where a checkpoint may wait for
+        return graph.set_entry_point("model").compile(checkpointer=self._checkpoints)
 
     def only_in_window(self, thread: str) -> list[str]:
         """The ids of the messages that were said in a thread and are not in its archive yet."""

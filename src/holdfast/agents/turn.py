@@ -26,7 +26,8 @@ from holdfast.context.view import marks_of
 from holdfast.durable.disk import REAL, Disk, make_folders
 from holdfast.durable.lock import Lock
 from holdfast.errors import Locked, StorageError
-from holdfast.talk import Approval, ApprovalNeeded, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.models.failures import ending_of
+from holdfast.talk import Approval, ApprovalNeeded, ModelReplaced, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.tracing import bare_context
 
 _END: Final = None
@@ -177,6 +178,9 @@ class TurnReader:
             yield from self._piece(*part)
         elif mode == "updates":
             yield from self._updates(part)
+        elif isinstance(part, ModelReplaced):
+            self.partial = ""
+            yield part
         elif isinstance(part, Mapping) and str(part.get("type", "")).startswith("task_"):
             yield Subagent(part)
 
@@ -210,7 +214,7 @@ class TurnReader:
         if node == "model" and isinstance(message, AIMessage):
             self.partial = ""
             self.said = message.text
-            self.ended = marks_of(message).get("ended")
+            self.ended = marks_of(message).get("ended") or ending_of(message)
             for call in message.tool_calls:
                 yield ToolCalled(str(call["id"]), call["name"], call["args"])
         elif node == "tools" and isinstance(message, ToolMessage):

@@ -65,7 +65,20 @@ from holdfast.context.records import MessageRecord
 from holdfast.errors import HoldfastError, InputError, NotThere
 from holdfast.harness import Harness, build
 from holdfast.redaction import redact_text, without_paths
-from holdfast.talk import Approval, ApprovalNeeded, Content, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import (
+    Approval,
+    ApprovalNeeded,
+    Content,
+    Decision,
+    Ended,
+    ModelReplaced,
+    Subagent,
+    Talk,
+    Token,
+    ToolCalled,
+    ToolFinished,
+    TurnEvent,
+)
 from holdfast.text.normalise import call_lines, framed, inert_line, one_line, reveal
 from holdfast.validation import check_thread
 
@@ -376,6 +389,10 @@ class AcpAgent:
                 await self._update(session, call_ended(event))
             elif isinstance(event, Subagent):
                 await self._update(session, subagent_moved(event))
+            elif isinstance(event, ModelReplaced):
+                broke = "\n\n" if heard else ""
+                heard = ""
+                await self._update(session, update_agent_message_text(f"{broke}({event.why} {event.by} answers instead.)\n\n"))
             elif isinstance(event, ApprovalNeeded):
                 waiting = event.approvals
             else:

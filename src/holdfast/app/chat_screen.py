@@ -1,7 +1,8 @@
 """A conversation on a terminal: what a person types, what a turn looks like, approvals, Ctrl-C (O1, A10, A13).
 
 On a terminal tools are dim and short, and an answer's Markdown is drawn paragraph by paragraph; elsewhere the answer alone goes to
-standard output and all else to standard error, so that a pipe gets the answer.
+standard output and all else to standard error, so that a pipe gets the answer. What stands in a pipe cannot be taken back: there an answer
+is held until it is the answer, since a model may call a tool after its first words, or break off and be replaced.
 """
 
 from __future__ import annotations
@@ -18,8 +19,21 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.app.output import clean_console, markdown, plain, prose
+from holdfast.errors import HoldfastError
 from holdfast.redaction import visible
-from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Talk, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import (
+    Approval,
+    ApprovalNeeded,
+    Decision,
+    Ended,
+    ModelReplaced,
+    Subagent,
+    Talk,
+    Token,
+    ToolCalled,
+    ToolFinished,
+    TurnEvent,
+)
 from holdfast.text.normalise import call_lines, reveal
 
 if TYPE_CHECKING:
@@ -27,9 +41,13 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _WIDTH = 100
-_ENDINGS = {
+ENDINGS = {
     "loop": "stopped: the same call was repeated over and over",
     "turn_capped": "stopped: too many steps in one turn",
+    "bad_calls": "stopped: the model's tool calls did not arrive whole; raise `max_tokens:` of the model, or ask for smaller steps",
+    "cut": "cut: the answer reached its token limit; say `go on`, or raise `max_tokens:` of the model",
+    "empty": "nothing was answered: ask again, or say it in other words",
+    "filtered": "held back by a filter of the provider, or refused by the model: say it in other words, or ask another model",
     "cancelled": "cancelled; what was said is kept",
 }
 _QUOTES = '"""'
@@ -52,9 +70,12 @@ def one_turn(talk: Talk, events: Iterator[TurnEvent], screen: Screen, *, ask: bo
         except KeyboardInterrupt:
             if isinstance(events, Generator):  # the turn is over before anything else is said
                 events.close()
-            screen.break_line()
+            screen.drop()
             screen.note("(cancelled; what was said is kept)")
             return ended
+        except HoldfastError:
+            screen.drop()
+            raise
         if not (waiting and ask):
             return ended
         events = talk.decide({approval.id: _decision(approval, screen) for approval in waiting})
@@ -70,7 +91,8 @@ class Screen:
         self._terminal = self._out.isatty()
         self._notes = notes or (self._out if self._terminal else sys.stderr)
         self._quiet, self._verbatim = quiet, verbatim
-        self._inside = False  # whether the line that the answer is on has begun
+        self._held = ""  # of an answer that is not at its end yet, where it cannot be taken back
+        self._spoke = False  # whether anything was said since the last tool call
         self._unread = ""  # what of the answer is not a whole paragraph yet
         self._live: Live | None = None  # shows that for the time being, or that somebody is at work
 
@@ -90,7 +112,11 @@ class Screen:
         """Show what happened."""
         if isinstance(event, Token):
             self._write(event.text)
+        elif isinstance(event, ModelReplaced):
+            self.drop()
+            self.note(f"({event.why} {event.by} answers instead.)")
         elif isinstance(event, ToolCalled):
+            self.drop()
             self.note(f"• {event.name} {_arguments(event.args, self.width - len(event.name) - 3)}".rstrip())
         elif isinstance(event, ToolFinished):
             if event.status == "error":
@@ -106,14 +132,24 @@ class Screen:
             self._end(event)
 
     def _end(self, event: Ended) -> None:
-        if event.reason == "clarification" and event.text:
-            self.break_line()
+        if event.text and not self._spoke and not self._verbatim and event.reason != "approval":
             self._write(event.text)
+        if self._held:
+            self._out.write(visible(self._held) + ("" if self._held.endswith("\n") else "\n"))
+            self._out.flush()
+        self._held, self._spoke = "", False
         self.break_line()
-        if event.reason in _ENDINGS:
-            self.note(f"({_ENDINGS[event.reason]})")
+        if event.reason in ENDINGS:
+            self.note(f"({ENDINGS[event.reason]})")
         for path in event.artifacts:
             self.note(f"→ {path}")
+
+    def drop(self) -> None:
+        """What was said until now is no part of the answer. On a terminal it stands there; elsewhere it goes beside the answer."""
+        self.break_line()
+        held, self._held, self._spoke = self._held, "", False
+        if held.strip():
+            self.note(held.strip("\n"))
 
     def note(self, text: str, *, style: str = "dim") -> None:
         """A line beside the answer."""
@@ -132,10 +168,9 @@ class Screen:
         prose(self.console, text, mark=mark)
 
     def _write(self, text: str) -> None:
+        self._spoke = self._spoke or bool(text.strip())
         if not self._terminal:
-            self._out.write(visible(text))
-            self._out.flush()
-            self._inside = not text.endswith("\n")
+            self._held += text
             return
         self._unread += text
         whole, self._unread = _paragraphs(self._unread) if not self._verbatim else _lines(self._unread)
@@ -175,10 +210,6 @@ class Screen:
             rest, self._unread = self._unread, ""
             if rest.strip():
                 self._print_answer(rest)
-        elif self._inside:
-            self._out.write("\n")
-            self._out.flush()
-            self._inside = False
 
 
 def _lines(text: str) -> tuple[str, str]:

@@ -163,8 +163,8 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
             continue
         if role in _HUMAN:
             said = without_uploads(text)
-            if "pasted" in _marks(message):
-                said = "\n".join(f"> {line}" for line in said.splitlines())  # what is quoted is nobody's own words
+            if "pasted" in (marks := _marks(message)):
+                said = _quoted(said, marks.get("typed"))
             unasked = not said and bool(text.strip())
             if said:
                 turns.append(Turn(id, "user", said, time))
@@ -173,6 +173,13 @@ def turns_of(messages: Iterable[Any], *, time: str = "", foreign: bool = False) 
             if said and not unasked:
                 turns.append(Turn(id, "assistant", said, time))
     return turns
+
+
+def _quoted(text: str, typed: Any) -> str:
+    """The text as a quotation, which is nobody's own words, but for the first characters, that were typed."""
+    own = typed if isinstance(typed, int) and typed > 0 else 0
+    quoted = "\n".join(f"> {line}" for line in text[own:].strip().splitlines())
+    return f"{text[:own]}\n\n{quoted}" if own else quoted
 
 
 def _foreign_kind(role: str, message: Any) -> Literal["tool", "summary"] | None:

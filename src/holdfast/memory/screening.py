@@ -219,6 +219,8 @@ _STATES = _SECRET_LISTS.compiled(r"[=:：→]|->|(?<!\w)(?:{is})(?!\w)|(?:{cjk_i
 _PLAIN_WORDS = r"(?:[^\W\d_]+(?:['’-][^\W\d_]+)*)"
 _NAMES_ARTICLE = re.compile(rf"(?:{_PLAIN_WORDS} ){{0,5}}[A-Z]{{1,4}}-\d{{1,4}}[A-Z]?(?: {_PLAIN_WORDS}){{0,5}}[ .!?]*", re.IGNORECASE)
 _OF_SECRETS = ("secret_word", "lockable", "opens", "id_word", "access", "my", "i")
+_LITTLE = 3  # words
+_PLAIN = re.compile(r"(?:[^\W\d_][a-zß-öø-ÿ'’-]{0,11}|\d{1,2})[.,;:!?…]*")
 _SMALL_WORDS = frozenset(word for words in STOP_WORDS.values() for word in words)
 _STRAY = 2  # small words that may stand among the words of a wallet by chance ("again", "this")
 _JOINING = frozenset(_SECRET_LISTS.words("joining"))
@@ -279,9 +281,11 @@ def tells_secret(text: str, turns: Sequence[Turn] = ()) -> str | None:
             if _shares_word(words, turn.text):
                 return "answer to a question for a secret"
             continue
+        answers = before is not None and before.kind == "assistant" and _ASKS.search(before.text) is not None
         earlier = next((one.text for one in reversed(turns[:place]) if one.kind == "user"), "")
         for told in (turn.text, f"{earlier}\n{turn.text}" if earlier else ""):
-            if told and reads_secret(told) > 0 and not names_article(told) and _shares_word(words, told):
+            harmless = names_article(told) or (says_little(told) and not answers)
+            if told and not harmless and reads_secret(told) > 0 and _shares_word(words, told):
                 return BY_WORDING
         said = [unit.text for unit in split_sentences(turn.text)]
         for one, following in zip(said, [*said[1:], ""], strict=False):  # "My backup codes. The first is ..." tells it in two
@@ -308,6 +312,21 @@ def names_article(text: str) -> bool:
     """
     one = text.strip()
     return _NAMES_ARTICLE.fullmatch(one) is not None and not states(one) and not any(speaks_of(one, about) for about in _OF_SECRETS)
+
+
+def says_little(text: str) -> bool:
+    """Whether a text is too short for its wording to tell anything: at most three plain words and small numbers, of which none is about a
+    secret or says what something is. How such a text reads is chance, unless it answers a question; what has the form of a secret is found
+    all the same.
+
+    >>> says_little("turn 12"), says_little("the pin: 12"), says_little("use hunter2 there"), says_little("correct horse battery staple")
+    (True, False, False, False)
+    """
+    words = text.split()
+    if not 0 < len(words) <= _LITTLE or _CJK.search(text) or not all(_PLAIN.fullmatch(word) for word in words):
+        return False
+    opened = ("opens",) if len(words) < _LITTLE else ()  # "turn left" opens nothing: what it opens with takes a word more
+    return not states(text) and not any(speaks_of(text, about) for about in _OF_SECRETS if about not in opened)
 
 
 def _shares_word(words: frozenset[str], sentence: str) -> bool:

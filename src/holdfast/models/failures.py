@@ -13,7 +13,7 @@ gateways use for a full window. The provider's text is shown shortened and witho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.errors import CallFailed, CallUnavailable, ContextOverflow, FailureKind, HoldfastError
 from holdfast.models.refusals import refusal_in
@@ -72,7 +72,16 @@ _OVERFLOW_WORDS = (
     "contextwindowexceeded",
 )
 _QUOTA_WORDS = ("insufficient_quota", "exceeded your current quota", "credit balance", "billing")
+_WORDS: Mapping[FailureKind, tuple[str, ...]] = {
+    "quota": _QUOTA_WORDS,
+    "rate_limit": ("rate_limit", "rate limit", "too many requests", "throttl"),
+    "authentication": ("invalid_api_key", "authentication_error", "unauthorized"),
+    "timeout": ("timeout", "timed out"),
+    "server": ("overloaded", "server_error", "server error", "api_error", "internal", "unavailable", "capacity", "upstream", "try again"),
+}
+"""What servers say of an error in the middle of a stream, which began with 200 and has no status."""
 
+_ENDS = (".", "!", "?", "…")
 _SENTENCES: dict[FailureKind, tuple[str, str]] = {
     "authentication": ("the provider refused the key", "Check `api_key` of the model, or the variable that it names."),
     "permission": ("the key may not use this model", "Check what the account may use, or configure another model."),
@@ -105,13 +114,14 @@ def kind_of(error: BaseException) -> FailureKind | None:
         return None
     text = " ".join([str(error), *(str(getattr(error, name, "")) for name in ("code", "type", "body"))]).lower()
     found = _kind_by_type(error) or _kind_by_status(error)
-    if found in {"invalid", "overflow", "server", None} and _status(error) is not None and any(words in text for words in _OVERFLOW_WORDS):
+    told = _status(error) is not None or _said(error) is not None  # by a server, not by somebody's own code
+    if found in {"invalid", "overflow", "server", None} and told and any(words in text for words in _OVERFLOW_WORDS):
         found = "overflow"
     if found == "overflow":
         return "max_tokens" if refusal_in(error).is_hopeless else "overflow"
     if found == "rate_limit" and any(words in text for words in _QUOTA_WORDS):
         return "quota"
-    return found or _kind_of_plain(error) or _kind_by_place(error)
+    return found or _kind_of_plain(error) or (_kind_by_words(text) if told else None) or _kind_by_place(error)
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -151,7 +161,7 @@ def typed(error: BaseException, *, model: str | None = None, secrets: Sequence[s
             f"{who}{sentence}{where}",
             f" ({status})" if status else "",
             f"; it asks to wait {asked:g} s" if asked else "",
-            f": {told}" if told else ".",
+            f": {told}{'' if told.endswith(_ENDS) else '.'}" if told else ".",
         )
     )
     made = ContextOverflow if kind == "overflow" else CallFailed if kind in {"invalid", "max_tokens", "unknown"} else CallUnavailable
@@ -180,6 +190,20 @@ def _kind_by_status(error: BaseException) -> FailureKind | None:
     return _BY_STATUS.get(status) or ("server" if status >= 500 else "invalid")
 
 
+def _kind_by_words(text: str) -> FailureKind:
+    return next((kind for kind, words in _WORDS.items() if any(word in text for word in words)), "unknown")
+
+
+def _said(error: BaseException) -> Mapping[str, Any] | None:
+    """The error as a server wrote it into an answer: what the client library keeps of it, or the whole of it as the argument."""
+    body = getattr(error, "body", None)
+    for found in (body, error.args[0] if error.args else None):
+        if isinstance(found, Mapping) and (found.get("message") or found.get("error")):
+            inner = found.get("error")
+            return inner if isinstance(inner, Mapping) else found
+    return None
+
+
 _NOT_REACHED = {"TransportError", "NetworkError", "APIConnectionError", "ConnectError", "RemoteProtocolError"}
 
 
@@ -193,24 +217,36 @@ def _kind_of_plain(error: BaseException) -> FailureKind | None:
     return None
 
 
-_CLIENTS = ("openai", "anthropic", "httpx", "json", "pydantic", "ollama", "google")
-"""Packages that read what a server sent, besides those of LangChain."""
+_CLIENTS = frozenset(
+    (
+        *("openai", "anthropic", "google", "mistralai", "groq", "cohere", "ollama", "together", "fireworks", "huggingface_hub"),
+        *("botocore", "boto3", "ibm_watsonx_ai", "databricks", "xai_sdk", "replicate", "writerai", "zhipuai", "dashscope"),
+        *("httpx", "httpx2", "httpcore", "httpcore2", "httpx_sse", "h11", "h2", "requests", "urllib3", "aiohttp", "grpc", "websockets"),
+        *("json", "pydantic"),
+    )
+)
+"""Packages that ask a server and read what it sent, besides those of LangChain."""
 
 
 def _kind_by_place(error: BaseException) -> FailureKind | None:
-    """`garbled` for an error that a client library met while it read what a server sent: a page instead of an answer, no choices in it.
+    """What a client library raises that has no other sign: `garbled` where it could not read what a server sent (a page instead of an
+    answer, no choices in it), else `unknown`.
 
     Whatever our own code, or a model class of the user's own, raises is none: then the last frame is theirs. Nor is a wrong argument.
     """
-    if not isinstance(error, ValueError | TypeError | LookupError | AttributeError) or "keyword argument" in str(error):
+    if not isinstance(error, Exception) or "keyword argument" in str(error):
         return None
+    if any(ancestor.__module__.partition(".")[0] in _CLIENTS for ancestor in type(error).__mro__) and not isinstance(error, ValueError):
+        return "unknown"
     places, trace = [], error.__traceback__
     while trace is not None:
         places.append(str(trace.tb_frame.f_globals.get("__name__", "")))
         trace = trace.tb_next
     asked = "langchain_core.language_models.chat_models" in places
     last = places[-1].partition(".")[0] if places else ""
-    return "garbled" if asked and (last.startswith("langchain") or last in _CLIENTS) else None
+    if not asked or not (last.startswith("langchain") or last in _CLIENTS):
+        return None
+    return "garbled" if isinstance(error, ValueError | TypeError | LookupError | AttributeError) else "unknown"
 
 
 def _status(error: BaseException) -> int | None:
@@ -219,7 +255,9 @@ def _status(error: BaseException) -> int | None:
             value = getattr(holder, name, None)
             if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600:
                 return value
-    return None
+    code = (_said(error) or {}).get("code")
+    number = int(code) if isinstance(code, str) and code.isdigit() else code
+    return number if isinstance(number, int) and not isinstance(number, bool) and 400 <= number < 600 else None
 
 
 def _address(error: BaseException) -> str | None:
@@ -247,8 +285,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _excerpt(error: BaseException, secrets: Sequence[str], limit: int = 240) -> str:
     """What the provider said, on one line, shortened, without secrets."""
-    body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else None
+    said = (_said(error) or {}).get("message")
     text = said if isinstance(said, str) and said else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     line = " ".join(without_secrets(text, secrets).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
@@ -265,8 +302,17 @@ def without_secrets(text: str, secrets: Sequence[str]) -> str:
 REPEATED = "repetition"
 """The reason for which an answer ended that was stopped because it repeated itself."""
 _CUT = "was cut at the limit of its tokens"
-_LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_LIMITS = (
+    *("length", "max_length", "model_length", "reason_max_len", "limit", "token_limit", "incomplete"),
+    *("max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "model_context_window_exceeded"),
+)
 """What providers call an end by the token limit."""
+_FILTERS = (
+    *("content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation", "blocklist", "prohibited_content", "spii"),
+    *("guardrail_intervened", "error_toxic", "sensitive"),
+)
+"""What providers call an end by a filter, or by a model that refuses."""
+Ending = Literal["cut", "filtered", "empty"]
 
 
 def broken_off(message: object, model: object) -> bool:
@@ -289,12 +335,36 @@ def cut_by_client(error: Exception) -> str | None:
 
 
 def is_cut(message: object) -> bool:
-    """Whether an answer ended because its token limit was reached, as OpenAI, Anthropic, Google, Mistral and Ollama say it."""
+    """Whether an answer ended because its token limit was reached, as OpenAI, Anthropic, Google, Mistral, Cohere and Ollama say it."""
+    return _ended_by(message, _LIMITS)
+
+
+def ending_of(message: object) -> Ending | None:
+    """How an answer ended that is no whole one: cut at its token limit, held back by a filter, or without a word. None for all others.
+
+    One that calls tools is none of these: a call that was cut is told to the model (`agents/middleware/broken_calls.py`).
+    """
+    if getattr(message, "tool_calls", None):
+        return None
+    extras, content = getattr(message, "additional_kwargs", None), getattr(message, "content", "")
+    kinds = {block.get("type") for block in content if isinstance(block, Mapping)} if isinstance(content, list) else set()
+    if _ended_by(message, _FILTERS) or "refusal" in kinds or (isinstance(extras, Mapping) and extras.get("refusal")):
+        return "filtered"
+    if is_cut(message):
+        return "cut"
+    return None if str(getattr(message, "text", "")).strip() or kinds - _WORDS_AND_THOUGHTS else "empty"
+
+
+def _ended_by(message: object, ends: Sequence[str]) -> bool:
     said = _ending(message)
     details = said.get("incomplete_details")
-    ends = [said.get(name) for name in ("finish_reason", "stop_reason", "done_reason")]
-    ends.append(details.get("reason") if isinstance(details, Mapping) else None)
-    return any(isinstance(end, str) and end.lower() in _LIMITS for end in ends)
+    told = [said.get(name) for name in ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")]
+    told.append(details.get("reason") if isinstance(details, Mapping) else None)
+    # LangChain joins what a server says twice in one stream: "lengthlength"
+    return any(isinstance(one, str) and one and any(not one.lower().replace(end, "") for end in ends) for one in told)
+
+
+_WORDS_AND_THOUGHTS = {"text", "thinking", "reasoning", "reasoning_content", "redacted_thinking"}
 
 
 def _ending(message: object) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ from holdfast.offline.researcher import AnswerUnit, Retrieval
 from holdfast.offline.sources import LARGEST, document_of, record_document
 from holdfast.sandbox.local import open_sandbox
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
-from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
+from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent, marks_of_origin
 from holdfast.text.normalise import one_line
 from holdfast.text.words import terms
 from holdfast.validation import check_kind, check_thread, thread_folder
@@ -147,13 +147,13 @@ class ExtractiveConversation:
         """With whom one talks, in a few words."""
         return "without a model: answers are looked up in memory, history and knowledge"
 
-    def send(self, text: Content, *, pasted: bool = False) -> Iterator[TurnEvent]:
+    def send(self, text: Content, *, pasted: bool = False, typed: int = 0) -> Iterator[TurnEvent]:
         """Say something; the events are those of a conversation with a model."""
         check_kind("text", text, (str, list, tuple), "text, or a list of blocks in LangChain's form")
         said = text if isinstance(text, str) else "\n".join(str(block.get("text", "")) for block in text)
         if not said.strip():
             raise InputError("there is nothing in the message.", hint="Write at least one word.")
-        return self._answered(said, pasted=pasted)
+        return self._answered(said, marks_of_origin(pasted, typed))
 
     async def asend(self, text: Content) -> AsyncIterator[TurnEvent]:
         """As `send`, for async callers."""
@@ -263,7 +263,11 @@ class ExtractiveConversation:
     def branch(self, at: str | None = None, *, thread: str | None = None) -> Talk:
         """A conversation that begins as this one did, up to the message `at`, or to its end."""
         said = self.history()
-        last = next((number for number, record in enumerate(said, 1) if record.id == at), None) if at is not None else len(said)
+        last = (
+            next((number for number, record in enumerate(said, 1) if at in (record.id, f"#{number}")), None)
+            if at is not None
+            else len(said)
+        )
         if last is None:
             raise NotThere(f"there is no message {at!r} in this conversation.", hint="/history shows what was said.")
         new = self.other(thread)
@@ -299,10 +303,10 @@ class ExtractiveConversation:
         """Learn from what was said, and let go of what was opened here."""
         self._opened.close()
 
-    def _answered(self, question: str, *, pasted: bool) -> Iterator[TurnEvent]:
+    def _answered(self, question: str, origin: Mapping[str, Any]) -> Iterator[TurnEvent]:
         answer = self._composed(question)
-        marks = {"holdfast": {"pasted": True}} if pasted else {}
-        asked = PlainMessage("human", question, self._ids.new("message"), additional_kwargs=marks)
+        marks = {**origin, **({"agent": self.agent_name} if self.agent_name else {})}  # a conversation keeps its agent
+        asked = PlainMessage("human", question, self._ids.new("message"), additional_kwargs={"holdfast": marks} if marks else {})
         replied = PlainMessage("ai", answer, self._ids.new("message"), additional_kwargs={"holdfast": {"extracted": True}})
         self.archive.add(self.thread, records_of([asked, replied]))
         self.memory.enqueue(self.thread, turns_of([asked], time=stamp(self._clock.now())), self.agent_name)

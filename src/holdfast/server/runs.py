@@ -24,7 +24,7 @@ from holdfast.clock import Clock, IdSource, stamp
 from holdfast.errors import HoldfastError, Locked, NotThere
 from holdfast.redaction import redact
 from holdfast.server.wire import kind_name
-from holdfast.talk import ApprovalNeeded, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent, as_dict
+from holdfast.talk import ApprovalNeeded, Ended, ModelReplaced, Subagent, Token, ToolCalled, ToolFinished, TurnEvent, as_dict
 from holdfast.tracing import bare_context
 from holdfast.workers.session_queue import SessionQueue
 from holdfast.workflow.events import SessionJournal
@@ -157,6 +157,9 @@ class Progress:
                 self.steps[-1] += event.text
             else:
                 self.steps.append(event.text)
+        elif isinstance(event, ModelReplaced):
+            if self.steps and isinstance(self.steps[-1], str):
+                self.steps.pop()
         elif isinstance(event, ToolCalled):
             self.steps.append(ToolUse(event.id, event.name, event.args))
         elif isinstance(event, ToolFinished) and (use := self._use(event.id)) is not None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import pytest
 
-from holdfast.memory.facts import Turn
+from holdfast.memory.facts import Turn, turns_of
 from holdfast.memory.screening import own_words, tells_secret
 from holdfast.memory.wording import BUCKETS, KINDS, LONGEST, SHARES, read, reads_loosening, reads_pasted, reads_secret, speaks_of
 
@@ -57,6 +57,25 @@ def test_the_number_of_a_thing_is_no_secret_and_that_of_a_lock_is_one() -> None:
         assert tells_secret(said, [Turn("1", "user", said)]) is None, said
     for said in ("gate AX-30", "Tresor AX-30", "my bike AX-30", "it is AX-30", "AX-30 = open", "XR7-KQ2-9PD", "hunter2"):
         assert tells_secret(said, [Turn("1", "user", said)]) is not None, said
+
+
+def test_a_few_plain_words_are_no_secret_unless_they_name_one_or_answer_a_question() -> None:
+    """M10"""
+    for said in ("q three", "q two b", "turn 1", "turn 12", "turn left", "fix it", "what now", "test 3"):
+        assert tells_secret(said, [Turn("1", "user", said)]) is None, said
+    for said in ("pin 12", "opens with swordfish", "wifi: swordfish", "use hunter2 there", "the lock: 12", "qX7fK2", "1234"):
+        assert tells_secret(said, [Turn("1", "user", said)]) is not None, said
+    asked = [Turn("1", "assistant", "What did you call your first pet?"), Turn("2", "user", "Sir Quackington")]
+    assert tells_secret("User's first pet is Sir Quackington", asked) is not None
+
+
+def test_of_a_message_that_was_partly_typed_the_rest_is_a_quotation() -> None:
+    """M10, M11: what came through a pipe below the words of the user, with a notice of a file above them."""
+    marks = {"holdfast": {"pasted": True, "typed": len("I live in Bern.")}}
+    text = "<uploaded_files>\n- a.txt (3 bytes)\n</uploaded_files>\n\nI live in Bern.\n\nI am a dentist.\nI prefer Vim.\n"
+    (turn,) = turns_of([{"type": "human", "content": text, "additional_kwargs": marks}])
+    assert turn.text == "I live in Bern.\n\n> I am a dentist.\n> I prefer Vim."
+    assert own_words(turn.text).strip() == "I live in Bern."
 
 
 def test_a_secret_in_words_that_no_form_has_is_not_kept() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any, cast
 
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from holdfast.errors import (
     ModelUnavailable,
     StorageError,
 )
-from holdfast.models.failures import cause_of, flaw_of, is_cut, is_retryable, kind_of, retry_after, typed
+from holdfast.models.failures import cause_of, ending_of, flaw_of, is_cut, is_retryable, kind_of, retry_after, typed
 from holdfast.testing.models import ScriptedModel
 from holdfast.testing.script import ERRORS, raises
 
@@ -246,3 +247,47 @@ def test_an_answer_that_was_cut_is_known_however_its_provider_says_so(ending: di
     assert is_cut(cut) and flaw_of(cut) == "was cut at the limit of its tokens"
     whole = AIMessage("The tower is tall.", response_metadata={"finish_reason": "stop", "incomplete_details": None})
     assert not is_cut(whole) and flaw_of(whole) is None
+
+
+ASKED: Any = None  # the request, which nobody reads here
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"message": "Overloaded", "type": "overloaded_error"}, "server"),
+        ({"message": "slow down", "type": "rate_limit_error"}, "rate_limit"),
+        ({"message": "nobody has a word for it"}, "unknown"),
+        ("plain words", "unknown"),
+        ({"message": "bad gateway", "code": "502"}, "server"),
+    ],
+)
+def test_an_error_in_the_middle_of_a_stream_has_its_kind_without_a_status(body: Any, kind: FailureKind) -> None:
+    """A1: no error of a provider's client leaves as one that should not happen."""
+    error = openai.APIError("words", ASKED, body=body)
+    assert kind_of(error) == kind
+    assert isinstance(typed(error, model="m"), CallFailed)
+
+
+def test_what_a_provider_says_and_our_hint_are_sentences_of_their_own() -> None:
+    error = openai.APIError("words", ASKED, body={"message": "scripted error", "code": 500})
+    assert "scripted error. Try again later" in str(typed(error))
+
+
+@pytest.mark.parametrize(
+    ("message", "ending"),
+    [
+        (AIMessage("Half", response_metadata={"finish_reason": "lengthlength"}), "cut"),
+        (AIMessage("", response_metadata={"stop_reason": "refusal"}), "filtered"),
+        (AIMessage("", response_metadata={"finish_reason": "SAFETY"}), "filtered"),
+        (AIMessage("", additional_kwargs={"refusal": "I cannot."}), "filtered"),
+        (AIMessage(" \n"), "empty"),
+        (AIMessage([{"type": "reasoning", "reasoning": "hm"}]), "empty"),
+        (AIMessage([{"type": "image", "url": "x"}]), None),
+        (AIMessage("", tool_calls=[{"name": "a", "args": {}, "id": "1"}], response_metadata={"finish_reason": "length"}), None),
+        (AIMessage("All of it.", response_metadata={"finish_reason": "stop"}), None),
+    ],
+)
+def test_it_is_known_how_an_answer_ended_that_is_no_whole_one(message: AIMessage, ending: str | None) -> None:
+    """A13"""
+    assert ending_of(message) == ending

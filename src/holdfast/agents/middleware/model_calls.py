@@ -1,7 +1,7 @@
 """What surrounds each model call: it is charged to its run, asked again or of another model when it fails, and told as a span (T5, O2).
 
 - `AccountingMiddleware`: no call starts when the run or the session has nothing left; what it used is charged (`RunAccounts`).
-- `model_middlewares`: errors in our words at the end (`TypedErrors`), the next model (LangChain's), the same one again (`Retry`).
+- `model_middlewares`: errors in our words at the end (`TypedErrors`), the next model (`Fallbacks`), the same one again (`Retry`).
 - `TracingMiddleware`: a span for each model call and each tool call; `asked` and `tool_run` make them for whoever calls by themselves.
 - `PlainAnswersMiddleware`: a model that is too weak for tools is offered none; `RepetitionMiddleware` cuts what repeats itself (A15).
 - `TitleMiddleware`: a title after the first exchange (A13), at once from the user's own words, and a better one from a light model when
@@ -15,7 +15,7 @@ import logging
 import random
 import re
 from collections import OrderedDict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ from langgraph.types import Command
 
 from holdfast.agents.agent_settings import filled
 from holdfast.agents.middleware.base import AroundModelCall, AroundToolCall, LeadState, Pause, RunContext, thread_of
+from holdfast.agents.middleware.broken_calls import listening
 from holdfast.clock import Backoff
 from holdfast.context.view import marks_of
 from holdfast.errors import CallUnavailable, HoldfastError, MissingVariable, ModelError, ModelUnavailable
@@ -41,6 +42,7 @@ from holdfast.models.factory import create_chat_model, secrets_of, settings_of
 from holdfast.models.failures import broken_off, cause_of, is_retryable, kind_of, retry_after, typed
 from holdfast.models.providers import RETRIES
 from holdfast.redaction import replace_secrets
+from holdfast.talk import ModelReplaced
 from holdfast.text.likeness import repetition
 from holdfast.tokens.accounts import Accounts, Charge, Limits, Price, Tally, Usage
 from holdfast.tracing import Traced, captures, recording, shown, span, tracing
@@ -293,7 +295,8 @@ class TypedErrors(AroundModelCall):
 
 
 class Retry(AroundModelCall):
-    """Asks again after a failure that may pass, with growing pauses, and no sooner than the server asked for.
+    """Asks again after a failure that may pass, with growing pauses, and no sooner than the server asked for; not after the first words of
+    an answer, which somebody may have read.
 
     An error of ours that is not about the model (a limit, a full disk) ends the run: no other model is asked then.
     """
@@ -307,11 +310,12 @@ class Retry(AroundModelCall):
         tries = 0
         while True:
             try:
-                return _whole((yield request), request.model)
+                with listening() as heard:
+                    return _whole((yield request), request.model)
             except Exception as error:  # looked at and raised again
                 if isinstance(error, HoldfastError) and not isinstance(error, ModelError):
                     raise _Ended(error) from error
-                if tries >= self._times or not is_retryable(error):
+                if tries >= self._times or not is_retryable(error) or heard.spoke:
                     raise
                 tries += 1
                 growing = self._growing.pause(tries) * random.uniform(0.75, 1.25)  # noqa: S311 - so that many do not ask at once
@@ -325,6 +329,55 @@ def _whole(response: Any, model: Any) -> Any:
             name = model_name_of(model)
             raise CallUnavailable(f"model {name!r}: the answer broke off before its end.", kind="broken_off", model=name)
     return response
+
+
+class Fallbacks(ModelFallbackMiddleware[Any, Any]):
+    """LangChain's, which also tells whoever follows the turn that a model failed and which one answers in its place (`ModelReplaced`)."""
+
+    def __init__(self, *models: BaseChatModel, names: Sequence[str] = (), secrets: Sequence[str] = ()) -> None:
+        super().__init__(*models)
+        self._names = {id(model): name for model, name in zip(models, names[1:], strict=False)}
+        self._first, self._secrets = next(iter(names), None), tuple(secrets)
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Ask one model after the other."""
+        failed: list[ModelReplaced] = []
+
+        def ask(attempt: ModelRequest[Any]) -> Any:
+            self._tell(attempt, failed)
+            try:
+                return handler(attempt)
+            except Exception as error:
+                failed.append(self._of(attempt, error))
+                raise
+
+        return super().wrap_model_call(request, ask)
+
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]) -> Any:
+        """As `wrap_model_call`, awaited."""
+        failed: list[ModelReplaced] = []
+
+        async def ask(attempt: ModelRequest[Any]) -> Any:
+            self._tell(attempt, failed)
+            try:
+                return await handler(attempt)
+            except Exception as error:
+                failed.append(self._of(attempt, error))
+                raise
+
+        return await super().awrap_model_call(request, ask)
+
+    def _name(self, model: BaseChatModel) -> str:
+        return self._names.get(id(model)) or self._first or model_name_of(model)
+
+    def _of(self, request: ModelRequest[Any], error: Exception) -> ModelReplaced:
+        name = self._name(request.model)
+        return ModelReplaced(name, "", typed(error, model=name, secrets=self._secrets).message)
+
+    def _tell(self, request: ModelRequest[Any], failed: Sequence[ModelReplaced]) -> None:
+        writer = getattr(request.runtime, "stream_writer", None)
+        if failed and writer is not None:
+            writer(replace(failed[-1], by=self._name(request.model)))
 
 
 class _Ended(GraphBubbleUp):
@@ -344,7 +397,7 @@ def middlewares(
     secrets: Sequence[str] = (),
 ) -> list[AgentMiddleware[Any, Any, Any]]:
     """The three in their order, from the outside in; without fallbacks, two. `models` are the names to tell, the agent's own first."""
-    others = [ModelFallbackMiddleware[Any, Any](*fallbacks)] if fallbacks else []
+    others = [Fallbacks(*fallbacks, names=models, secrets=secrets)] if fallbacks else []
     return [TypedErrors(models, secrets), *others, Retry(times=retries, first_delay=first_delay)]
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware.types import AgentState, ExtendedModelResponse, ModelRequest, ModelResponse, PrivateStateAttr
@@ -84,21 +85,27 @@ class ApprovalMiddleware(AroundToolCall):
         self._tools_to_ask, self._refuse = frozenset(tools), refuse
 
     def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
-        """Ask, then run the tool or say that it was not run."""
+        """Ask, then run the tool or say that it was not run. With the result it is told what a person changed: the call stays as it was."""
         decided = self._decided(request)
-        return decided if isinstance(decided, ToolMessage) else (yield decided)
+        if isinstance(decided, ToolMessage):
+            return decided
+        result = yield decided
+        changed = decided.tool_call["args"]
+        if changed == request.tool_call["args"]:
+            return result
+        return _with_note(result, f"{_CHANGED} {json.dumps(changed, ensure_ascii=False, default=str)}]")
 
     def _decided(self, request: ToolCallRequest) -> ToolCallRequest | ToolMessage:
         call = request.tool_call
         if not needs_approval(call["name"], self._tools_to_ask):
             return request
         if self._refuse:
-            return _not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
+            return not_run(call, "it needs the user's approval, which cannot be had here. Leave it to the agent that gave the task.")
         asked = {"kind": _KIND, "tool": call["name"], "args": call["args"], "call": str(call["id"])}
         decision = decision_of(interrupt(asked))  # raises until there is an answer; then this runs again from the start
         if decision.type == "reject":
             reason = f" They said: {decision.reason}" if decision.reason else ""
-            return _not_run(call, f"the user did not approve this call.{reason}")
+            return not_run(call, f"the user did not approve this call.{reason}")
         if decision.type == "edit":
             return request.override(tool_call={**call, "args": dict(decision.args or {})})
         return request
@@ -114,10 +121,26 @@ class DeniedToolsMiddleware(AroundToolCall):
     def around_tool(self, request: ToolCallRequest) -> Generator[Any, Any, Any]:
         """Run the tool, or say that it may not be run."""
         call = request.tool_call
-        return _not_run(call, "the configuration forbids this tool.") if call["name"] in self._denied else (yield request)
+        return not_run(call, "the configuration forbids this tool.") if call["name"] in self._denied else (yield request)
 
 
-def _not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
+_CHANGED = "[The user changed the arguments before this ran. It ran with these, and not with those of the call:"
+
+
+def _with_note(result: Any, note: str) -> Any:
+    """The result of a tool with a line before it, in whatever form it comes."""
+    if isinstance(result, ToolMessage):
+        content: Any = result.content
+        said = f"{note}\n{content}" if isinstance(content, str) else [{"type": "text", "text": note}, *content]
+        return result.model_copy(update={"content": said})
+    if isinstance(result, Command) and isinstance(result.update, Mapping):
+        messages = [_with_note(one, note) if isinstance(one, ToolMessage) else one for one in result.update.get("messages") or ()]
+        return replace(result, update={**result.update, "messages": messages})
+    return result
+
+
+def not_run(call: Mapping[str, Any], why: str) -> ToolMessage:
+    """What the model is told of a call that was not run."""
     return ToolMessage(f"Not run: {why}", tool_call_id=str(call["id"]), name=call["name"], status="error")
 
 

@@ -15,6 +15,7 @@ from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
+from holdfast.agents.middleware.broken_calls import MOST_BROKEN, broken_in, listening, refusal_of, unread, with_marks
 from holdfast.agents.middleware.model_calls import asked, quiet, tool_run
 from holdfast.agents.middleware.tool_calls import failed_result
 from holdfast.agents.stages.stage_sources import Desk
@@ -117,9 +118,13 @@ class Asker:
         return Answer(_text(answer), usage, flaw_of(answer))
 
     def converse(self, bound: Any, messages: Sequence[BaseMessage], *, title: str) -> AIMessage:
-        """The answer of the model with tools bound to it, which may be calls of them."""
-        answer: AIMessage = self._heard(bound, messages, title)[0]
-        return answer
+        """The answer of the model with tools bound to it, which may be calls of them; those that did not arrive whole are marked."""
+        with listening() as heard:
+            try:
+                answer: AIMessage = self._heard(bound, messages, title)[0]
+            except ValueError as error:
+                return unread(error)
+        return with_marks(answer, heard)
 
     def _heard(self, asks: Any, messages: Sequence[BaseMessage], title: str) -> tuple[Any, Usage | None]:
         """What came of a call, quietly and in a span, and what it used. `asks` is the model as it is, or with a schema or tools."""
@@ -208,6 +213,7 @@ def talk_with_tools(
             call = {"name": answer.call.tool, "args": dict(answer.call.args), "id": f"call_{answer.call.id}"}
             talk.append(AIMessage("", tool_calls=[call]))
             talk.append(_result(call, known, desk, foreign, approvals))
+    broken = 0  # answers in a row
     for _ in range(calls + 1):
         stop_if_cancelled(request)
         asker.pay(request)
@@ -219,7 +225,11 @@ def talk_with_tools(
         talk.append(said)
         for wanted in said.tool_calls:
             stop_if_cancelled(request)
-            talk.append(_result(wanted, known, desk, foreign, approvals))
+            talk.append(refusal_of(said, wanted) or _result(wanted, known, desk, foreign, approvals))
+        broken = broken + 1 if broken_in(said) else 0
+        if broken == MOST_BROKEN:
+            request.emit(f"stopped after {counted(broken, 'answer')} in a row whose tool calls did not arrive whole")
+            return None
     request.emit(f"stopped after {counted(calls, 'round')} of tool calls")
     return None
 

@@ -24,7 +24,7 @@ from ag_ui.encoder import EventEncoder
 from holdfast.errors import HoldfastError, InputError
 from holdfast.events import Compacted, Event, MemoryPersisted
 from holdfast.server.wire import kind_name, model_failure
-from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
+from holdfast.talk import Approval, ApprovalNeeded, Decision, Ended, ModelReplaced, Subagent, Token, ToolCalled, ToolFinished, TurnEvent
 from holdfast.text.normalise import call_lines, framed
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def begin_turn(talk: Talk, asked: Any, known: bool, ids: IdSource) -> AsyncItera
         {"type": "function", "function": {"name": one.name, "description": one.description, "parameters": one.parameters or {}}}
         for one in asked.tools or ()
     ]
-    request = ClientRequest("", [], system="\n\n".join(system), tools=tools)
+    request = ClientRequest("", [], system="\n\n".join(system), tools=tools, whole_calls=True)
     messages: Any = [langchain_message(_openai(one), ids.new("message")) for one in said]
     events: AsyncIterator[TurnEvent] = talk.acontinue(messages, begin=partial(current.set, request))
     return events
@@ -199,6 +199,8 @@ class _Told:
             return self._closed()
         if isinstance(event, ToolCalled):
             return [*self._closed(), *self._call(event)]
+        if isinstance(event, ModelReplaced):  # the answer begins anew, in a message of its own
+            return self._closed()
         if isinstance(event, ToolFinished):
             self._held.clear()
             return [*self._closed(), ag.ToolCallResultEvent(message_id=self._new(), tool_call_id=event.id, content=event.text, role="tool")]
@@ -254,7 +256,8 @@ class _Told:
 
     def _ended(self, event: Ended) -> list[Any]:
         found = []
-        if event.reason in ("clarification", "loop") and event.text and self._message is None:  # a question, or why it was stopped
+        ours = event.reason in ("clarification", "loop", "bad_calls")  # a question, or why it was stopped
+        if ours and event.text and self._message is None:
             found += [*self._begun(), ag.TextMessageContentEvent(message_id=self._message or "", delta=event.text)]
         found += self._closed()
         for call in self._held:

@@ -38,6 +38,7 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, hoo
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call
 
+from holdfast.agents.middleware.broken_calls import broken_in
 from holdfast.durable.database import open_database, transaction
 from holdfast.errors import InputError
 
@@ -134,6 +135,8 @@ class ClientRequest:
     """Where this server is, as the client sees it."""
     memory: bool | None = None
     learn: bool | None = None
+    whole_calls: bool = False
+    """Its form has no way to say that a call did not arrive whole: the model is told, and sends it again."""
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -162,7 +165,8 @@ class ClientRequestMiddleware(AgentMiddleware[Any, Any, Any]):
         theirs = [call for call in last.tool_calls if call["name"] in client.tool_names]
         if not theirs:
             return None
-        ours = [call for call in last.tool_calls if call["name"] not in client.tool_names]
+        again = broken_in(last) if client.whole_calls else {}  # answered by `BrokenCallsMiddleware`
+        ours = [call for call in last.tool_calls if call["name"] not in client.tool_names or str(call["id"]) in again]
         if not ours:
             return {"jump_to": "end"}
         rest = {key: value for key, value in last.additional_kwargs.items() if key != "tool_calls"}

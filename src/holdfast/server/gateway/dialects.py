@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agents.middleware.broken_calls import is_object
 from holdfast.errors import InputError
 from holdfast.server.gateway.client_request import ClientRequest, text_of
 from holdfast.server.gateway.gateway_core import CallPart, Done, Opened, Piece, Text
@@ -355,7 +356,8 @@ def _response_items(id: str, done: Done) -> list[dict[str, Any]]:
         found.append(_message_item(id, str(done.answer["content"])))
     for call in done.answer.get("tool_calls") or ():
         said = {"call_id": call["id"], "name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-        found.append({"type": "function_call", "id": f"fc_{call['id']}", "status": "completed", **said})
+        status = "incomplete" if done.finish == "length" and not is_object(said["arguments"]) else "completed"
+        found.append({"type": "function_call", "id": f"fc_{call['id']}", "status": status, **said})
     return found
 
 
@@ -503,10 +505,13 @@ def _message_usage(done: Done) -> dict[str, Any]:
 def _message_answer(id: str, body: Json, done: Done) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": done.answer["content"]}] if done.answer["content"] else []
     for call in done.answer.get("tool_calls") or ():
-        name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
-        content.append({"type": "tool_use", "id": call["id"], "name": name, "input": arguments})
+        name, text = call["function"]["name"], call["function"]["arguments"]
+        if is_object(text):  # outside of a stream there is no form for a part of a call
+            content.append({"type": "tool_use", "id": call["id"], "name": name, "input": json.loads(text or "{}", strict=False)})
     head = {"id": id, "type": "message", "role": "assistant", "model": body["model"], "content": content}
-    return {**head, "stop_reason": _STOPS[done.finish], "stop_sequence": None, "usage": _message_usage(done)}
+    calls = any(block["type"] == "tool_use" for block in content)
+    reason = "end_turn" if done.finish == "tool_calls" and not calls else _STOPS[done.finish]
+    return {**head, "stop_reason": reason, "stop_sequence": None, "usage": _message_usage(done)}
 
 
 async def _message_events(id: str, body: Json, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:

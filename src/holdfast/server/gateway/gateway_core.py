@@ -17,7 +17,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from holdfast.agents.agent_loop import Blueprint, retries_of, window_of
 from holdfast.agents.middleware.base import LeadState, PlainTextMiddleware, RunContext, ThreadDataMiddleware
+from holdfast.agents.middleware.broken_calls import BrokenCallsMiddleware, WholeCallsMiddleware, broken_in, with_marks
 from holdfast.agents.middleware.memory import MemoryMiddleware, MemoryUse, memory_use
 from holdfast.agents.middleware.model_calls import AccountingMiddleware, TracingMiddleware
 from holdfast.agents.middleware.summarization import SummarizationMiddleware
@@ -38,6 +39,7 @@ from holdfast.context.compaction import FileOutputs
 from holdfast.errors import InputError, Locked, ModelNotConfigured, NotThere
 from holdfast.events import within
 from holdfast.models.factory import create_chat_model, settings_of
+from holdfast.models.failures import ending_of, is_cut
 from holdfast.server.gateway.client_request import (
     ChatMessage,
     ClientRequest,
@@ -52,6 +54,7 @@ from holdfast.server.gateway.client_request import (
     text_of,
 )
 from holdfast.server.wire import thread_address
+from holdfast.talk import ModelReplaced
 from holdfast.text.normalise import call_lines
 from holdfast.tokens.accounts import Usage
 from holdfast.tracing import span
@@ -84,6 +87,9 @@ class Opened:
     how: str
     tokens: int
     compacted: bool
+
+
+_BREAK = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -277,11 +283,13 @@ class Gateway:
         middlewares = [
             ThreadDataMiddleware(),
             ClientRequestMiddleware(),
+            BrokenCallsMiddleware(),
             *([memory] if memory is not None else []),
             *retries_of(parts, plan),
             AccountingMiddleware(parts.accounts, summarization, {id(chat): name}),
             summarization,
             PlainTextMiddleware(),
+            WholeCallsMiddleware(),
             TracingMiddleware(),
         ]
         graph = create_agent(chat, [], middleware=middlewares, state_schema=LeadState, checkpointer=parts.checkpoints)
@@ -419,6 +427,8 @@ class _Work:
         self._gateway, self._agent, self._request, self._placed = gateway, agent, request, placed
         self.began = False
         self._text = ""
+        self._whole = 0
+        """How much of the text is of answers that came to their end."""
         self._heard: set[str] = set()
         self._opened = False
         self._calls: dict[Any, int] = {}
@@ -441,7 +451,7 @@ class _Work:
                 given,
                 {"configurable": {"thread_id": placed.thread}, "recursion_limit": _MOST_STEPS},
                 context=RunContext(session=placed.thread, run=run),
-                stream_mode=["messages", "updates"],
+                stream_mode=["messages", "updates", "custom"],
                 durability="sync",
             )
             async for mode, part in steps:
@@ -458,7 +468,10 @@ class _Work:
             for node, update in part.items():
                 messages = update.get("messages") if node == "model" and isinstance(update, dict) else None
                 self._answers += [one for one in messages or () if isinstance(one, AIMessage)]
+                self._whole = len(self._text) if messages else self._whole
             return []
+        if mode == "custom":
+            return self._begins_anew() if isinstance(part, ModelReplaced) else []
         message, about = part
         if about.get("langgraph_node") != "model" or not isinstance(message, AIMessage):
             return []
@@ -476,15 +489,26 @@ class _Work:
             pieces.insert(0, Opened(self._placed.thread, self._placed.how, *self._sent()))
         return pieces
 
+    def _begins_anew(self) -> list[Piece]:
+        """A model broke off and another one answers: what it had said is no part of the answer, unless the client has it already."""
+        if len(self._text) == self._whole:
+            return []
+        if not self._request.stream:
+            self._text = self._text[: self._whole]
+            return []
+        self._text += _BREAK
+        return [Text(_BREAK)]
+
     def _call_parts(self, message: AIMessage, whole: bool) -> list[Piece]:
         """Calls of the client's tools as they are written. Those of our own are not its business."""
         found: list[Piece] = []
         if whole:
+            message = with_marks(message)
             for call in message.tool_calls:
                 if call["name"] in self._request.tool_names:
                     number = len(self._calls)
                     self._calls[str(call["id"])] = number
-                    found.append(CallPart(number, str(call["id"]), call["name"], json.dumps(call["args"], ensure_ascii=False)))
+                    found.append(CallPart(number, str(call["id"]), call["name"], _arguments(message, call)))
             return found
         for chunk in message.tool_call_chunks if isinstance(message, AIMessageChunk) else ():
             key = (str(message.id), chunk.get("index"))
@@ -516,7 +540,7 @@ class _Work:
         theirs = []
         for call in last.tool_calls:
             if call["name"] in self._request.tool_names:
-                function = {"name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)}
+                function = {"name": call["name"], "arguments": _arguments(last, call)}
                 theirs.append({"id": str(call["id"]), "type": "function", "function": function})
         answer = {"role": "assistant", "content": self._text or last.text, **({"tool_calls": theirs} if theirs else {})}
         tokens, compacted = self._sent()
@@ -526,7 +550,7 @@ class _Work:
             usage = Usage(tokens, counter.count_text(str(answer["content"])), estimated=True)
         seq = self._gateway.keep(self._placed, [(answer, str(last.id))])
         self._gateway.metrics.placed(self._request.model, self._placed.how)
-        finish = "tool_calls" if theirs else _finish(last)
+        finish = "tool_calls" if theirs and not is_cut(last) else _finish(last)
         return Done(self._placed.thread, self._placed.how, answer, usage, finish, seq, tokens, compacted, len(self._waiting))
 
 
@@ -543,9 +567,16 @@ def waits(call: Approval, page: str) -> str:
     return f"`{call.tool}` waits for your yes: {page}\n\n{fence}\n{shown}\n{fence}"
 
 
+def _arguments(message: AIMessage, call: Mapping[str, Any]) -> str:
+    """The arguments of a call as text. One that did not arrive whole is handed on as it came: who runs it sees that, and how it ended."""
+    broken = broken_in(message).get(str(call["id"]))
+    return broken["text"] if broken is not None else json.dumps(call["args"], ensure_ascii=False)
+
+
 def _finish(message: AIMessage) -> str:
-    said = str(message.response_metadata.get("finish_reason") or message.response_metadata.get("stop_reason") or "stop")
-    return {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "refusal": "content_filter"}.get(said, "stop")
+    if is_cut(message):
+        return "length"
+    return "content_filter" if ending_of(message) == "filtered" else "stop"
 
 
 def _weight(messages: Sequence[ChatMessage]) -> int:
