@@ -20,7 +20,7 @@ from holdfast.extract.selection import TextUnit
 from holdfast.extract.sentence_index import FAIR, FLOOR, SURE, IndexedSentence, SentenceIndex
 from holdfast.offline.documents import Library, SourceDocument, bare_text, closing_units, section_name, tainted_units
 from holdfast.offline.planner import TaskQuestion, questions_json, questions_listed, questions_of
-from holdfast.offline.quantities import find_quantities, find_values
+from holdfast.offline.quantities import CLOCK, find_quantities, find_values
 from holdfast.offline.sources import check_sources, gather, whole_number, wrong
 from holdfast.session.output import Confidence, Finding, StageOutput
 from holdfast.text.language import alternatives, guess_language, read_lists
@@ -31,8 +31,9 @@ from holdfast.workflow.agent import StageRequest, StageResult, ground_output
 from holdfast.workflow.definition import Stage
 
 _LISTS = read_lists("holdfast.offline", "task_words")
-_MOST, _LEAST, _LATEST, _EARLIEST = (
-    re.compile(rf"(?<!\bat )\b(?:{alternatives(_LISTS[name])})\b", re.IGNORECASE) for name in ("greatest", "least", "latest", "earliest")
+_MOST, _LEAST, _LATEST, _EARLIEST, _LAST, _FIRST = (
+    re.compile(rf"(?<!\bat )\b(?:{alternatives(_LISTS[name])})(?!\w)", re.IGNORECASE)
+    for name in ("greatest", "least", "latest", "earliest", "last", "first")
 )
 _KINDS: tuple[Mapping[str, re.Pattern[str]], ...] = tuple(
     {name: re.compile(alternatives(words), re.IGNORECASE) for name, words in kind.items()}
@@ -58,13 +59,14 @@ def best_rows(question: str, documents: Iterable[SourceDocument]) -> list[tuple[
     kind = next((one for one in _KINDS if one["most"].search(question) or one["least"].search(question)), None)
     if kind is not None:
         sized = -1 if kind["least"].search(question) else 1
-    if not dated and not sized:
+    ordered = 0 if dated or sized else (_LAST.search(question) is not None) - (_FIRST.search(question) is not None)
+    if not (dated or sized or ordered):
         return []
     words = partial(terms, language=guess_language(question))
     found = []
     for document in documents:
         for rows in _tables(document):
-            number = _best(document, rows, _Asked(frozenset(words(question)), words, dated, sized, kind))
+            number = _best(document, rows, _Asked(frozenset(words(question)), words, dated or ordered, sized, kind, bool(ordered)))
             if number is not None:
                 found.append((document, number))
     return found
@@ -72,14 +74,15 @@ def best_rows(question: str, documents: Iterable[SourceDocument]) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A superlative: the words of the question, whether the latest day or the greatest value is asked for (1) or the other end (-1), and
-    what kind of column it means by itself."""
+    """A superlative: the words of the question, whether the latest day or the greatest value is asked for (1) or the other end (-1), what
+    kind of column it means by itself, and whether it says no more than the order ("founded first"), so that the column has to be named."""
 
     terms: frozenset[str]
     words: Words
     dated: int
     sized: int
     kind: Mapping[str, re.Pattern[str]] | None = None
+    ordered: bool = False
 
     def named(self, head: str) -> int:
         """How much a question means a column: by the words of its head, or by the kind of thing that its superlative asks for."""
@@ -114,11 +117,11 @@ def _best(document: SourceDocument, table: Rows, asked: _Asked) -> int | None:
     heads = _heads(table)
     around = " ".join((document.title, *document.context(document.units[table[0][0]]), *heads))
     rows = _meant(table, asked.terms, asked.words)
-    columns = {head: values for head in heads[1:] if (values := _values(rows, head, dates=bool(asked.dated)))}
+    columns = {head: values for head in heads[1:] if (values := _column(rows, head, asked))}
     named = {head: asked.named(head) for head in columns}
     most = max(named.values(), default=0)
     chosen = [head for head in columns if named[head] == most]
-    if len(chosen) != 1 or not (most or asked.dated) or asked.terms.isdisjoint(asked.words(around)):
+    if len(chosen) != 1 or not (most or (asked.dated and not asked.ordered)) or asked.terms.isdisjoint(asked.words(around)):
         return None
     ordered = sorted(columns[chosen[0]], key=lambda one: one[0], reverse=(asked.dated or asked.sized) > 0)
     return ordered[0][1] if ordered[0][0] != ordered[1][0] else None
@@ -130,6 +133,18 @@ def _meant(rows: Rows, asked: frozenset[str], words: Words) -> Rows:
         fits = [one for one in rows if any(word in words(cell) for cell in one[1].values())]
         rows = fits if 1 < len(fits) < len(rows) else rows
     return rows
+
+
+def _column(rows: Rows, head: str, asked: _Asked) -> list[tuple[float, int]]:
+    """What a column holds in each row: figures, or days where these are asked for, or times of day in a column that the question names."""
+    return _values(rows, head, dates=bool(asked.dated)) or (_hours(rows, head) if asked.dated and asked.named(head) else [])
+
+
+def _hours(rows: Rows, head: str) -> list[tuple[float, int]]:
+    """The times of day that stand in a column, where nothing else does."""
+    found = [(find_values(cell), number) for number, cells in rows if (cell := cells.get(head, ""))]
+    hours = len(found) > 1 and all([value.kind for value in values] == [CLOCK] for values, _ in found)
+    return [(values[0].amount, number) for values, number in found] if hours else []
 
 
 def _values(rows: Rows, head: str, *, dates: bool) -> list[tuple[float, int]]:
@@ -229,7 +244,8 @@ class Retrieval:
         if not near:
             return found
         document, number = min(near, key=lambda row: order.get(row[0].id, 0))
-        best = AnswerUnit(document, number, number, found[0].score if found else FAIR)
+        # What the words of a row share with the question says little here: its column was compared.
+        best = AnswerUnit(document, number, number, max(found[0].score, FAIR) if found else FAIR)
         return [best, *(one for one in found if not (one.meets(best) or _says_the_same(one, best)))][:most]
 
     def _ranked(self, question: str, most: int, name: str) -> list[AnswerUnit]:
