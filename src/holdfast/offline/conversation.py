@@ -30,10 +30,11 @@ from holdfast.memory.service import MemoryService
 from holdfast.offline.documents import Library, SourceDocument, bare_text
 from holdfast.offline.planner import is_question, is_request
 from holdfast.offline.researcher import AnswerUnit, Retrieval
-from holdfast.offline.sources import LARGEST, document_of, record_document
+from holdfast.offline.sources import LARGEST, document_of, document_of_text, record_document
 from holdfast.sandbox.local import open_sandbox
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent
+from holdfast.text.file_formats import CONVERTED
 from holdfast.text.normalise import one_line
 from holdfast.text.words import terms
 from holdfast.validation import check_thread, thread_folder
@@ -363,9 +364,12 @@ class ExtractiveConversation:
 
 def _read_upload(sandbox: Sandbox, upload: Upload) -> tuple[SourceDocument | None, str | None]:
     """An uploaded file as a document, or None and the reason."""
-    path = upload.markdown or upload.path
+    suffix = PurePosixPath(upload.path).suffix.lower()
     try:
-        return document_of(sandbox.files.read_bytes(path, limit=LARGEST), PurePosixPath(path).suffix.lower(), upload.name), None
+        data = sandbox.files.read_bytes(upload.markdown or upload.path, limit=LARGEST)
+        if upload.markdown is not None and suffix in CONVERTED:
+            return document_of_text(data, suffix, upload.name), None
+        return document_of(data, PurePosixPath(upload.markdown or upload.path).suffix.lower(), upload.name), None
     except HoldfastError as error:
         return None, f"not looked in: {error}"
 

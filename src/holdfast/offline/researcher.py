@@ -223,7 +223,9 @@ class Retrieval:
             if bad:
                 self.tainted[document.id] = len(bad)
             silent = bad | closing_units(document)
-            said = [n for n, unit in enumerate(document.units) if n not in silent and _says_something(unit)]
+            said = [
+                n for n, unit in enumerate(document.units) if n not in silent and _says_something(unit) and not _is_title(unit, document)
+            ]
             self._passages += [AnswerUnit(document, first, last, 0.0) for first, last in _runs(document, said)]
         self._known = {(one.document.id, one.number) for one in self._passages}
         self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, one.document.context(one.unit)) for one in self._passages])
@@ -296,6 +298,13 @@ def _says_something(unit: TextUnit) -> bool:
     if unit.kind == "heading" or text.endswith(("?", "？", ":")) or not any(character.isalnum() for character in text):
         return False
     return not (text.endswith(",") and len(text.split()) <= _GREETING)
+
+
+def _is_title(unit: TextUnit, document: SourceDocument) -> bool:
+    """Whether a unit is no more than what its document states as its title, wherever it stands."""
+    text = bare_text(unit)
+    stated = bool(document.name) and len(document.units) > 1 and not text.endswith((".", "!", "。"))
+    return stated and text.casefold() == document.title.casefold()
 
 
 def speaks_of(name: str) -> re.Pattern[str]:
