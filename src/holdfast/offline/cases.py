@@ -41,6 +41,7 @@ class _Words:
     leading: dict[str, str]
     alone: frozenset[str]
     that: frozenset[str]
+    of: frozenset[str]
     nothing: frozenset[str]
 
 
@@ -51,7 +52,7 @@ def _words(language: str) -> _Words | None:
         return None
     leading = {word: side for side in _LEADING for word in listed[side].split()}
     alone = frozenset((*listed["times"].split(), *listed["order"].split()))
-    return _Words(leading, alone, frozenset(listed["that"].split()), frozenset(listed["nothing"].split()))
+    return _Words(leading, alone, frozenset(listed["that"].split()), frozenset(listed["of"].split()), frozenset(listed["nothing"].split()))
 
 
 def stems(text: str, language: str) -> frozenset[str]:
@@ -78,7 +79,8 @@ def _found(bare: str, language: str) -> Iterator[Case]:
     parts = [_ELIDED.sub("", part) for part in _PARTS.findall(bare)]
     for n, part in enumerate(map(str.lower, parts)):
         if part in words.alone:
-            if not (n and parts[n - 1].lower() in words.that):
+            before = [other.lower() for other in parts[max(n - 2, 0) : n]]
+            if not (words.that.intersection(before[-1:]) or words.of.intersection(before)):
                 yield Case(stem(part, language))
         elif part in words.leading and not (words.leading[part] == "when" and OWN in _clause(parts[n:])):
             word = _behind(parts[n + 1 :], words, language)
@@ -107,7 +109,8 @@ def _behind(parts: Sequence[str], words: _Words, language: str) -> str:
 
 def another_case(mine: frozenset[Case], theirs: frozenset[Case], known: frozenset[str]) -> bool:
     """Whether one sentence names a case that the other does not: `known` are the stems of the other and of what it stands under. The same
-    word on the other side of it ("before the repair", "after the repair") is another case too."""
-    if any(case.word not in known for case in mine):
+    word on the other side of it ("before the repair", "after the repair") is another case too. What a thing is with is only one beside
+    one without it: "fixed with version 3.2"."""
+    if any(case.word not in known and case.side != "with" for case in mine):
         return True
     return any(Case(case.word, _OPPOSITE.get(case.side, "-")) in theirs for case in mine)
