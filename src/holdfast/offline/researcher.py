@@ -45,6 +45,14 @@ _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _FEWEST = 3  # rows: of two, each is either the most or the least
 _LONGEST = 60  # characters of a cell that holds a value and no text
 
+
+def orders_told(count: int) -> str:
+    """What was passed over, in words."""
+    return (
+        "1 sentence with an order to an assistant" if count == 1 else f"{count} sentences with orders to an assistant, or going on from one"
+    )
+
+
 Words = Callable[[str], list[str]]
 Rows = Sequence[tuple[int, Mapping[str, str]]]
 """The rows of a table: the number of the unit, and its cells by their heads."""
@@ -392,7 +400,7 @@ def _output(
     unanswered = [one for one in questions if not answered[one.id]]
     cited = {one.document.id for found in answered.values() for answer in found for one in (answer, *answer.also)}
     passed = sum(tainted.values())
-    notes = f" Passed over: {counted(passed, 'sentence')} with orders to an assistant ({', '.join(tainted)})." if passed else ""
+    notes = f" Passed over: {orders_told(passed)} ({', '.join(tainted)})." if passed else ""
     notes += f" Not read: {', '.join(library.not_read)}." if library.not_read else ""
     return StageOutput(
         request.stage.name,

@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.text.dates import day_of, day_of_head
 from holdfast.text.html import decode_text, joined_blocks, read_html
-from holdfast.text.language import read_words
+from holdfast.text.language import read_lists, read_words
 from holdfast.text.normalise import one_line, strip_invisible
 from holdfast.text.tables import row, rows_of, table_lines, with_heads
 
@@ -88,9 +88,16 @@ _DATED = (
 )
 
 
+_FIELDS: dict[str, list[str]] = {name: words.split() for name, words in read_lists("holdfast.text", "front_matter").items()}
+"""What fields of front matter are called in other languages."""
+
+
 def _about(said: dict[str, str], text: str) -> FileText:
-    dated = next((said[name] for name in _DATED if said.get(name)), "")
-    return FileText(text, said.get("title", ""), day_of(dated), said.get("author", ""))
+    dated, title, author = (
+        next((said[name] for name in names if said.get(name)), "")
+        for names in ((*_DATED, *_FIELDS["date"]), ("title", *_FIELDS["title"]), ("author", *_FIELDS["author"]))
+    )
+    return FileText(text, title, day_of(dated), author)
 
 
 def _markdown(text: str) -> FileText:
