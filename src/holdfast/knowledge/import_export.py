@@ -22,12 +22,13 @@ from typing import IO, Any, cast
 from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge.markdown import write_folder
-from holdfast.knowledge.record_forms import is_conversation, is_message, is_transcript, of_messages, of_sessions, of_transcript, parse
+from holdfast.knowledge.record_forms import is_conversation, is_message, of_messages, of_sessions, of_transcript, parse
 from holdfast.knowledge.records import FILE, FILES, Record, files_of, from_json, read_moment, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
 from holdfast.text.dates import day_of_head, day_of_name
 from holdfast.text.file_formats import CONVERTED, PAGES, READ, decoded_text, read_text, saved_mail
 from holdfast.text.sentences import find_blocks
+from holdfast.text.transcripts import is_transcript
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
 _UNDERLINE = re.compile(r"[ \t]*\n {0,3}(?:=+|-{2,})[ \t]*(?=\n|$)")

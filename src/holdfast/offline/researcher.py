@@ -25,6 +25,7 @@ from holdfast.offline.sources import check_sources, gather, whole_number, wrong
 from holdfast.session.output import Confidence, Finding, StageOutput
 from holdfast.text.language import alternatives, guess_language, read_lists
 from holdfast.text.likeness import NEAR, likeness
+from holdfast.text.transcripts import TURN
 from holdfast.text.words import terms
 from holdfast.validation import counted
 from holdfast.workflow.agent import StageRequest, StageResult, ground_output
@@ -236,7 +237,7 @@ class Retrieval:
             ]
             self._passages += [AnswerUnit(document, first, last, 0.0) for first, last in _runs(document, said)]
         self._known = {(one.document.id, one.number) for one in self._passages}
-        self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, one.document.context(one.unit)) for one in self._passages])
+        self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, _context(one)) for one in self._passages])
 
     def answers(self, question: str, most: int = 5, *, name: str = "") -> list[AnswerUnit]:
         """The passages that answer a question, best first and each thing once; only what speaks of `name`, if one is given."""
@@ -277,6 +278,15 @@ class Retrieval:
             elif twin is not None and answer.document.id != found[twin].document.id:
                 found[twin] = replace(found[twin], also=(*found[twin].also, answer))
         return found
+
+
+def _context(answer: AnswerUnit) -> tuple[str, ...]:
+    """What a passage stands under; of a talk also the question right before it: "Jago has it" says little alone."""
+    above, before = answer.document.context(answer.unit), answer.number - 1
+    if before < 0 or TURN.match(answer.fact) is None:
+        return above
+    asked = bare_text(answer.document.units[before])
+    return (*above, asked) if asked.endswith(("?", "？")) and TURN.match(asked) else above
 
 
 def _runs(document: SourceDocument, said: Sequence[int]) -> Iterator[tuple[int, int]]:

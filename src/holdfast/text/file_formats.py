@@ -26,6 +26,7 @@ from holdfast.text.html import decode_text, joined_blocks, read_html
 from holdfast.text.language import read_lists, read_words
 from holdfast.text.normalise import one_line, strip_invisible
 from holdfast.text.tables import row, rows_of, table_lines, with_heads
+from holdfast.text.transcripts import TURN, is_transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +269,8 @@ def _text(text: str) -> FileText:
         return mail
     lines = table_lines(text.split("\n"))
     spoken = sum(_SPOKEN.match(line) is not None for line in lines)
-    if spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines):
-        return FileText("\n".join(("\n" if _SPOKEN.match(line) else "") + line for line in lines))
+    if (spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines)) or is_transcript(text):
+        return FileText("\n".join(("\n" if _SPOKEN.match(line) or TURN.match(line) else "") + line for line in lines))
     marked: list[str] = []
     for n, line in enumerate(lines):
         first = n == 0 or not lines[n - 1].strip()
