@@ -389,8 +389,12 @@ def _section(section: Section, name: str) -> Record:
 
 
 def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
-    """Records, conversations and messages, one a line. Messages by themselves are one conversation."""
+    """Records, conversations and messages, one a line. Messages by themselves are one conversation.
+
+    A file that begins with an object that is none of these holds rows, as the same objects in a JSON file are: they are one document."""
     messages: list[Any] = []
+    rows: list[Any] = []
+    of_records = False
     with opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -399,7 +403,10 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                 value = json.loads(line.decode("utf-8-sig"))
                 if is_message(value):
                     messages.append(value)
+                elif isinstance(value, dict) and not (of_records or messages or _has_records(value) or {"schema", "text"} & value.keys()):
+                    rows.append(value)
                 else:
+                    of_records = not rows
                     yield from _value(value, name, number)
             except json.JSONDecodeError as error:
                 yield Fault(name, number, f"it is not JSON: {error.msg} (column {error.colno}).")
@@ -407,6 +414,8 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                 yield Fault(name, number, str(error))
     if messages:
         yield from of_messages(messages, session=_stem(name), source=name)
+    if rows:
+        yield from _document(json.dumps(rows).encode(), ".json", name, None)
 
 
 def _value(value: Any, name: str, line: int | None) -> Iterator[Record | Fault]:
