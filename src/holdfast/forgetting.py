@@ -7,6 +7,7 @@ found wherever the configuration keeps it.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -83,7 +84,16 @@ def forget_text(harness: Harness, text: str) -> Forgotten:
     _leftovers(harness, needle, done)
     done.left.extend(f"{kind} {name}: its name holds it" for kind, name in _names(harness) if needle.in_text(name))
     _still_there(harness, needle, done)
+    done.left.extend(
+        f"{path}: what a restore moved aside; it may still hold the text. Remove it by hand" for path in _moved_aside(harness.base)
+    )
     return done
+
+
+def _moved_aside(base: Path) -> list[Path]:
+    """The folders beside the base directory that `restore --replace` made of what was there: nobody forgets in them."""
+    base = base.resolve()
+    return sorted(path for path in base.parent.glob(f"{glob.escape(base.name)}.before-*") if path.is_dir())
 
 
 def _names(harness: Harness) -> Iterator[tuple[str, str]]:

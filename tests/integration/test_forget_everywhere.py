@@ -125,6 +125,16 @@ def test_a_text_that_the_window_moved_to_a_file_is_forgotten_and_no_link_is_foll
     assert (tmp_path / "host" / "mine.txt").read_text() == CANARY
 
 
+def test_folders_that_a_restore_moved_aside_are_named(tmp_path: Path) -> None:
+    """M14, O7: they stand beside the base directory, as they were, and nobody forgets in them."""
+    base, aside = tmp_path / "state", tmp_path / "state.before-20261116T120000"
+    aside.mkdir()
+    (tmp_path / "state.before-me.txt").write_text(CANARY)
+    with build(config_from_values({}, environ={"HOLDFAST_HOME": str(base)})) as harness:
+        done = forget_text(harness, CANARY)
+    assert done.left == [f"{aside}: what a restore moved aside; it may still hold the text. Remove it by hand"]
+
+
 def written(value: Any) -> Iterator[str]:
     """The names of all members of a JSON value, and the texts in it that are one word."""
     if isinstance(value, dict):

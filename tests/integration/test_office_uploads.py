@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -12,6 +13,9 @@ import pptx
 import pytest
 
 from holdfast.config.loading import config_from_values
+from holdfast.offline.documents import Library
+from holdfast.offline.researcher import Retrieval
+from holdfast.offline.sources import document_of
 from holdfast.sandbox.local import open_sandbox
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 
@@ -94,3 +98,39 @@ def test_a_pdf_becomes_markdown_and_one_without_text_says_so(tmp_path: Path, bwr
     assert taken.markdown is None
     assert taken.problem is not None
     assert "no text" in taken.problem
+
+
+_STYLES = (
+    '<w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:style w:type="paragraph" w:styleId="Titel">'
+    '<w:name w:val="Title"/></w:style></w:styles>'
+)
+_CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:tc>"
+
+
+def lease() -> bytes:
+    """A Word file with a title in Word's style, under its German id, and a table that marks no head."""
+    rows = (("Utility", "Paid by"), ("Water", "harbour trust"), ("Electricity", "tenant"))
+    table = "".join(f"<w:tr>{''.join(_CELL.format(cell) for cell in cells)}</w:tr>" for cells in rows)
+    title = '<w:p><w:pPr><w:pStyle w:val="Titel"/></w:pPr><w:r><w:t>Lease of the net loft</w:t></w:r></w:p>'
+    said = f"{title}<w:p><w:r><w:t>The rent is 410 euros per month.</w:t></w:r></w:p><w:tbl>{table}</w:tbl></w:body>"
+    made, kind = io.BytesIO(), "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    styles = f'<Override PartName="/word/styles.xml" ContentType="{kind}.styles+xml"/></Types>'
+    link = _LINKS.replace("r1", "r2").replace('officeDocument"', 'styles"').replace("word/", "")
+    parts = {
+        "[Content_Types].xml": _TYPES.replace("</Types>", styles), "_rels/.rels": _LINKS, "word/styles.xml": _STYLES,
+        "word/_rels/document.xml.rels": link.replace("document.xml", "styles.xml"),
+        "word/document.xml": re.sub("<w:p>.*", lambda _: said, _TEXT) + "</w:document>",
+    }  # fmt: skip
+    with zipfile.ZipFile(made, "w") as packed:
+        for name, text in parts.items():
+            packed.writestr(name, f'<?xml version="1.0"?>{text}')
+    return made.getvalue()
+
+
+def test_a_word_file_answers_by_its_sentences_and_rows_and_its_title_is_no_answer(bwrap: str) -> None:
+    """W18: the title is a heading, and the first row of a table has the heads."""
+    document = document_of(lease(), ".docx", "lease.docx")
+    assert document.title == "Lease of the net loft"
+    retrieval = Retrieval(Library([document]))
+    assert retrieval.answers("What is the rent of the net loft?")[0].fact == "The rent is 410 euros per month."
+    assert retrieval.answers("Who pays electricity?")[0].fact == "Utility: Electricity; Paid by: tenant"

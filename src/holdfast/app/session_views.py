@@ -210,6 +210,9 @@ def draw_story(console: Console, story: Story) -> None:
         prose(console, spans(plain(head, colour), plain(f"  {aside}" if aside else "", "dim")))
         for mark, text in _chapter_lines(chapter, told):
             prose(console, text, mark=plain(f"   {mark}", "dim"))
+    for text in story.notes:
+        console.print()
+        prose(console, text, style="yellow")
     if story.error is not None:
         console.print()
         stopped = plain(f"Stopped at {story.error.stage or 'the session'} ({story.error.kind}): ", "bold red")

@@ -23,12 +23,13 @@ from holdfast.durable.folder import open_outside
 from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import HoldfastError, InputError
 from holdfast.knowledge.markdown import write_folder
-from holdfast.knowledge.record_forms import is_conversation, is_message, is_transcript, of_messages, of_sessions, of_transcript, parse
+from holdfast.knowledge.record_forms import is_conversation, is_message, of_messages, of_sessions, of_transcript, parse
 from holdfast.knowledge.records import FILE, FILES, Record, files_of, from_json, read_moment, reading_order, to_json
 from holdfast.knowledge.store import AddReport, KnowledgeStore, Progress
 from holdfast.text.dates import day_of_head, day_of_name
 from holdfast.text.file_formats import CONVERTED, PAGES, READ, decoded_text, read_text, saved_mail
 from holdfast.text.sentences import find_blocks
+from holdfast.text.transcripts import is_transcript
 
 _MARKS = re.compile(r"^#{1,6}[ \t]+|[ \t]+#*[ \t]*$")  # around the name of a heading
 _UNDERLINE = re.compile(r"[ \t]*\n {0,3}(?:=+|-{2,})[ \t]*(?=\n|$)")
@@ -409,8 +410,12 @@ def _section(section: Section, name: str) -> Record:
 
 
 def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
-    """Records, conversations and messages, one a line. Messages by themselves are one conversation."""
+    """Records, conversations and messages, one a line. Messages by themselves are one conversation.
+
+    A file that begins with an object that is none of these holds rows, as the same objects in a JSON file are: they are one document."""
     messages: list[Any] = []
+    rows: list[Any] = []
+    of_records = False
     with opened(path) as file:
         for number, line in enumerate(lines_of(file), 1):
             if not line.strip():
@@ -419,7 +424,10 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                 value = json.loads(line.decode("utf-8-sig"))
                 if is_message(value):
                     messages.append(value)
+                elif isinstance(value, dict) and not (of_records or messages or _has_records(value) or {"schema", "text"} & value.keys()):
+                    rows.append(value)
                 else:
+                    of_records = not rows
                     yield from _value(value, name, number)
             except json.JSONDecodeError as error:
                 yield Fault(name, number, f"it is not JSON: {error.msg} (column {error.colno}).")
@@ -427,6 +435,8 @@ def _json_lines(path: Path, name: str) -> Iterator[Record | Fault]:
                 yield Fault(name, number, str(error))
     if messages:
         yield from of_messages(messages, session=_stem(name), source=name)
+    if rows:
+        yield from _document(json.dumps(rows).encode(), ".json", name, None)
 
 
 def _value(value: Any, name: str, line: int | None) -> Iterator[Record | Fault]:

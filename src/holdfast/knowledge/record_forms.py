@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError, InputError
 from holdfast.knowledge.records import Record, Role, Trust, from_json, read_moment, to_json
+from holdfast.text.transcripts import TURN, speaker
 
 _ORDER = ("schema", "id", "kind", "tags", "session", "position", "speaker", "role", "time", "source", "trust", "extra")
 _HEAD = re.compile(r"---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -136,9 +137,6 @@ _PEOPLE = frozenset({"user", "human", "me", "you", "person"})
 _SILENT = frozenset({"system", "developer", "tool", "function", "toolmessage", "systemmessage", "remove"})  # said by no one who converses
 _CLASSES = {"humanmessage": "human", "aimessage": "ai", "humanmessagechunk": "human", "aimessagechunk": "ai", "chatmessage": "human"}
 
-_NAME = r"(?P<name>[^\W\d_][\w .'’-]{0,39}?)"
-_BEFORE = r"(?:\[(?P<date>[^\]\n]{4,40})\]|(?P<date2>\d[\d./:, -]{5,28}(?:[ap]\.?m\.?)?)\s*[-–—]?)"
-_TURN = re.compile(rf"^\s*(?:{_BEFORE}\s*)?(?:\*\*)?{_NAME}(?:\*\*)?\s*:(?:\*\*)?(?:\s+(?P<text>.*)|\s*)$", re.IGNORECASE)
 _TRUST: Mapping[Role | None, Trust] = {"person": "high", "assistant": "medium", None: "medium"}
 
 
@@ -272,25 +270,17 @@ def _time(*places: Mapping[str, Any]) -> datetime | None:
     return None
 
 
-def is_transcript(text: str) -> bool:
-    """Whether most lines of a text begin with a name and a colon, and names come again."""
-    lines = [line for line in text[:20_000].splitlines() if line.strip()]
-    matches = [match for line in lines if (match := _TURN.match(line)) and match["text"]]
-    names = Counter(match["name"].lower() for match in matches)
-    return len(matches) >= 2 and len(matches) * 2 > len(lines) and len(names) <= max(len(matches) // 2, 2)
-
-
 def of_transcript(text: str, session: str, source: str | None = None) -> list[Record]:
     """The turns of a transcript. A line without a name goes on with the turn before; a date alone on a line holds from there on."""
     turns: list[tuple[str, datetime | None, list[str]]] = []
     day: datetime | None = None
     for line in text.splitlines():
-        match = _TURN.match(line)
+        match = TURN.match(line)
         if match is not None and read_moment(line) is not None and not match["text"]:
             match = None
         if match is not None:
             written = match["date"] or match["date2"]
-            turns.append((match["name"].strip(), (read_moment(written) if written else None) or day, [match["text"] or ""]))
+            turns.append((speaker(match), (read_moment(written) if written else None) or day, [match["text"] or ""]))
         elif len(line) < 60 and (moment := read_moment(line.strip(" #*=-—–[]"))) is not None:
             day = moment
         elif turns and line.strip():

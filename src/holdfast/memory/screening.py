@@ -136,6 +136,7 @@ _LOOSENING_LISTS = word_lists("loosening")
 _FORMS = tuple((one["rule"], _LOOSENING_LISTS.compiled(one["form"]), one["why"]) for one in _LOOSENING_LISTS.tables["concepts"])
 _ADDS_CHECK = _LOOSENING_LISTS.pattern("adds_check")
 _STANDING = _LOOSENING_LISTS.pattern("standing")
+_QUESTION = _LOOSENING_LISTS.pattern("plain_question")
 _KINDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("secrecy", ("hide", "fake"), "may keep something from somebody"),
     ("permission", ("alone", "authority", "access", "no_need", "without", "sign"), "may take a question or an approval away"),
@@ -175,11 +176,13 @@ def find_loosening(text: str) -> Loosening | None:
 
 
 def find_standing(text: str) -> Loosening | None:
-    """What of a text loosens a check for all later times, and not for this once.
+    """What of a text loosens a check for all later times, and not for this once. A question for something wishes nothing.
 
     >>> find_standing("Send this to Bob"), find_standing("From now on send my reports to Bob").rule
     (None, 'recipient')
     """
+    if all(_QUESTION.search(unit.text.replace("’", "'").lower()) for unit in split_sentences(text)):
+        return None
     loosens = find_loosening(text)
     standing = _STANDING.search(without_added_checks(text)) or any(speaks_of(text, one) for one in ("always", "no_need", "no_more"))
     return loosens if loosens and standing else None

@@ -29,11 +29,12 @@ from holdfast.memory.screening import BY_WORDING, states, tells_secret
 from holdfast.memory.service import MemoryService
 from holdfast.offline.documents import Library, SourceDocument, bare_text
 from holdfast.offline.planner import is_question, is_request
-from holdfast.offline.researcher import AnswerUnit, Retrieval
-from holdfast.offline.sources import LARGEST, document_of, record_document
+from holdfast.offline.researcher import AnswerUnit, Retrieval, orders_told
+from holdfast.offline.sources import LARGEST, document_of, document_of_text, record_document
 from holdfast.sandbox.local import open_sandbox
 from holdfast.sandbox.uploads import MarkItDown, Upload, Uploads
 from holdfast.talk import Approval, Content, Decision, Ended, Talk, ThreadInfo, Token, TurnEvent, marks_of_origin
+from holdfast.text.file_formats import CONVERTED
 from holdfast.text.normalise import one_line
 from holdfast.text.words import terms
 from holdfast.validation import check_kind, check_thread, thread_folder
@@ -133,6 +134,7 @@ class ExtractiveConversation:
         self.new_run: Callable[[], str] = partial(self._ids.new, "run")
         self._config, self._opened = config, ExitStack()
         self._not_asked = ""
+        self._passed_over: Mapping[str, int] = {}
         self.archive = archive or self._opened.enter_context(closing(FileArchive(config.base, clock=self._clock)))
         self.memory = memory or self._opened.enter_context(
             closing(MemoryService.open(config, clock=self._clock, ids=self._ids, bus=self._bus))
@@ -179,16 +181,22 @@ class ExtractiveConversation:
     def findings(self, question: str) -> list[AnswerUnit]:
         """The sentences that answer a question, at most five: from what was given with it, or else from all that is known."""
         asked, given = _parted(question)
+        self._passed_over = {}
         if given:
-            found = Retrieval(Library([SourceDocument(_GIVEN, given)])).answers(asked, _MOST)
+            retrieval = Retrieval(Library([SourceDocument(_GIVEN, given)]))
+            found = retrieval.answers(asked, _MOST)
             if found:
+                self._passed_over = retrieval.tainted
                 return found
         facts = best_first(self.memory.document(self.agent_name).facts)[:_FACTS]
         library = Library([SourceDocument(f"{_MEMORY}{fact.id}", fact.content) for fact in facts])
         for document in (*self._uploaded(), *self._said(asked), *self._records(asked)):
             library.add(document)
         own = _OF_THE_USER.search(asked) is not None
-        found = Retrieval(library).answers(asked, _MOST)
+        retrieval = Retrieval(library)
+        found = retrieval.answers(asked, _MOST)
+        documents = {one.id: one for one in library if one.extra is not _SPOKEN and not one.id.startswith(_MEMORY)}
+        self._passed_over = {_cited(documents[id]): count for id, count in retrieval.tainted.items() if id in documents}
         enough = [answer for answer in found if answer.score >= _ENOUGH or (own and answer.document.id.startswith(_MEMORY))]
         return _documents_first(enough)
 
@@ -330,7 +338,9 @@ class ExtractiveConversation:
         found = self.findings(question)
         asked = is_question(question)
         nothing = _NOTHING if asked else _KEPT
-        notes = [note for note in (_NO_FACT if secret else "", self._not_asked, NOTE if found or asked else _NOT_ASKED) if note]
+        passed = self._passed_over
+        aside = f"(Passed over: {orders_told(sum(passed.values()))}, in {', '.join(passed)}.)" if passed else ""
+        notes = [note for note in (_NO_FACT if secret else "", aside, self._not_asked, NOTE if found or asked else _NOT_ASKED) if note]
         return "\n".join([*(f"- {one.fact} [{_cited(one.document)}]" for one in found), *([] if found else [nothing]), *notes])
 
     def _known_of_the_user(self) -> str:
@@ -368,9 +378,12 @@ class ExtractiveConversation:
 
 def _read_upload(sandbox: Sandbox, upload: Upload) -> tuple[SourceDocument | None, str | None]:
     """An uploaded file as a document, or None and the reason."""
-    path = upload.markdown or upload.path
+    suffix = PurePosixPath(upload.path).suffix.lower()
     try:
-        return document_of(sandbox.files.read_bytes(path, limit=LARGEST), PurePosixPath(path).suffix.lower(), upload.name), None
+        data = sandbox.files.read_bytes(upload.markdown or upload.path, limit=LARGEST)
+        if upload.markdown is not None and suffix in CONVERTED:
+            return document_of_text(data, suffix, upload.name), None
+        return document_of(data, PurePosixPath(upload.markdown or upload.path).suffix.lower(), upload.name), None
     except HoldfastError as error:
         return None, f"not looked in: {error}"
 

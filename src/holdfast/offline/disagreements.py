@@ -21,6 +21,7 @@ from itertools import combinations, islice
 from math import inf, log, sqrt
 
 from holdfast.extract.sentence_index import shared_vectors
+from holdfast.offline.cases import BORDER, OWN, VALUE, Case, another_case, find_cases, leads_to_case, stems
 from holdfast.offline.documents import SourceDocument, bare_text, tainted_units
 from holdfast.offline.quantities import CLOCK, DATE, MEASURES, Value, find_values
 from holdfast.text.language import alternatives, guess_language, read_lists
@@ -48,6 +49,7 @@ _WORD = re.compile(r"\w+")
 _NUMBERS: dict[str, int] = {"one": 1, **read_lists("holdfast.offline", "quantities")["numbers"]}
 _NUMBERED = re.compile(rf"\b([^\W\d_]{{3,40}}) (\d{{1,6}}|[A-Z]|(?i:{'|'.join(_NUMBERS)}))(?!\w|[.,:/-]\w)")
 _BESIDE = 2  # words of an event: "end of life"
+_AT_HOUR = re.compile(r"\b(?:at|um|gegen|à|vers|a las?|alle|às)\s+$", re.IGNORECASE)
 _POINTS_BACK = re.compile(r"(?:its?|seine?|ihre?)\b", re.IGNORECASE)
 _CHANGE, _PLAN, _GENERAL = (
     re.compile(rf"\b(?:{alternatives(read_lists('holdfast.offline', 'hedges')[name])})\b", re.IGNORECASE)
@@ -118,6 +120,10 @@ class _Claim:
     before: tuple[str, ...]
     after: tuple[str, ...]
     """The words of its clause before and after the value with its unit, in order."""
+    cases: frozenset[Case]
+    """When, where, for whom, under what condition its clause holds."""
+    known: frozenset[str]
+    """All words of its unit and of what it stands under, as stems."""
     event: tuple[str, ...]
     """Of a date or a time of day what happened, by the words beside it; the last one tells most."""
 
@@ -170,6 +176,7 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
         heading = " ".join(unit.heading[-1:])
         near = " ".join((fact, *document.context(unit))).lower()
         whole = frozenset(terms(f"{fact} {heading}", language))
+        known = stems(near, language)
         for sentence in (one for one in _SENTENCES.split(fact) if len(one) <= _LONGEST):
             values = tuple(one for one in find_values(sentence) if one.day is None or one.day.end.isoformat() != document.dated)
             if len(values) > _LISTED:
@@ -203,6 +210,8 @@ def _claims(document: SourceDocument) -> Iterator[_Claim]:
                     _numbered(sentence, values, value, language),
                     before,
                     after,
+                    find_cases(_with_cases(sentence, start, end, values, value, language), language),
+                    known,
                     _event(before, after, language) if value.kind in (DATE, CLOCK) else (),
                 )
 
@@ -211,7 +220,7 @@ def _without(text: str, values: Sequence[Value], start: int = 0) -> str:
     """A text without its values; it begins at `start`. What is counted stays: of "four containers" the containers."""
     for one in reversed(values):
         if start <= one.start < start + len(text):
-            text = f"{text[: one.start - start]}…{text[one.end - start :]}"
+            text = f"{text[: one.start - start]}{VALUE}{text[one.end - start :]}"
     return text
 
 
@@ -222,6 +231,23 @@ def _clause(sentence: str, value: Value) -> tuple[int, int]:
             return start, border.start()
         start = border.end()
     return start, len(sentence)
+
+
+def _with_cases(sentence: str, start: int, end: int, values: Sequence[Value], own: Value, language: str) -> str:
+    """A clause with marks for its values, and the clauses beside it that only say of which case it speaks: "In winter, ..."."""
+    blank = [one for one in values if one is own or not _tells_case(one, own, sentence)]
+    borders = [0, *(place for one in _CLAUSES.finditer(sentence) for place in one.span()), len(sentence)]
+    clauses = zip(borders[::2], borders[1::2], strict=True)
+    beside = [sentence[first:last] for first, last in clauses if first != start and leads_to_case(sentence[first:last], language)]
+    before, after = _without(sentence[start : own.start], blank, start), _without(sentence[own.end : end], blank, own.end)
+    return f" {BORDER} ".join((f"{before}{OWN}{after}", *beside))
+
+
+def _tells_case(value: Value, own: Value, sentence: str) -> bool:
+    """Whether a value says when another one holds: a month of any year, an hour ("at six")."""
+    if value.kind == DATE:
+        return re.search(r"\d", value.text) is None
+    return value.kind in ("", CLOCK) and own.kind != CLOCK and _AT_HOUR.search(sentence[: value.start]) is not None
 
 
 def _bound(before: str, value: Value) -> str:
@@ -307,6 +333,8 @@ def _differ(first: _Claim, second: _Claim, unmatched: Unmatched) -> bool:
     if any(pattern.search(claim.clause) for pattern in (_CHANGE, _PLAN) for claim in (first, second)):
         return False
     if _outdated(first.document.written, second.document.written):
+        return False
+    if another_case(first.cases, second.cases, second.known) or another_case(second.cases, first.cases, first.known):
         return False
     if _one_word_apart(first, second) or _numbered_apart(first.numbered, second.numbered):
         return False

@@ -36,6 +36,7 @@ _SIGNED = 8  # lines that stand below a letter at most: who wrote it, as what, f
 _SIGNED_WORDS = 10
 _CONTACT = re.compile(r"[\d@]|://")
 _SMALL = re.compile(r"(?<!\w)(?=[^\W\d_]{4})[a-zß-öø-ÿа-яё]")
+_ENDED = re.compile(r"[.!?;。！？；][\s\"'”»)\]*_]*\Z")
 _HEAD = 3  # units in which a document may say when it was written
 
 
@@ -197,22 +198,64 @@ _OVERRIDE = re.compile(
 
 
 def tainted_units(document: SourceDocument) -> frozenset[int]:
-    """The numbers of the units that are, or stand in one section with, an attempt to give an assistant orders.
+    """The numbers of the units that are an attempt to give an assistant orders, or go on from one.
 
-    Advice to readers ("Do not use it in production") is no such thing. A whole section goes, because what stands beside an order was
-    written by the same hand.
+    Advice to readers ("Do not use it in production") is no such thing. An order goes on in what stands behind it in its line, in a further
+    order of its paragraph, and in the other half of a sentence that was taken apart. What else stands beside it is kept: whoever can write
+    one line into a document shall not be able to hide the others.
     """
-    sections: set[tuple[tuple[str, ...], int]] = set()
-    for unit in document.units:
-        text = unit.passage.text
-        found = find_instruction(text)
-        if unit.kind == "heading" or (found is None and not _OVERRIDE.search(text)):
+    units = document.units
+    found: set[int] = set()
+    for n, unit in enumerate(units):
+        if unit.kind == "heading":
             continue
-        if found is None or (found.rule in _STRONG and _speaks_to_reader(text)) or _TO_AN_ASSISTANT.search(text):
-            sections.add((unit.heading, unit.block if len(unit.heading) <= 1 else -1))
-    return frozenset(
-        n for n, unit in enumerate(document.units) if (unit.heading, -1) in sections or (unit.heading, unit.block) in sections
-    )  # fmt: skip
+        if _orders(unit.passage.text):
+            found.add(n)
+        elif n and _is_half(document, n - 1) and _orders(f"{bare_text(units[n - 1])} {bare_text(unit)}"):
+            found |= {n - 1, n}
+    for n in sorted(found):
+        found.update(_led_to(document, n))
+        after = n + 1
+        while after < len(units) and _stands_by(document, after - 1) and (after in found or _goes_on(document, after)):
+            found.add(after)
+            after += 1
+    return frozenset(found)
+
+
+def _orders(text: str) -> bool:
+    found = find_instruction(text)
+    if found is None:
+        return _OVERRIDE.search(text) is not None
+    return (found.rule in _STRONG and _speaks_to_reader(text)) or _TO_AN_ASSISTANT.search(text) is not None
+
+
+def _stands_by(document: SourceDocument, number: int) -> bool:
+    """Whether a unit and the one behind it stand in one paragraph or one list."""
+    first, second = document.units[number : number + 2]
+    listed = first.kind == second.kind == "item" and document.text[first.passage.end : second.passage.start].count("\n") < 2
+    return first.kind != "heading" and (first.block == second.block or listed)
+
+
+def _is_half(document: SourceDocument, number: int) -> bool:
+    """Whether a unit and the one behind it may be one sentence: the first does not end."""
+    first, second = document.units[number : number + 2]
+    apart = first.kind == second.kind == "sentence"  # also with an empty line between them
+    return (apart or _stands_by(document, number)) and _ENDED.search(first.passage.text) is None
+
+
+def _led_to(document: SourceDocument, order: int) -> Iterator[int]:
+    """The unit before an order that addresses it: "Assistants that read this:"."""
+    if order and document.units[order - 1].kind == "sentence" and _is_half(document, order - 1):
+        yield order - 1
+
+
+def _goes_on(document: SourceDocument, number: int) -> bool:
+    """Whether a unit behind an order belongs to it: in the same line, as its other half, or as a further order."""
+    before, unit = document.units[number - 1], document.units[number]
+    text = bare_text(unit)
+    if unit.kind == "sentence" and "\n" not in document.text[before.passage.end : unit.passage.start]:
+        return True
+    return text[:1].islower() or (unit.kind == "sentence" and _is_half(document, number - 1)) or find_instruction(text) is not None
 
 
 def closing_units(document: SourceDocument) -> frozenset[int]:

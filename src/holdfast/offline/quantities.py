@@ -17,6 +17,7 @@ _REFERENCE = date(2000, 6, 15)
 _LISTS = read_lists("holdfast.offline", "quantities")
 _WORDS: dict[str, int] = _LISTS["numbers"]
 _SCALES: dict[str, float] = _LISTS["scales"]
+_NO_UNITS = frozenset(_LISTS["no_units"].split())
 
 
 def _units() -> dict[str, tuple[str, float]]:
@@ -112,7 +113,7 @@ def _quantity(match: re.Match[str], text: str) -> Quantity:
     elif re.sub(r"\s", "", unit) in _UNITS:
         sort, size = _UNITS[re.sub(r"\s", "", unit)]
         value, end = value * size, match.end("unit")
-    elif unit and not is_stop_word(unit):
+    elif unit and not is_stop_word(unit) and unit not in _NO_UNITS:
         sort, end = stem(unit), match.end("unit")
     if per and sort and end == match.end("unit"):
         other = re.sub(r"^(?:/|per|a|pro|par|por)\s?", "", per, flags=re.IGNORECASE).lower()

@@ -20,19 +20,21 @@ from holdfast.extract.selection import TextUnit
 from holdfast.extract.sentence_index import FAIR, FLOOR, SURE, IndexedSentence, SentenceIndex
 from holdfast.offline.documents import Library, SourceDocument, bare_text, closing_units, section_name, tainted_units
 from holdfast.offline.planner import TaskQuestion, questions_json, questions_listed, questions_of
-from holdfast.offline.quantities import find_quantities, find_values
+from holdfast.offline.quantities import CLOCK, find_quantities, find_values
 from holdfast.offline.sources import check_sources, gather, whole_number, wrong
 from holdfast.session.output import Confidence, Finding, StageOutput
 from holdfast.text.language import alternatives, guess_language, read_lists
 from holdfast.text.likeness import NEAR, likeness
+from holdfast.text.transcripts import TURN
 from holdfast.text.words import terms
 from holdfast.validation import counted
 from holdfast.workflow.agent import StageRequest, StageResult, ground_output
 from holdfast.workflow.definition import Stage
 
 _LISTS = read_lists("holdfast.offline", "task_words")
-_MOST, _LEAST, _LATEST, _EARLIEST = (
-    re.compile(rf"(?<!\bat )\b(?:{alternatives(_LISTS[name])})\b", re.IGNORECASE) for name in ("greatest", "least", "latest", "earliest")
+_MOST, _LEAST, _LATEST, _EARLIEST, _LAST, _FIRST = (
+    re.compile(rf"(?<!\bat )\b(?:{alternatives(_LISTS[name])})(?!\w)", re.IGNORECASE)
+    for name in ("greatest", "least", "latest", "earliest", "last", "first")
 )
 _KINDS: tuple[Mapping[str, re.Pattern[str]], ...] = tuple(
     {name: re.compile(alternatives(words), re.IGNORECASE) for name, words in kind.items()}
@@ -43,6 +45,14 @@ _CELL = re.compile(r"(?P<head>[^:;]{1,60}): (?P<cell>[^;]*)(?:; |$)")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
 _FEWEST = 3  # rows: of two, each is either the most or the least
 _LONGEST = 60  # characters of a cell that holds a value and no text
+
+
+def orders_told(count: int) -> str:
+    """What was passed over, in words."""
+    return (
+        "1 sentence with an order to an assistant" if count == 1 else f"{count} sentences with orders to an assistant, or going on from one"
+    )
+
 
 Words = Callable[[str], list[str]]
 Rows = Sequence[tuple[int, Mapping[str, str]]]
@@ -58,13 +68,14 @@ def best_rows(question: str, documents: Iterable[SourceDocument]) -> list[tuple[
     kind = next((one for one in _KINDS if one["most"].search(question) or one["least"].search(question)), None)
     if kind is not None:
         sized = -1 if kind["least"].search(question) else 1
-    if not dated and not sized:
+    ordered = 0 if dated or sized else (_LAST.search(question) is not None) - (_FIRST.search(question) is not None)
+    if not (dated or sized or ordered):
         return []
     words = partial(terms, language=guess_language(question))
     found = []
     for document in documents:
         for rows in _tables(document):
-            number = _best(document, rows, _Asked(frozenset(words(question)), words, dated, sized, kind))
+            number = _best(document, rows, _Asked(frozenset(words(question)), words, dated or ordered, sized, kind, bool(ordered)))
             if number is not None:
                 found.append((document, number))
     return found
@@ -72,14 +83,15 @@ def best_rows(question: str, documents: Iterable[SourceDocument]) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A superlative: the words of the question, whether the latest day or the greatest value is asked for (1) or the other end (-1), and
-    what kind of column it means by itself."""
+    """A superlative: the words of the question, whether the latest day or the greatest value is asked for (1) or the other end (-1), what
+    kind of column it means by itself, and whether it says no more than the order ("founded first"), so that the column has to be named."""
 
     terms: frozenset[str]
     words: Words
     dated: int
     sized: int
     kind: Mapping[str, re.Pattern[str]] | None = None
+    ordered: bool = False
 
     def named(self, head: str) -> int:
         """How much a question means a column: by the words of its head, or by the kind of thing that its superlative asks for."""
@@ -114,11 +126,11 @@ def _best(document: SourceDocument, table: Rows, asked: _Asked) -> int | None:
     heads = _heads(table)
     around = " ".join((document.title, *document.context(document.units[table[0][0]]), *heads))
     rows = _meant(table, asked.terms, asked.words)
-    columns = {head: values for head in heads[1:] if (values := _values(rows, head, dates=bool(asked.dated)))}
+    columns = {head: values for head in heads[1:] if (values := _column(rows, head, asked))}
     named = {head: asked.named(head) for head in columns}
     most = max(named.values(), default=0)
     chosen = [head for head in columns if named[head] == most]
-    if len(chosen) != 1 or not (most or asked.dated) or asked.terms.isdisjoint(asked.words(around)):
+    if len(chosen) != 1 or not (most or (asked.dated and not asked.ordered)) or asked.terms.isdisjoint(asked.words(around)):
         return None
     ordered = sorted(columns[chosen[0]], key=lambda one: one[0], reverse=(asked.dated or asked.sized) > 0)
     return ordered[0][1] if ordered[0][0] != ordered[1][0] else None
@@ -130,6 +142,18 @@ def _meant(rows: Rows, asked: frozenset[str], words: Words) -> Rows:
         fits = [one for one in rows if any(word in words(cell) for cell in one[1].values())]
         rows = fits if 1 < len(fits) < len(rows) else rows
     return rows
+
+
+def _column(rows: Rows, head: str, asked: _Asked) -> list[tuple[float, int]]:
+    """What a column holds in each row: figures, or days where these are asked for, or times of day in a column that the question names."""
+    return _values(rows, head, dates=bool(asked.dated)) or (_hours(rows, head) if asked.dated and asked.named(head) else [])
+
+
+def _hours(rows: Rows, head: str) -> list[tuple[float, int]]:
+    """The times of day that stand in a column, where nothing else does."""
+    found = [(find_values(cell), number) for number, cells in rows if (cell := cells.get(head, ""))]
+    hours = len(found) > 1 and all([value.kind for value in values] == [CLOCK] for values, _ in found)
+    return [(values[0].amount, number) for values, number in found] if hours else []
 
 
 def _values(rows: Rows, head: str, *, dates: bool) -> list[tuple[float, int]]:
@@ -208,10 +232,12 @@ class Retrieval:
             if bad:
                 self.tainted[document.id] = len(bad)
             silent = bad | closing_units(document)
-            said = [n for n, unit in enumerate(document.units) if n not in silent and _says_something(unit)]
+            said = [
+                n for n, unit in enumerate(document.units) if n not in silent and _says_something(unit) and not _is_title(unit, document)
+            ]
             self._passages += [AnswerUnit(document, first, last, 0.0) for first, last in _runs(document, said)]
         self._known = {(one.document.id, one.number) for one in self._passages}
-        self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, one.document.context(one.unit)) for one in self._passages])
+        self._index = SentenceIndex([IndexedSentence(one.document.id, one.fact, _context(one)) for one in self._passages])
 
     def answers(self, question: str, most: int = 5, *, name: str = "") -> list[AnswerUnit]:
         """The passages that answer a question, best first and each thing once; only what speaks of `name`, if one is given."""
@@ -229,7 +255,8 @@ class Retrieval:
         if not near:
             return found
         document, number = min(near, key=lambda row: order.get(row[0].id, 0))
-        best = AnswerUnit(document, number, number, found[0].score if found else FAIR)
+        # What the words of a row share with the question says little here: its column was compared.
+        best = AnswerUnit(document, number, number, max(found[0].score, FAIR) if found else FAIR)
         return [best, *(one for one in found if not (one.meets(best) or _says_the_same(one, best)))][:most]
 
     def _ranked(self, question: str, most: int, name: str) -> list[AnswerUnit]:
@@ -251,6 +278,15 @@ class Retrieval:
             elif twin is not None and answer.document.id != found[twin].document.id:
                 found[twin] = replace(found[twin], also=(*found[twin].also, answer))
         return found
+
+
+def _context(answer: AnswerUnit) -> tuple[str, ...]:
+    """What a passage stands under; of a talk also the question right before it: "Jago has it" says little alone."""
+    above, before = answer.document.context(answer.unit), answer.number - 1
+    if before < 0 or TURN.match(answer.fact) is None:
+        return above
+    asked = bare_text(answer.document.units[before])
+    return (*above, asked) if asked.endswith(("?", "？")) and TURN.match(asked) else above
 
 
 def _runs(document: SourceDocument, said: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -280,6 +316,13 @@ def _says_something(unit: TextUnit) -> bool:
     if unit.kind == "heading" or text.endswith(("?", "？", ":")) or not any(character.isalnum() for character in text):
         return False
     return not (text.endswith(",") and len(text.split()) <= _GREETING)
+
+
+def _is_title(unit: TextUnit, document: SourceDocument) -> bool:
+    """Whether a unit is no more than what its document states as its title, wherever it stands."""
+    text = bare_text(unit)
+    stated = bool(document.name) and len(document.units) > 1 and not text.endswith((".", "!", "。"))
+    return stated and text.casefold() == document.title.casefold()
 
 
 def speaks_of(name: str) -> re.Pattern[str]:
@@ -367,7 +410,7 @@ def _output(
     unanswered = [one for one in questions if not answered[one.id]]
     cited = {one.document.id for found in answered.values() for answer in found for one in (answer, *answer.also)}
     passed = sum(tainted.values())
-    notes = f" Passed over: {counted(passed, 'sentence')} with orders to an assistant ({', '.join(tainted)})." if passed else ""
+    notes = f" Passed over: {orders_told(passed)} ({', '.join(tainted)})." if passed else ""
     notes += f" Not read: {', '.join(library.not_read)}." if library.not_read else ""
     return StageOutput(
         request.stage.name,

@@ -20,7 +20,8 @@ from holdfast.knowledge.records import Hit
 from holdfast.offline.documents import Library, SourceDocument
 from holdfast.sandbox.uploads import MarkItDown
 from holdfast.session.output import StageOutput
-from holdfast.text.file_formats import CONVERTED, READ, read_text, with_heads
+from holdfast.text.file_formats import CONVERTED, READ, read_text
+from holdfast.text.tables import with_heads
 from holdfast.validation import counted, near_miss, nearest, some
 from holdfast.workflow.agent import RawAccess, StageRequest
 from holdfast.workflow.definition import Stage
@@ -220,11 +221,16 @@ def document_of(data: bytes, suffix: str, name: str) -> SourceDocument:
         text, problem = MarkItDown().convert(data, suffix)
         if text is None:
             raise InputError(problem or "it cannot be converted")
-        data = text.encode()
-    elif suffix and suffix not in READ:
+        return document_of_text(text, suffix, name)
+    if suffix and suffix not in READ:
         raise InputError(f"files of the kind {suffix} are not read")
-    elif b"\0" in data[:4096] and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+    if b"\0" in data[:4096] and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise InputError("it is no text")
+    return document_of_text(data, suffix, name)
+
+
+def document_of_text(data: bytes | str, suffix: str, name: str) -> SourceDocument:
+    """A document of a text, or of what a converter made of a file of this ending."""
     read = read_text(data, suffix)
     if not read.text.strip():
         raise InputError("there is no text in it")

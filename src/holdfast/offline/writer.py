@@ -65,14 +65,14 @@ def render(task: str, synthesis: Synthesis, *, name: str = "", unfounded: Sequen
     for topic, groups in _by_topic(synthesis.groups).items():
         lines += _section(topic, groups, synthesis.disputes, numbering, rest, words)
     asked = [one for one in synthesis.disputes if one.questions]
-    lines += _disagreements(f"## {words['disagree']}", asked, numbering)
+    lines += _disagreements(f"## {words['disagree']}", asked, numbering, words)
     lines += _open(synthesis, words)
     if unfounded:
         lines += [f"## {words['unfounded']}", "", *(f"- {escape(one.fact)} ({escape(one.source)})" for one in unfounded), ""]
     lines += [f"## {words['appendix']}", "", f"**{words['task']}** {escape(one_line(task))}", ""]
     lines += [f"### {words['further']}", "", *rest] if rest else []
     beside = [one for one in synthesis.disputes if not one.questions]
-    lines += _disagreements(f"### {words['beside']}", beside, numbering)
+    lines += _disagreements(f"### {words['beside']}", beside, numbering, words)
     return "\n".join([*lines, *_sources(numbering, synthesis.documents, words)]).rstrip() + "\n"
 
 
@@ -105,12 +105,8 @@ def _counts(synthesis: Synthesis, words: Mapping[str, str]) -> str:
     """How much was found, in the language of the report: what is counted is named before its number, so that every number fits."""
     asked = len(synthesis.groups)
     sources = len({one.document for group in synthesis.groups for said in group.said for one in said.cited})
-    disputes = sum(bool(one.questions) for one in synthesis.disputes)
-    return f"*{words['counts'].format(found=asked - len(synthesis.unanswered), asked=asked, sources=sources, disputes=disputes)}*"
-
-
-def _disputed(synthesis: Synthesis) -> str:
-    return counted(sum(bool(one.questions) for one in synthesis.disputes), "disagreement")
+    found, disputes = asked - len(synthesis.unanswered), len(synthesis.disputes)  # those in the appendix too: they are told as D1, D2
+    return f"*{words['counts'].format(found=found, asked=asked, sources=sources, disputes=disputes)}*"
 
 
 def _by_topic(groups: Sequence[QuestionGroup]) -> dict[str, list[QuestionGroup]]:
@@ -138,10 +134,10 @@ def _section(
     for label, said in _by_item(groups).items():
         first = _first(said, _FIRST - 1 if several else _FIRST)
         lines += [f"**{escape(label)}**", ""] if several else []
-        lines += [_bullet(one, numbering) for one in first] or [f"- *{words['nothing']}*"]
-        lines += [line for one in first for line in _against(one, first, disputes, numbering)]
+        lines += [_bullet(one, numbering, words) for one in first] or [f"- *{words['nothing']}*"]
+        lines += [line for one in first for line in _against(one, first, disputes, numbering, words)]
         lines.append("")
-        more += [_bullet(one, numbering) for one in said if one not in first]
+        more += [_bullet(one, numbering, words) for one in said if one not in first]
     if more:
         rest += [f"**{heading}**", "", *more, ""]
     return lines
@@ -165,18 +161,18 @@ def _first(said: Sequence[Said], most: int) -> list[Said]:
     return chosen
 
 
-def _bullet(said: Said, numbering: Numbering) -> str:
+def _bullet(said: Said, numbering: Numbering, words: Mapping[str, str]) -> str:
     notes = []
     if said.old is not None:
-        notes.append(f"from {said.old}, older than the other sources")
+        notes.append(words["older"].format(year=said.old))
     return f"- {escape(said.fact)} {numbering.mark(said.cited)}" + (f" *({'; '.join(notes)})*" if notes else "")
 
 
-def _against(said: Said, shown: Sequence[Said], disputes: Sequence[Dispute], numbering: Numbering) -> list[str]:
+def _against(said: Said, shown: Sequence[Said], disputes: Sequence[Dispute], numbering: Numbering, words: Mapping[str, str]) -> list[str]:
     """The sentences that a shown one does not agree with, unless they are shown beside it."""
     facts = [one.fact for one in shown]
     return [
-        f"- {escape(one.fact)} {numbering.mark([Cited(one.source)])} *(against it: D{dispute.number})*"
+        f"- {escape(one.fact)} {numbering.mark([Cited(one.source)])} *({words['against'].format(mark=f'D{dispute.number}')})*"
         for dispute in disputes
         if dispute.number in said.disputes
         for one in dispute.statements
@@ -184,12 +180,13 @@ def _against(said: Said, shown: Sequence[Said], disputes: Sequence[Dispute], num
     ]
 
 
-def _disagreements(heading: str, disputes: Sequence[Dispute], numbering: Numbering) -> list[str]:
+def _disagreements(heading: str, disputes: Sequence[Dispute], numbering: Numbering, words: Mapping[str, str]) -> list[str]:
     if not disputes:
         return []
     lines = [heading, ""]
     for dispute in disputes:
-        lines += [f"**D{dispute.number}. {escape(dispute.values)}?**", ""]
+        values = f" {words['or']} ".join(one.value for one in dispute.statements)
+        lines += [f"**D{dispute.number}. {escape(values)}?**", ""]
         lines += [f"- {escape(one.fact)} {numbering.mark([Cited(one.source)])}" for one in dispute.statements]
         lines.append("")
     return lines
@@ -204,10 +201,7 @@ def _open(synthesis: Synthesis, words: Mapping[str, str]) -> list[str]:
         lines += [f"## {words['not_read']}", "", *(f"- {escape(name)}: {escape(why)}" for name, why in synthesis.not_read.items()), ""]
     if synthesis.passed_over:
         names = {document: _name(document, synthesis.documents.get(document, {})) for document in synthesis.passed_over}
-        told = [
-            f"- *{escape(names[document])}: {counted(count, 'sentence')} with orders to an assistant instead of something said.*"
-            for document, count in synthesis.passed_over.items()
-        ]
+        told = [f"- *{escape(names[one])}: {words['orders'].format(count=count)}.*" for one, count in synthesis.passed_over.items()]
         lines += [f"## {words['passed_over']}", "", *told, ""]
     return lines
 
@@ -265,7 +259,8 @@ def _output(request: StageRequest, synthesis: Synthesis, report: str, ref: str) 
     return StageOutput(
         request.stage.name,
         f"A report of {counted(len(report.split()), 'word')}, made of sentences selected from the sources. It has sentences for "
-        f"{len(found)} of {counted(len(synthesis.groups), 'question')} and names {_disputed(synthesis)}. Nothing was generated.",
+        f"{len(found)} of {counted(len(synthesis.groups), 'question')} "
+        f"and names {counted(len(synthesis.disputes), 'disagreement')}. Nothing was generated.",
         tuple(
             Finding(group.said[0].fact, group.said[0].cited[0].source, group.said[0].grounded, {"questions": [group.question.id]})
             for group in found

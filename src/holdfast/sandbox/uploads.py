@@ -113,7 +113,8 @@ sys.path[:0] = sys.argv[2:]
 import warnings
 warnings.simplefilter("ignore")
 from markitdown import MarkItDown
-found = MarkItDown(enable_plugins=False).convert_local(sys.argv[1])
+titles = "p[style-name='Title'] => h1:fresh"  # Word's own style for the title; the converter knows the numbered headings alone
+found = MarkItDown(enable_plugins=False).convert_local(sys.argv[1], style_map=titles)
 title = found.title or ""
 if sys.argv[1].endswith(".pdf"):
     from pdfminer.pdfdocument import PDFDocument

@@ -28,6 +28,7 @@ from holdfast.durable.replace import replace as replace_file
 from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputInvalid, RevisionConflict, StorageError
 from holdfast.session.document import decode_session, parse_session, session_json
 from holdfast.session.edits import check_outputs, check_spelling, fixed
+from holdfast.session.edits import edited as noted_edit
 from holdfast.session.log import Record, compacted, points_of, texts_of
 from holdfast.session.state import Session
 from holdfast.session.store import SessionStore, locked_by
@@ -36,6 +37,9 @@ from holdfast.text.needle import Needle
 
 if TYPE_CHECKING:
     from holdfast.session.stored import StoredSession
+
+Then = Callable[[Session, Session], Session]
+"""What becomes of a session that a person changed: given as it was, and as it is."""
 
 
 def fix_output(
@@ -46,7 +50,7 @@ def fix_output(
     *,
     clock: Clock | None = None,
     done: Callable[[], None] = lambda: None,
-    then: Callable[[Session, Session], Session] = lambda before, after: after,
+    then: Then = lambda before, after: after,
 ) -> Session:
     """Put a corrected output, as JSON text, in place of what a stage wrote, and commit. InputError says what is wrong with it.
 
@@ -82,7 +86,7 @@ def fix_in_editor(
     stage: str,
     *,
     done: Callable[[], None] = lambda: None,
-    then: Callable[[Session, Session], Session] = lambda before, after: after,
+    then: Then = lambda before, after: after,
 ) -> Session:
     """Put in what the person made of a stage's output in their editor. On any error their text stays in the file that the message names."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-fix-"))
@@ -98,8 +102,8 @@ def fix_in_editor(
     return fixed_one
 
 
-def edit_session(store: SessionStore, id: str) -> Session | None:
-    """The session as it was saved in the editor, committed; None if nothing was changed.
+def edit_session(store: SessionStore, id: str, *, then: Then = lambda before, after: after) -> Session | None:
+    """The session as it was saved in the editor, and as `then` leaves it, committed; None if nothing was changed.
 
     On any error the person's text stays in the file that the message names.
     """
@@ -113,7 +117,7 @@ def edit_session(store: SessionStore, id: str) -> Session | None:
     try:
         _run_editor(copy)
         edited = copy.read_bytes()
-        done = None if edited == original else _commit(store, id, session, original, edited)
+        done = None if edited == original else _commit(store, id, session, original, edited, then)
     except HoldfastError as error:
         error.hint = f"{error.hint or ''} Your text is kept in {copy}.".strip()
         raise
@@ -130,7 +134,7 @@ def _original(store: SessionStore, id: str) -> tuple[Session | None, bytes]:
     return session, store.document(id)
 
 
-def _commit(store: SessionStore, id: str, session: Session | None, original: bytes, edited: bytes) -> Session:
+def _commit(store: SessionStore, id: str, session: Session | None, original: bytes, edited: bytes, then: Then) -> Session:
     wanted = decode_session(edited, "what you saved")
     if session is not None:
         check_spelling(edited, session, "what you saved")
@@ -141,7 +145,8 @@ def _commit(store: SessionStore, id: str, session: Session | None, original: byt
         raise InputError(f"what you saved does not fit: {'; '.join(problems[:8])}.")
     with store.lease(id, owner="edit"):
         if session is not None:
-            return store.commit(replace(wanted, mark=session.mark), expect=session.revision)
+            noted = then(session, noted_edit(wanted, session, at=store.now()))
+            return store.commit(replace(noted, mark=session.mark), expect=session.revision)
         return store.put_document(wanted, instead_of=original)
 
 

@@ -44,9 +44,10 @@ def compare(data: bytes, current: Session, history: Callable[[], Iterable[Docume
         return "outdated"
     try:
         found = decode_session(data, path)
-    except Damaged:
+    except Damaged as error:
         if any(is_torn(data, one) for one in _renderings(current, history)):
             return "outdated"
+        error.hint = f"{error.hint or ''} To drop the edit, move the file away: it is written again from the log.".strip()
         raise
     if found.workflow_id != current.workflow_id:
         raise Damaged(
@@ -69,7 +70,27 @@ def compare(data: bytes, current: Session, history: Callable[[], Iterable[Docume
     check_spelling(data, current, path)
     _check_edited_outputs(found, data)
     mark = blake2b(data, digest_size=16).hexdigest()
+    found = edited(found, current, at=current.updated_at)
     return Edit(replace(found, revision=current.revision, updated_at=current.updated_at, mark=mark))
+
+
+EDITED = "edited_at"
+"""In the record of a stage: when a person changed its output by hand, or the last change before that."""
+
+
+def edited(session: Session, before: Session, *, at: str) -> Session:
+    """The session with a note at each stage whose output a person changed: what read it before may no longer fit."""
+    both = before.stage_outputs.keys() & session.stage_outputs.keys()
+    changed = [name for name in both if _said(before.stage_outputs[name]) != _said(session.stage_outputs[name])]
+    records = {name: session.stages.get(name, StageRecord()) for name in changed}
+    noted = {name: replace(record, extra={**record.extra, EDITED: at}) for name, record in records.items()}
+    return replace(session, stages={**session.stages, **noted}) if noted else session
+
+
+def _said(output: StageOutput) -> tuple[Any, ...]:
+    """What a later stage reads of an output: not what somebody keeps beside it."""
+    findings = [(one.fact, one.source) for one in output.key_findings]
+    return output.summary, findings, output.confidence, output.next_stage_recommendations, output.data
 
 
 def check_spelling(data: bytes, current: Session, path: str) -> None:

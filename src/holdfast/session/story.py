@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.redaction import visible
+from holdfast.session.edits import EDITED
 from holdfast.session.output import StageOutput
 from holdfast.session.state import ASKS, CheckpointBrief, Session, SessionError, StageRecord
 from holdfast.storage.backend import Holder
@@ -68,6 +69,8 @@ class Story:
     checkpoints: tuple[CheckpointBrief, ...] = ()
     damage: tuple[str, ...] = ()
     """What of its log cannot be read, in words: recovery points may be lost by it."""
+    notes: tuple[str, ...] = ()
+    """What to know of it, in words: stages that read an output before it was edited."""
 
 
 def tell(
@@ -76,6 +79,7 @@ def tell(
     owner: Holder | None = None,
     checkpoints: Sequence[CheckpointBrief] = (),
     damage: Sequence[str] = (),
+    notes: Sequence[str] = (),
     place: str | None = None,
 ) -> Story:
     """The story of a session. `owner` is who runs it now, `place` where it is kept."""
@@ -98,9 +102,8 @@ def tell(
         ("File", place or ""),
     ]
     told = tuple((name, value) for name, value in facts if value)
-    return Story(
-        session, status, headline, told, chapters, session.error, tuple(_next_steps(session, status)), tuple(checkpoints), tuple(damage)
-    )
+    steps = tuple(_next_steps(session, status))
+    return Story(session, status, headline, told, chapters, session.error, steps, tuple(checkpoints), tuple(damage), tuple(notes))
 
 
 def _chapter(session: Session, number: int, name: str, *, is_removed: bool) -> Chapter:
@@ -118,7 +121,7 @@ def _chapter(session: Session, number: int, name: str, *, is_removed: bool) -> C
         f"{counted(record.attempts, 'attempt')}" if record.attempts > 1 else "",
         f"{counted(record.repairs, 'repair')}" if record.repairs else "",
         f"added by {record.added_by}" if record.added_by else "",
-        "fixed by hand" if "fixed_at" in record.extra else "",
+        "fixed by hand" if "fixed_at" in record.extra else "edited by hand" if EDITED in record.extra else "",
     ]
     return Chapter(number, name, status, tuple(fact for fact in facts if fact), output, record)
 
@@ -181,6 +184,7 @@ def story_markdown(story: Story) -> str:
             parts.append("Left out of its context:\n\n" + "\n".join(f"- {text}" for text in chapter.evicted))
         if chapter.failures:
             parts.append("Tries that failed:\n\n" + "\n".join(f"- {text}" for text in chapter.failures))
+    parts += [f"*{note}*" for note in story.notes]
     if story.error is not None:
         parts.append(f"## Stopped: {story.error.kind}\n\n{story.error.message}")
         parts.append("\n".join(f"- {problem}" for problem in story.error.problems))

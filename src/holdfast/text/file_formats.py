@@ -23,8 +23,10 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.text.dates import day_of, day_of_head
 from holdfast.text.html import decode_text, joined_blocks, read_html
-from holdfast.text.language import read_words
+from holdfast.text.language import read_lists, read_words
 from holdfast.text.normalise import one_line, strip_invisible
+from holdfast.text.tables import row, rows_of, table_lines, with_heads
+from holdfast.text.transcripts import TURN, is_transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,16 @@ _DATED = (
 )
 
 
+_FIELDS: dict[str, list[str]] = {name: words.split() for name, words in read_lists("holdfast.text", "front_matter").items()}
+"""What fields of front matter are called in other languages."""
+
+
 def _about(said: dict[str, str], text: str) -> FileText:
-    dated = next((said[name] for name in _DATED if said.get(name)), "")
-    return FileText(text, said.get("title", ""), day_of(dated), said.get("author", ""))
+    dated, title, author = (
+        next((said[name] for name in names if said.get(name)), "")
+        for names in ((*_DATED, *_FIELDS["date"]), ("title", *_FIELDS["title"]), ("author", *_FIELDS["author"]))
+    )
+    return FileText(text, title, day_of(dated), author)
 
 
 def _markdown(text: str) -> FileText:
@@ -200,7 +209,14 @@ def _pages(text: str) -> FileText:
     often = Counter(map(_folded, lines))
     first = (line for line in lines[:_TITLE_AMONG] if often[_folded(line)] == 1 and not _is_printed(line) and _TITLE_LINE.fullmatch(line))
     title = read.title or next((line for line in first if sum(map(str.isalpha, line)) > 2), "")
-    return replace(read, text="\n\n".join("\n".join(page) for page in kept), title=title)
+    return replace(read, text=_under_title("\n\n".join("\n".join(page) for page in kept), title), title=title)
+
+
+def _under_title(text: str, title: str) -> str:
+    """A text whose title, where it stands in a line of its own at the top, is a heading and no sentence."""
+    lines = text.split("\n")
+    at = next((n for n, line in enumerate(lines[: 2 * _TITLE_AMONG]) if title and _folded(line.strip("# \t")) == _folded(title)), None)
+    return text if at is None else "\n".join([*lines[:at], "", f"# {one_line(lines[at].strip('# '))}", "", *lines[at + 1 :]])
 
 
 def _without_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -251,10 +267,10 @@ def _text(text: str) -> FileText:
     mail = saved_mail(text)
     if mail is not None:
         return mail
-    lines = _table_lines(text.split("\n"))
+    lines = table_lines(text.split("\n"))
     spoken = sum(_SPOKEN.match(line) is not None for line in lines)
-    if spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines):
-        return FileText("\n".join(("\n" if _SPOKEN.match(line) else "") + line for line in lines))
+    if (spoken >= 3 and spoken * 5 >= 2 * sum(bool(line.strip()) for line in lines)) or is_transcript(text):
+        return FileText("\n".join(("\n" if _SPOKEN.match(line) or TURN.match(line) else "") + line for line in lines))
     marked: list[str] = []
     for n, line in enumerate(lines):
         first = n == 0 or not lines[n - 1].strip()
@@ -289,7 +305,7 @@ def _rst(text: str) -> FileText:
             made += ["", f"{'#' * min(levels.index(mark) + 1, 6)} {line.strip()}", ""]
         elif not (_is_rule(line.strip()) or re.match(r"\.\. |\s+:\w[\w-]*:|:[\w-]+:\s", line)):
             made.append(line)
-    return _about(said, "\n".join(_table_lines(made)))
+    return _about(said, "\n".join(table_lines(made)))
 
 
 def _is_rule(line: str) -> bool:
@@ -298,69 +314,20 @@ def _is_rule(line: str) -> bool:
 
 # Tables
 
-_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
-_RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*|[ \t]*\+(?:[-=]+\+)+[ \t]*")
-_COLUMNS = re.compile(r"[ \t]{2,}|\t")
-_COLUMN_RULER = re.compile(r"[ \t]*(?:[=-]{2,}[ \t]+)+[=-]{2,}[ \t]*")
-
-
-def row(heads: Sequence[str], cells: Sequence[str]) -> str:
-    """A row with the heads of its columns; an empty cell is left out.
-
-    >>> row(["Model", "", "Price"], ["CB-40", "new", "489"])
-    '- Model: CB-40; new; Price: 489'
-    """
-    named = list(heads) + [""] * (len(cells) - len(heads))
-    told = [f"{head}: {cell}" if head else cell for head, cell in zip(named, map(one_line, cells), strict=False) if cell]
-    return f"- {'; '.join(told)}"
-
-
-def with_heads(text: str) -> str:
-    """Markdown in which the rows of its tables stand as items with the heads of their columns."""
-    made: list[str] = []
-    held: list[str] = []
-    fenced = False
-    for line in [*text.split("\n"), ""]:
-        fenced ^= line.lstrip().startswith("```")
-        if not fenced and (_ROW.fullmatch(line) or (held and _RULER.fullmatch(line))):
-            held.append(line)
-            continue
-        if held:
-            made += _rows([[cell.strip() for cell in one.strip().strip("|").split("|")] for one in held if not _RULER.fullmatch(one)])
-            held = []
-        made.append(line)
-    return "\n".join(made[:-1])
-
-
-def _rows(cells: Sequence[Sequence[str]]) -> list[str]:
-    """The items of a table whose first row has the heads; a table of one row has none."""
-    if len(cells) < 2:
-        return [row([], one) for one in cells]
-    return ["", *(row(cells[0], one) for one in cells[1:] if any(one)), ""]
-
-
-def _table_lines(lines: Sequence[str]) -> list[str]:
-    """Lines in which stretches of aligned columns (three lines or more) are the items of a table."""
-    made: list[str] = []
-    held: list[list[str]] = []
-    raw: list[str] = []
-    for line in [*lines, ""]:
-        cells = _COLUMNS.split(line.strip())
-        if len(cells) >= 3 or (held and _COLUMN_RULER.fullmatch(line)) or _COLUMN_RULER.fullmatch(line):
-            raw.append(line)
-            held += [] if _COLUMN_RULER.fullmatch(line) else [cells]
-            continue
-        made += _rows(held) if len(held) >= 3 else raw
-        held, raw = [], []
-        made.append(line)
-    return made[:-1]
-
 
 def _csv(text: str) -> FileText:
     head = text[:8192]
     delimiter = max(";,\t|", key=lambda mark: head.split("\n", 1)[0].count(mark))
-    rows = [[one_line(cell) for cell in line] for line in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, line))]
-    return FileText("\n".join(line for line in _rows(rows) if line) + "\n")
+    cells = [[one_line(cell) for cell in line] for line in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, line))]
+    return FileText("\n".join(line for line in rows_of(cells) if line) + "\n")
+
+
+_EMPTY_CELL = re.compile(r"(?<=\|) (?:NaN|NaT|Unnamed: \d+)(?= \|)")
+
+
+def _sheets(text: str) -> FileText:
+    """What a converter made of the sheets of a workbook, without the words that it puts into empty cells."""
+    return _markdown(_EMPTY_CELL.sub(" ", text))
 
 
 # JSON
@@ -424,7 +391,7 @@ _READERS: dict[str, Callable[[str], FileText]] = {
     "txt": _text, "text": _text, "log": _text, "": _text, "rst": _rst, "csv": _csv, "tsv": _csv, "json": _json, "jsonl": _json_lines,
     "ndjson": _json_lines, "md": _markdown, "markdown": _markdown,
 }  # fmt: skip
-_CONVERTED_READERS: dict[str, Callable[[str], FileText]] = {"pdf": _pages}
+_CONVERTED_READERS: dict[str, Callable[[str], FileText]] = {"pdf": _pages, "xlsx": _sheets, "xls": _sheets}
 """For what a converter made of such a file."""
 PAGES = (".html", ".htm", ".xhtml")
 READ = (*(f".{ending}" for ending in _READERS if ending), *PAGES, ".eml")

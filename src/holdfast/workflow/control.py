@@ -29,8 +29,8 @@ from holdfast.errors import ApprovalWanted, ConfigError, InputError, InTheWay, W
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
 from holdfast.redaction import redact_text
-from holdfast.session.editor import fix_in_editor, fix_output
-from holdfast.session.edits import check_completed, output_invalid, output_problems
+from holdfast.session.editor import edit_session, fix_in_editor, fix_output
+from holdfast.session.edits import EDITED, check_completed, output_invalid, output_problems
 from holdfast.session.output import StageOutput, output_json
 from holdfast.session.state import ASKS, Session, SessionError, StageRecord, spare_name
 from holdfast.session.store import SessionStore
@@ -407,6 +407,37 @@ def readers_of(session: Session, stage: str) -> tuple[str, ...]:
 def outdated_stages(session: Session) -> tuple[str, ...]:
     """Stages that are to be run again, because a person corrected what they have read."""
     return tuple(name for name, one in session.stages.items() if one.status == "completed" and name not in session.completed_stages)
+
+
+def read_before_edit(session: Session) -> dict[str, tuple[str, ...]]:
+    """The stages whose output a person edited, each with the completed stages that read it before and stay as they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    for stage, record in session.stages.items():
+        at = record.extra.get(EDITED)
+        if not isinstance(at, str) or stage not in session.completed_stages or not session.workflow:
+            continue
+        done = {name: session.stages[name].ended_at or "" for name in session.completed_stages if name in session.stages}
+        readers = tuple(name for name in readers_of(session, stage) if name in done and done[name] <= at)
+        found |= {stage: readers} if readers else {}
+    return found
+
+
+def told_of_edits(session: Session) -> list[str]:
+    """What a person should know about the stages that they edited, a sentence each."""
+    name = session.workflow_id
+    return [
+        f"{', '.join(readers)} read {stage} before it was edited: take {'it' if len(readers) == 1 else 'them'} out of `completed_stages` "
+        f"(`holdfast session edit {name}`) and resume. `holdfast session fix {name} {stage}` would have seen to it."
+        for stage, readers in read_before_edit(session).items()
+    ]
+
+
+def edit(store: SessionStore, session_id: str) -> Session | None:
+    """The session as a person saved it in their editor; None if they changed nothing. What no source has of it is marked.
+
+    Completed stages stay completed: `read_before_edit` says what has read an output that was edited.
+    """
+    return edit_session(store, session_id, then=lambda before, after: rechecked(store, after, before))
 
 
 def _to_run_again(session: Session, stages: Collection[str]) -> Session:

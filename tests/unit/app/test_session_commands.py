@@ -21,6 +21,7 @@ from holdfast.errors import Damaged, HoldfastError, InputError, Locked, OutputIn
 from holdfast.session.output import Finding, StageOutput
 from holdfast.session.state import Session, SessionError, StageRecord
 from holdfast.session.store import SessionStore
+from holdfast.workflow import control
 from holdfast.workflow.run_settings import file_sessions
 
 REFERENCE = Path(__file__).parents[2] / "fixtures" / "session" / "reference_state.json"
@@ -288,6 +289,38 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     script.write_text(f"import sys, pathlib\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text()\n{code}\npath.write_text(text)\n")
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+
+
+def read_fares(store: SessionStore) -> None:
+    """A session of two stages, both completed: the second has read the first."""
+    made = store.create(Session("fares", task="Fares", workflow={"id": "f", "stages": [{"name": "research"}, {"name": "report"}]}))
+    at = "2026-05-01T10:00:00.000Z"
+    outputs = {name: StageOutput(name, "A car pays 6.50 euros.") for name in ("research", "report")}
+    records = {name: StageRecord("completed", 1, started_at=at, ended_at=at) for name in outputs}
+    store.commit(replace(made, status="completed", completed_stages=tuple(outputs), stage_outputs=outputs, stages=records), expect=1)
+
+
+def test_an_edit_of_an_output_says_which_stages_had_read_it(store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W4: `completed_stages` decides what runs again, so the person is told that what was written after it is of before the edit."""
+    read_fares(store)
+    assert "read_before_edit" in value(session_app, "show", "fares") and "was edited" not in run(session_app, "show", "fares")
+    editor(tmp_path, monkeypatch, "text = text.replace('6.50', '9.99', 1)")
+    assert "report read research before it was edited: take it out of `completed_stages`" in run(session_app, "edit", "fares")
+    assert "report read research before it was edited" in run(session_app, "show", "fares")
+    assert value(session_app, "show", "fares")["read_before_edit"] == {"research": ["report"]}
+
+
+def test_an_edit_in_the_file_itself_is_told_as_well(store: SessionStore) -> None:
+    """W4"""
+    read_fares(store)
+    file = file_of(store, "fares")
+    file.write_text(file.read_text().replace("6.50", "9.99", 1))
+    assert "report read research before it was edited" in run(session_app, "show", "fares")
+    store.commit(found := store.load("fares"), expect=found.revision)
+    assert control.read_before_edit(store.load("fares")) == {"research": ("report",)}
+    again = store.load("fares")
+    late = {**again.stages, "report": replace(again.stages["report"], ended_at="2099-05-01T10:00:00.000Z")}
+    assert control.read_before_edit(replace(again, stages=late)) == {}, "it has read the edited output since"
 
 
 def kept_text(error: HoldfastError) -> str:

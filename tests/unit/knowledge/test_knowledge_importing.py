@@ -81,6 +81,15 @@ def test_lines_of_records_are_records(tmp_path: Path) -> None:
     assert read(path) == [Record("One.", tags=("x",), extra={"colour": "red"}), Record("Two.", id="2")]
 
 
+def test_lines_of_other_objects_are_rows_as_the_same_objects_in_json_are(tmp_path: Path) -> None:
+    """K1: what a workflow reads as a source can be imported too."""
+    lines = ['{"device": "lamp", "code": "E-417"}', '{"device": "fan", "code": "E-12"}']
+    (found,) = read(written(tmp_path / "e.jsonl", "\n".join(lines)))
+    (same,) = read(written(tmp_path / "e.json", f"[{', '.join(lines)}]"))
+    assert found.text == same.text == "- device: lamp; code: E-417\n- device: fan; code: E-12"
+    assert (found.kind, found.source) == ("document", "e.jsonl")
+
+
 @pytest.mark.parametrize("ending", [".xz", ".gz"])
 def test_packed_files_are_unpacked(tmp_path: Path, ending: str) -> None:
     data = b'{"text": "One."}\n'

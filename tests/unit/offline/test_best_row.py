@@ -40,6 +40,43 @@ def test_a_superlative_is_answered_by_the_row_that_is_best(question: str, text: 
     assert wanted in answers(question, text, suffix)[0]
 
 
+DEPOTS = "{},{},{}\nArvik,1034,2019-03-03\nBorle,998,2021-01-12\nCask,2500,2018-07-07\nDunmor,12,2022-05-01\n"
+ENGLISH_DEPOTS, GERMAN_DEPOTS, FRENCH_DEPOTS = (
+    DEPOTS.format(*heads) for heads in (("Depot", "Stock", "Founded"), ("Lager", "Bestand", "Gegründet"), ("Dépôt", "Stock", "Fondé"))
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "wanted"),
+    [
+        ("Which depot was founded first?", ENGLISH_DEPOTS, "Cask"),
+        ("Which was the first depot to be founded?", ENGLISH_DEPOTS, "Cask"),
+        ("Which depot was founded last?", ENGLISH_DEPOTS, "Dunmor"),
+        ("Which depot was founded most recently?", ENGLISH_DEPOTS, "Dunmor"),
+        ("Which depot was founded longest ago?", ENGLISH_DEPOTS, "Cask"),
+        ("Welches Lager wurde zuerst gegründet?", GERMAN_DEPOTS, "Cask"),
+        ("Welches Lager wurde als letztes gegründet?", GERMAN_DEPOTS, "Dunmor"),
+        ("Quel dépôt a été fondé en premier ?", FRENCH_DEPOTS, "Cask"),
+        ("Quel dépôt a été fondé en dernier ?", FRENCH_DEPOTS, "Dunmor"),
+        ("Which bus leaves last?", "Bus,Leaves,Seats\nA,7:45,40\nB,10:15,30\nC,6:30,20\nD,9:00,11\n", "Bus: B"),
+    ],
+)
+def test_first_and_last_mean_the_ends_of_the_column_of_days_that_is_named(question: str, text: str, wanted: str) -> None:
+    """W18"""
+    assert wanted in answers(question, text, ".csv")[0]
+
+
+def test_a_first_floor_and_a_column_that_is_not_named_are_no_order_of_days() -> None:
+    """W18"""
+    document = SourceDocument("t.csv", read_text(ENGLISH_DEPOTS, ".csv").text)
+    for question in (
+        "Which depot on the first floor was founded by Olsen?",
+        "Which depot has the first stock?",
+        "Which depot failed last week?",
+    ):
+        assert best_rows(question, [document]) == []
+
+
 ORDERS = (
     "order_no,item,quantity,unit_price_eur\nA-17,Lens cleaning kit,3,141.50\nA-18,Laser tube,1,1690\nA-19,Mirror set,2,320\n"
     "A-20,Cable,10,4.20\n"

@@ -175,7 +175,7 @@ def test_a_disagreement_about_what_nobody_asked_stands_in_the_appendix(tmp_path:
     output = desk.run(Synthesizer(), given=[plan, StageOutput("research", "r", facts, "high")])
     report = desk.run(Writer(), "report", given=[output]).data["report"]
     top, appendix = report.split("## Appendix")
-    assert "D1. 40 euros or 55 euros" in top and "30 kg" not in top and "disagreements: 1" in top
+    assert "D1. 40 euros or 55 euros" in top and "30 kg" not in top and "disagreements: 2" in top
     assert "D2. 30 kg or 45 kg" in appendix
     assert "30 kg" not in output.summary and "1 point that nobody asked about" in output.summary
 

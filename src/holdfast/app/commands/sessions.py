@@ -40,7 +40,7 @@ from holdfast.durable.replace import replace_text
 from holdfast.errors import Damaged, InputError
 from holdfast.redaction import visible_json
 from holdfast.session.document import render_session, session_json
-from holdfast.session.editor import Difference, differences, edit_session
+from holdfast.session.editor import Difference, differences
 from holdfast.session.output import output_json
 from holdfast.session.story import Story, story_markdown, tell
 from holdfast.validation import counted
@@ -156,6 +156,7 @@ def show_session(
         "owner": owner,
         "checkpoints": story.checkpoints,
         "damage": list(story.damage),
+        "read_before_edit": control.read_before_edit(session),
         "next": story.next_steps,
         "page": page,
     }
@@ -237,11 +238,12 @@ def fix(
 def edit(id: Id, session_config: SessionConfigOption = None) -> None:
     """Edit the whole session as text in your editor. What you saved is checked before it takes the place of the old one."""
     with opened_sessions(session_config) as store:
-        done = edit_session(store, id)
+        done = control.edit(store, id)
     if done is None:
         say({"session": id, "changed": False}, "Nothing was changed.")
-    else:
-        say({"session": id, "changed": True, "revision": done.revision}, f"{id} is now at revision {done.revision}.")
+        return
+    value = {"session": id, "changed": True, "revision": done.revision, "read_before_edit": control.read_before_edit(done)}
+    say(value, " ".join((f"{id} is now at revision {done.revision}.", *control.told_of_edits(done))))
 
 
 @command(session_app, "diff", epilog="Examples: holdfast session diff ID 002-research | holdfast session diff ID 001-plan 002-research")
@@ -356,6 +358,7 @@ def _story(store: SessionStore, session: Session) -> Story:
         owner=store.owner(id),
         checkpoints=store.checkpoints(id),
         damage=store.damage(id),
+        notes=control.told_of_edits(session),
         place=str(place) if place is not None else None,
     )
 

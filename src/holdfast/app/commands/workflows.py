@@ -347,6 +347,7 @@ def _report(session: Session, file: Path | None, steps: list[str]) -> None:
         "asks": {stage: dict(call) for stage, call in control.asked_calls(session).items()},
         "result": {name: output_json(output) for name, output in result_of(session).items()},
         "not_read": (unread := _not_read(session)),
+        "read_before_edit": control.read_before_edit(session),
         "next": steps,
     }
 
@@ -360,6 +361,8 @@ def _report(session: Session, file: Path | None, steps: list[str]) -> None:
                 prose(console, f"Report: {report}")
         if unread:
             prose(console, f"Not read: {some((f'{name} ({why})' for name, why in unread.items()), _NAMED, '; ')}")
+        for text in control.told_of_edits(session):
+            prose(console, text, style="yellow")
         if error is not None:
             prose(console, f"Halted at {error.stage or 'the run'} ({error.kind}): {error.message}")
         if trace is not None:
