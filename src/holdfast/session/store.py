@@ -256,6 +256,11 @@ class SessionStore:
                 with suppress(StorageError):  # of a run that broke off; whoever loads the session next writes them
                     self.write_views(workflow_id)
 
+    def is_lost(self, workflow_id: str) -> bool:
+        """Whether somebody else is known to hold it by now although it was held here. Asks nobody."""
+        lease = self._leases.get(workflow_id)
+        return lease is not None and lease.is_lost()
+
     def write_views(self, workflow_id: str) -> None:
         """Write the files that `commit` left for later. Costs nothing when there are none."""
         known = self._known.get(workflow_id)

@@ -136,18 +136,24 @@ def _never_lost() -> None:
     """A lease that ends with its process and not before."""
 
 
+def _is_never_lost() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to something, inside the `with`. `taken_over` is the holder that died without giving it back, if there was one.
 
     `check()` raises Locked if the lease was lost meanwhile (its connection broke and somebody else has it by now): asked before what only
-    the holder may write is written. It costs nothing in the ordinary case.
+    the holder may write is written. It costs nothing in the ordinary case, and is a StoreUnavailable while nobody can be asked.
+    `is_lost()` says whether that is known already, and asks nobody.
     """
 
     key: str
     holder: Holder
     taken_over: Holder | None = None
     check: Callable[[], None] = field(default=_never_lost, repr=False, compare=False)
+    is_lost: Callable[[], bool] = field(default=_is_never_lost, repr=False, compare=False)
 
 
 class Backend(Protocol):

@@ -2,10 +2,21 @@
 
 A person may look at the rows and change them with SQL; marks and generations of logs are kept by the database itself, so that is noticed.
 
-A lease is an advisory lock that ends with its connection, and a row beside it that says who holds it. A holder that died has no connection,
-so it is taken over at once. A connection may also break while its holder lives: a process of this machine is looked for, and for a while
-after a restart of the server, which forgets all locks, a lease is given only to the holder that the row names. Where even that is not
-enough, the one who lost the lease is told so by `Lease.check`.
+A lease is an advisory lock that ends with its connection, and a row beside it that says who holds it, with a token that nobody else has. A
+holder that died has no connection, so it is taken over at once. A connection may also break while its holder lives: a process of this
+machine is looked for, and for a while after a restart of the server, which forgets all locks, a lease is given only to the holder that the
+row names. Where even that is not enough, the one who lost the lease is told so by `Lease.check`.
+
+Why there are never two at something, though a holder works on while the server is away (W17):
+
+- Nobody takes anything while the server is away: to take a lease is to get the lock and to sign the row, on the server.
+- When it is back, the holder has time: others may take the lease only `_MISSED` beats after the start of the server. The holder, who has
+  noticed by its next beat at the latest that its connection is gone, tries anew every `_AGAIN` seconds, and one try takes ten at most.
+- To come back it needs the lock *and* its own token in the row. Whoever takes over signs with another token while it has the lock, so of
+  two who come at once one has the lock, and the other sees either no lock or a token that is not its own; and never gets it back.
+- A holder that comes too late all the same (its machine slept, its network was cut) has lost the lease, learns it at its next beat, and its
+  run ends there. Should it write before: `Lease.check` comes first, and every commit says which record it follows (`expect`). Who took over
+  wrote one before it began, so the other's commit is refused by the row itself, however the two were timed.
 """
 
 from __future__ import annotations
@@ -179,7 +190,12 @@ class PostgresBackend:
         with self.changing(*(change.key for change in changes)) as step:
             for change in changes:
                 self._expect(step, change.key, change.expect)
-            return tuple(self._carry_out(step, change, lines.get(change.key, [])) for change in changes)
+            marks = tuple(self._carry_out(step, change, lines.get(change.key, [])) for change in changes)
+            for change, mark in zip(changes, marks, strict=True):
+                if change.expect is not None and lines.get(change.key):  # only this step can have put this record there: a better proof,
+                    number = int(mark.rpartition(":")[2])  # which a restart of the server does not take away
+                    step.proof = (self._sql["is_appended"], [change.key, number, lines[change.key][-1]])
+            return marks
 
     def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
         lines = _lines(records)
@@ -360,6 +376,8 @@ def _range(prefix: str) -> dict[str, str]:
 # Leases
 
 _PATIENCE = 0.25  # seconds: somebody who only looks whether it is held has it for a moment
+_PATIENCE_OF_THE_HOLDER = 3.0  # the same on a busy machine, for one whose work depends on it
+_AGAIN = 0.5  # seconds between two tries of a holder whose connection broke
 _MISSED = 3  # signs of life that a holder may miss after a restart of the server before it counts as dead
 _LIVING: set[str] = set()
 """The tokens of what this very process holds."""
@@ -379,7 +397,7 @@ def _held_lease(database: Postgres, sql: Mapping[str, str], key: str, *, name: s
     before = held.take()
     try:
         with held.beating():
-            yield Lease(key, held.mine, before, held.check)
+            yield Lease(key, held.mine, before, held.check, held.is_lost)
     finally:
         held.give_back()
 
@@ -440,6 +458,10 @@ class _Held:
             if self._lost is not None:
                 raise self._lost
 
+    def is_lost(self) -> bool:
+        """Whether somebody else is known to have the lease. Asks nobody."""
+        return self._lost is not None
+
     @contextmanager
     def beating(self) -> Iterator[None]:
         """A sign of life every few seconds, from a thread of its own."""
@@ -452,15 +474,18 @@ class _Held:
             thread.join()
 
     def _live(self) -> None:
-        while not self._over.wait(self._beat):
+        pause = self._beat
+        while not self._over.wait(pause):
             with self._guard:
                 if self._lost is not None:
                     return
-                with suppress(driver().Error, StorageError):  # the server may be away: tried again at the next beat
+                pause = min(self._beat, _AGAIN)  # the server may be away: tried again soon, because others wait only so long
+                with suppress(driver().Error, StorageError):
                     if not is_quiet(self._connection):
                         self._renew()
                     else:
                         self._run("beat_lease", self._token)
+                    pause = self._beat
 
     def _renew(self) -> None:
         """Take the lock again on a new connection, unless somebody else has signed the lease meanwhile. Called under the guard.
@@ -471,7 +496,7 @@ class _Held:
             self._connection.close()
         self._connection = self._database.connect()
         with postgres_faults(self._database.address, "take a lease in"):
-            locked = self._got_lock()
+            locked = self._got_lock(_PATIENCE_OF_THE_HOLDER)
             row = self._run("lease_token").fetchone()
             if row is not None and row[0] == self._token and locked:
                 self._sign()
@@ -482,9 +507,9 @@ class _Held:
                 self._lost = refused
             raise refused
 
-    def _got_lock(self) -> bool:
+    def _got_lock(self, patience: float = _PATIENCE) -> bool:
         """Whether the lock is ours within a moment."""
-        deadline = self._clock.monotonic() + _PATIENCE
+        deadline = self._clock.monotonic() + patience
         while True:
             (got,) = self._connection.execute("SELECT pg_try_advisory_lock(%s)", [_number(self._database, self._key)]).fetchone()
             if got or self._clock.monotonic() >= deadline:

@@ -197,10 +197,14 @@ class SessionQueue:
             row = step.one(self.sql["failed"], [problem, session, ticket])
         return int(row[0]) if row else 0
 
-    def died(self, session: str, *, settled: float = 30.0) -> None:
-        """Its worker died, and it is given to another. Not counted so many seconds after a start of the server: all were silent then."""
+    def died(self, session: str, *, settled: float = 30.0) -> bool:
+        """Its worker died, and it is given to another. Not counted so many seconds after a start of the server: all were silent then.
+
+        Says whether it was counted.
+        """
         with self.database.transaction() as step:
-            step.execute(self.sql["died"], [session, settled])
+            row = step.one(self.sql["died"], [session, settled])
+        return row is not None and bool(row[0])
 
     def tend(self, *, alone: float = _ALONE) -> list[str]:
         """Give a job to each session that is wanted and has none; which they were."""

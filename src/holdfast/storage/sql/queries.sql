@@ -54,6 +54,9 @@ WITH log AS (
 )
 SELECT log.generation, before.number + cardinality(%(lines)s::text[]) FROM log, before
 
+-- name: is_appended
+SELECT true FROM storage_records WHERE key = %s AND number = %s AND record = %s
+
 -- name: empty_log
 DELETE FROM storage_records WHERE key = %s
 
