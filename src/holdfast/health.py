@@ -86,8 +86,9 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     for about, look in parts:
         try:
             found += look()
-        except (HoldfastError, OSError, sqlite3.Error) as error:  # one that cannot be looked at is a finding, and the rest is looked at
-            found.append(Check(about, "bad", f"could not be looked at: {error}"))
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, also one of somebody's own, is a finding; the rest is looked at
+            told = error if isinstance(error, HoldfastError | OSError | sqlite3.Error) else f"{type(error).__name__}: {error}"
+            found.append(Check(about, "bad", f"could not be looked at: {told}"))
     return found
 
 
