@@ -113,7 +113,7 @@ DELETE FROM storage_documents WHERE key >= %(from)s AND key < %(to)s
 DELETE FROM storage_logs WHERE key >= %(from)s AND key < %(to)s
 
 -- name: remove_blobs
-DELETE FROM storage_blobs WHERE prefix || '/' || name >= %(from)s AND prefix || '/' || name < %(to)s
+DELETE FROM storage_blobs WHERE prefix = %(itself)s OR (prefix >= %(from)s AND prefix < %(to)s)
 
 -- name: lease_holder
 SELECT o.name, o.host, o.pid, o.since, o.heartbeat FROM storage_leases o JOIN pg_locks l ON l.pid = o.backend
