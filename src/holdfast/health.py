@@ -29,7 +29,7 @@ from holdfast.durable.beneath import Tree, openat2_works
 from holdfast.durable.database import open_plain
 from holdfast.durable.disk import REAL, write_all
 from holdfast.durable.replace import temp_name
-from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.errors import ConfigError, HoldfastError, NotWritable, StorageError
 from holdfast.models.choice import pick
 from holdfast.models.providers import LLAMA_CPP, is_loopback
 from holdfast.sandbox.bubblewrap import unavailable_because
@@ -361,7 +361,12 @@ def probe(folder: str | PathLike[str]) -> Probe:
 def check_writable(folder: str | PathLike[str], on: disk.Disk = REAL) -> None:
     """Write a small file into the folder and remove it. Raises the error that any other write would meet there: DiskFull, NotWritable."""
     path = str(Path(folder) / temp_name())
-    with disk.closing(on, on.create(path)) as handle:
+    try:
+        created = on.create(path)
+    except FileNotFoundError as error:
+        told = f"there is no folder {folder}: was it unmounted or moved?"
+        raise NotWritable(told, path=str(folder), operation="write", hint="Put it back, or name another one.") from error
+    with disk.closing(on, created) as handle:
         try:
             write_all(on, handle, b"\0" * 4096)
             on.sync(handle)
