@@ -90,7 +90,7 @@ class Trial:
         (self.folder / "config.yaml").write_text(json.dumps(settings(self.dsn)))
         environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),  # what is beside this file is tried, whatever is installed
             "HOLDFAST_HOME": str(self.folder / f"home-{number}"),
             "TRIAL_LEDGER": str(self.ledger),
             "TRIAL_SECONDS": str(self.seconds),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.durable.copying import OUTSIDE, Copy, Moment, Restored, copy_live, restore
-from holdfast.errors import InputError, StorageError
+from holdfast.errors import DiskFull, InputError, NotWritable, StorageError
 from holdfast.knowledge.adapters import of_vector_store, path_of
 from holdfast.memory.memory_store import Keys, MemoryStore, keys_of
 from holdfast.memory.storage import keeps_files
@@ -54,7 +55,16 @@ def _moments(harness: Harness) -> list[Moment]:
     for agent in store.scopes():
         with suppress(StorageError):  # a document that is behind its history (the disk was full) would pass for an edit in the copy
             store.own(agent)
-    return [Moment(partial(store.locked, agent), partial(_is_of, keys_of(agent))) for agent in store.scopes()]
+    return [Moment(partial(_locked, store, agent), partial(_is_of, keys_of(agent))) for agent in store.scopes()]
+
+
+@contextmanager
+def _locked(store: MemoryStore, agent: str | None) -> Iterator[None]:
+    """Without those who write; where no lock can be made, on a read-only file system or a full disk, they cannot write either."""
+    with ExitStack() as stack:
+        with suppress(NotWritable, DiskFull):
+            stack.enter_context(store.locked(agent))
+        yield
 
 
 def _is_of(keys: Keys, name: str) -> bool:

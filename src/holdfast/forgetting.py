@@ -25,7 +25,7 @@ from holdfast.durable.database import open_plain, values_of
 from holdfast.durable.disk import REAL
 from holdfast.durable.folder import Folder, remove_tree
 from holdfast.durable.replace import is_temp
-from holdfast.errors import Locked, OutsideRoot, StorageError
+from holdfast.errors import OutsideRoot, StorageError
 from holdfast.events import Bus
 from holdfast.knowledge.adapters import of_vector_store, open_section, path_of
 from holdfast.memory.document_file import Layout
@@ -368,6 +368,9 @@ _ENDED = ("completed",)  # `resume` goes on with one that was cancelled
 _LEFT_BEHIND = 3600.0  # seconds: what is written takes milliseconds, so what is older belongs to nobody
 
 
+Told = Callable[[int, int], None]
+
+
 @dataclass(frozen=True)
 class Pruned:
     """What was removed, or would be: ids of sessions and of sub-agents' threads, counts of memory by place. `kept` are sessions in use."""
@@ -391,16 +394,18 @@ def prune(
     recovery_points: int | None = None,
     memory_days: int | None = None,
     dry_run: bool = False,
+    told: Told = lambda done, of: None,
 ) -> Pruned:
     """Remove completed sessions and sub-agents that were last used longer ago, and give their space back. Conversations are never removed.
 
     The days are those of `session.retain_days` (None keeps all) and `subagents.retain_days` where they are not given. With
     `recovery_points` the newest so many of each session stay; with `memory_days` older changes of memory, which can then no longer be
     undone, and conversations that it gave up. Facts stay. A dry run changes nothing.
+    `told` hears how many sessions of how many are removed.
     """
     config = harness.config
     days = session_days if session_days is not None else config.session.retain_days
-    gone, removed, kept = _old_sessions(harness, days, recovery_points, dry_run=dry_run)
+    gone, removed, kept = _old_sessions(harness, days, recovery_points, told, dry_run=dry_run)
     agents = _subagents(harness, subagent_days if subagent_days is not None else config.subagents.retain_days, dry_run=dry_run)
     before = None if memory_days is None else stamp(harness.clock.now() - timedelta(days=memory_days))
     memory = {} if before is None else harness.memory.prune(before, dry_run=dry_run)
@@ -409,24 +414,19 @@ def prune(
     return Pruned(tuple(gone), removed, tuple(kept), tuple(agents), memory, tuple(left), unread)
 
 
-def _old_sessions(harness: Harness, days: int | None, points: int | None, *, dry_run: bool) -> tuple[list[str], int, list[str]]:
+def _old_sessions(harness: Harness, days: int | None, points: int | None, told: Told, *, dry_run: bool) -> tuple[list[str], int, list[str]]:
     store = harness.sessions
     limit = stamp(harness.clock.now() - timedelta(days=days)) if days is not None else ""
     gone: list[str] = []
-    kept: list[str] = []
     removed = 0
     for brief in store.list():
         if brief.problem is None and brief.status in _ENDED and brief.updated_at and brief.updated_at < limit:
-            try:
-                if not dry_run:
-                    store.remove(brief.workflow_id)
-                gone.append(brief.workflow_id)
-            except Locked:
-                kept.append(brief.workflow_id)
+            gone.append(brief.workflow_id)
         elif points is not None and brief.problem is None:
             would = max(0, len(store.checkpoints(brief.workflow_id)) - points) if dry_run else 0
             removed += would if dry_run else store.prune_checkpoints(brief.workflow_id, keep=points)
-    return gone, removed, kept
+    kept = [] if dry_run else [*store.remove_all(gone, told=lambda done: told(done, len(gone)))]
+    return [one for one in gone if one not in {*kept}], removed, kept
 
 
 def _half_removed(harness: Harness, *, dry_run: bool) -> Iterator[str]:
@@ -435,7 +435,7 @@ def _half_removed(harness: Harness, *, dry_run: bool) -> Iterator[str]:
     An id that was given out and has no session yet is none.
     """
     store, hour_ago = harness.sessions, harness.clock.now().timestamp() - _LEFT_BEHIND
-    for workflow_id in store.ids():
+    for workflow_id in store.remnants():
         if not store.exists(workflow_id):
             items = [item for place in store.backends() for item in place.list(f"{store.prefix}/{workflow_id}/")]
             if items and max(item.modified for item in items) < hour_ago and store.owner(workflow_id) is None:

@@ -29,7 +29,7 @@ from holdfast.durable.beneath import Tree, openat2_works
 from holdfast.durable.database import open_plain
 from holdfast.durable.disk import REAL, write_all
 from holdfast.durable.replace import temp_name
-from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.errors import ConfigError, HoldfastError, NotWritable, StorageError
 from holdfast.models.choice import pick
 from holdfast.models.factory import side_choice
 from holdfast.models.providers import LLAMA_CPP, is_loopback
@@ -88,8 +88,9 @@ def examine(harness: Harness | ConfigError, *, whole: bool = True) -> list[Check
     for about, look in parts:
         try:
             found += look()
-        except (HoldfastError, OSError, sqlite3.Error) as error:  # one that cannot be looked at is a finding, and the rest is looked at
-            found.append(Check(about, "bad", f"could not be looked at: {error}"))
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, also one of somebody's own, is a finding; the rest is looked at
+            told = error if isinstance(error, HoldfastError | OSError | sqlite3.Error) else f"{type(error).__name__}: {error}"
+            found.append(Check(about, "bad", f"could not be looked at: {told}"))
     return found
 
 
@@ -388,7 +389,12 @@ def probe(folder: str | PathLike[str]) -> Probe:
 def check_writable(folder: str | PathLike[str], on: disk.Disk = REAL) -> None:
     """Write a small file into the folder and remove it. Raises the error that any other write would meet there: DiskFull, NotWritable."""
     path = str(Path(folder) / temp_name())
-    with disk.closing(on, on.create(path)) as handle:
+    try:
+        created = on.create(path)
+    except FileNotFoundError as error:
+        told = f"there is no folder {folder}: was it unmounted or moved?"
+        raise NotWritable(told, path=str(folder), operation="write", hint="Put it back, or name another one.") from error
+    with disk.closing(on, created) as handle:
         try:
             write_all(on, handle, b"\0" * 4096)
             on.sync(handle)

@@ -392,6 +392,22 @@ def test_everything_below_a_prefix_is_removed(backend: Backend, opener: Opener) 
     backend.write(Append("s/1/l.jsonl", [{"n": 2}], expect=ABSENT))
 
 
+def test_many_prefixes_and_documents_are_removed_together(backend: Backend, opener: Opener) -> None:
+    """O7: and what is made under the same names afterwards is new."""
+    for name in "abc":
+        backend.put_blob(f"s/{name}/raw", name.encode())
+        backend.write(Put(f"s/{name}.json", b"1"), Append(f"s/{name}/l.jsonl", [{"n": 1}]), Put(f"s/{name}/x/y", b""))
+    assert backend.remove("s/a/", "s/b/", "s/never/", documents=["s/a.json", "s/b.json", "s/never.json"]) == 8
+    assert {item.key.partition(".")[0].split("/")[1] for item in opener().list()} == {"c"}
+    backend.write(Append("s/a/l.jsonl", [{"n": 2}], expect=ABSENT), Put("s/a.json", b"2", expect=ABSENT))
+    assert opener().read("s/a/l.jsonl").records == ({"n": 2},)
+    assert backend.remove() == 0
+    for wrong in ({"documents": ["s/c/"]}, {"documents": ["s/c/l.jsonl"]}):
+        with pytest.raises(InputError):
+            backend.remove("s/c/", **wrong)
+    assert opener().get("s/c.json") is not None
+
+
 def test_what_is_damaged_is_set_aside_under_another_name(backend: Backend, opener: Opener) -> None:
     """M6: never overwritten, never lost."""
     backend.write(Put("m.json", b"{torn"), Append("l.jsonl", [{"n": 1}]))
@@ -448,6 +464,18 @@ def test_a_lease_has_one_holder_and_says_who(backend: Backend, opener: Opener) -
     assert other.holder("s/1") is None
     with other.lease("s/1") as again:
         assert again.taken_over is None
+
+
+def test_the_idle_ones_of_many_keys_cannot_be_taken_for_a_moment(backend: Backend, opener: Opener) -> None:
+    """W6, O7"""
+    other = opener()
+    with other.lease("s/2", holder="ada"), backend.idle(["s/1", "s/2", "s/3"]) as free:
+        assert list(free) == ["s/1", "s/3"]
+        for key in ("s/1", "s/2"):
+            with pytest.raises(Locked), other.lease(key):
+                raise AssertionError("two have it")
+    with other.lease("s/1") as lease:
+        assert lease.taken_over is None
 
 
 def test_a_backend_says_where_something_is(backend: Backend) -> None:

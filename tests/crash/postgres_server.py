@@ -26,10 +26,21 @@ class Server:
         self._inner = inner
         self.dsn: str = inner.get_uri()
 
+    def tool(self, name: str) -> Path:
+        """A program of this server's version, such as pg_dump."""
+        return Path(f"/proc/{self._inner.get_pid()}/exe").resolve().with_name(name)
+
     def kill(self) -> None:
         """Kill it as a power cut of the machine would: no checkpoint, no farewell to anybody."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Stop it as an upgrade does: whoever is connected is told, and what is committed is written down."""
+        self._end(signal.SIGINT)
+
+    def _end(self, number: signal.Signals) -> None:
         pid = self._inner.get_pid()
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         end = time.monotonic() + _PATIENCE
         with suppress(ChildProcessError, ProcessLookupError):
             while time.monotonic() < end:

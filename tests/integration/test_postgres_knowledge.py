@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.config.loading import config_from_values
 from holdfast.durable.postgres import Postgres, scripts
 from holdfast.errors import InputError, StorageError, StoreUnavailable
+from holdfast.harness import build
+from holdfast.health import examine
 from holdfast.knowledge.postgres import PostgresStore
 from holdfast.knowledge.records import Record, to_json
 from holdfast.search.embedding import Embedding
@@ -251,6 +255,37 @@ def test_a_reranker_decides_the_order_and_is_named_as_the_reason(database: Postg
     hits = store.search("staging server heron", top_k=3)
     assert hits[-1].record == NOTES[0]
     assert [hit.why.rerank for hit in hits] == [0.0, 0.0, -1.0]
+
+
+def test_pieces_that_a_dump_left_out_are_made_again_without_embedding_anything(database: Postgres) -> None:
+    """O7, K5: a dump of our schema has no extension, so a new database without it takes every table but that one."""
+    with opened(database, embedder=Letters()) as store:
+        store.add(NOTES)
+        before = [(hit.record, hit.score) for hit in store.search("a server in Frankfurt")]
+        rows = database.rows("SELECT record, place, embedder, dimension, vector::text FROM knowledge_pieces ORDER BY 1, 2")
+    with database.transaction() as step:
+        step.execute("DROP EXTENSION vector CASCADE; DROP TABLE knowledge_pieces")
+    embedder = Letters()
+    with opened(database, embedder=embedder) as store:
+        assert [(hit.record, hit.score) for hit in store.search("a server in Frankfurt")] == before
+        assert store.stats().vectors == len(rows)
+    assert embedder.seen == []
+    assert database.rows("SELECT record, place, embedder, dimension, vector::text FROM knowledge_pieces ORDER BY 1, 2") == rows
+
+
+def test_doctor_names_a_missing_table_and_looks_at_the_rest(database: Postgres, postgres: str, tmp_path: Path) -> None:
+    """O7, O1: a store that cannot be read is one finding among the others."""
+    with opened(database, collection="knowledge") as store:
+        store.add(NOTES)
+    with database.transaction() as step:
+        step.execute("DROP TABLE knowledge_terms")
+    values = {"knowledge": {"adapter": "postgres", "dsn": postgres, "embedder": "none"}}
+    with build(config_from_values(values, cwd=tmp_path)) as harness:
+        found = {check.about: check for check in examine(harness)}
+    assert found["knowledge"].state == "bad"
+    assert '"knowledge_terms" does not exist' in found["knowledge"].text
+    assert "pg_restore" in found["knowledge"].text
+    assert "disk" in found
 
 
 def test_a_database_of_the_version_before_is_counted_and_embedded_again(database: Postgres) -> None:

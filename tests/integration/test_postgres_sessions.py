@@ -15,7 +15,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.conftest import until
 from tests.crash.postgres_server import own_server
+from tests.unit.workflow.support import linear
 
 from holdfast.config.loading import config_from_values
 from holdfast.durable.disk import REAL
@@ -27,6 +29,8 @@ from holdfast.session.output import StageOutput
 from holdfast.session.state import Session, stage_files
 from holdfast.session.store import SessionStore
 from holdfast.testing.failing_disk import FailingDisk, Fault
+from holdfast.workflow.agent import StageRequest
+from holdfast.workflow.launcher import Launcher
 from holdfast.workflow.run_settings import SessionBackend, postgres_sessions
 
 ID = "research-001"
@@ -180,6 +184,34 @@ def test_one_who_lost_the_session_to_another_cannot_commit(store: SessionStore, 
             slow.commit(made, expect=1)
     assert store.load(ID).revision == 2
     for one in (slow, other):
+        one.close()
+
+
+def test_a_run_that_lost_its_session_to_another_stops_before_its_agent_is_done(postgres: str, tmp_path: Path) -> None:
+    """W16, W17: it learns it at its next sign of life, and what its agent does further would be for nothing."""
+    first, other = (postgres_sessions(postgres, folder=tmp_path / name / "sessions", beat=0.1) for name in ("first", "other"))
+    cancelled, begun = threading.Event(), threading.Event()
+
+    def endless(request: StageRequest) -> object:
+        begun.set()
+        until(request.cancelled)
+        cancelled.set()
+        return {}
+
+    def run() -> None:
+        with pytest.raises(Locked, match="second"):
+            Launcher(config_from_values({}), store=first, agents={"x": endless}).run(linear("a"), session_id=ID)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(240)
+    with psycopg.connect(postgres, autocommit=True) as connection:  # as if it had been on a machine whose network was cut
+        connection.execute("UPDATE holdfast.storage_leases SET token = 'another', name = 'second'")
+    terminate(postgres, backend_of(first))
+    assert cancelled.wait(240)
+    thread.join(240)
+    assert other.load(ID).completed_stages == ()
+    for one in (first, other):
         one.close()
 
 

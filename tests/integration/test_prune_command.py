@@ -12,7 +12,9 @@ from typing import Any
 
 from holdfast import build
 from holdfast.config.loading import config_from_values, load_config
+from holdfast.forgetting import prune
 from holdfast.memory.service import MemoryService
+from holdfast.session.state import Session
 from holdfast.testing.models import ScriptedModel
 from holdfast.workflow.control import cancel
 
@@ -72,6 +74,25 @@ def test_only_what_has_ended_and_is_too_old_goes(tmp_path: Path) -> None:
     assert [brief.workflow_id for brief in harness.sessions.list()] == [halted.workflow_id]
     with harness.lead_agent(model=ScriptedModel([])) as agent:
         assert [info.id for info in agent.parts.threads.all(subagents=True)] == ["mine"]
+
+
+def test_many_sessions_go_together_those_in_use_stay_and_it_says_how_far_it_is(tmp_path: Path) -> None:
+    """O7, O1: more than are removed at once."""
+    harness = build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "base")}))
+    store = harness.sessions
+    for number in range(60):
+        store.create(Session(f"s-{number:02d}", task="t", status="completed"))
+    told: list[tuple[int, int]] = []
+    other = build(config_from_values({}, environ={"HOLDFAST_HOME": str(tmp_path / "base")}))
+    with other.sessions.lease("s-07"):
+        done = prune(harness, session_days=0, told=lambda done, of: told.append((done, of)))
+    assert (len(done.sessions), done.kept) == (59, ("s-07",))
+    assert told == [(50, 60), (60, 60)]
+    assert [brief.workflow_id for brief in store.list()] == ["s-07"]
+    assert sorted(path.name for path in (tmp_path / "base" / "sessions").iterdir() if not path.name.endswith(".lock")) == [
+        "s-07",
+        "s-07.json",
+    ]
 
 
 def test_a_cancelled_session_stays_because_it_can_be_resumed(tmp_path: Path) -> None:

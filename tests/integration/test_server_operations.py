@@ -82,6 +82,7 @@ def test_a_server_whose_base_directory_was_replaced_writes_nothing_more(tmp_path
         assert api.get("/readyz").status_code == 503
         assert not list((tmp_path / "home").iterdir())
         (tmp_path / "home").rmdir()
+        assert api.get("/readyz").json() == {"ready": False}  # as when a volume is not mounted
         (tmp_path / "elsewhere").rename(tmp_path / "home")
         assert api.get("/readyz").status_code == 200
     assert (tmp_path / "server.log").read_text().count("was replaced or removed") == 1

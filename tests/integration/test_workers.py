@@ -345,7 +345,17 @@ def test_a_schedule_begins_each_moment_once_and_makes_up_for_missed_ones_once(
         schedules.remove("morning")
 
 
-@pytest.mark.parametrize(("cron", "zone"), [("every day", "UTC"), ("* * * *", "UTC"), ("61 * * * *", "UTC"), ("0 7 * * *", "Mars/Base")])
+@pytest.mark.parametrize(
+    ("cron", "zone"),
+    [
+        ("every day", "UTC"),
+        ("* * * *", "UTC"),
+        ("61 * * * *", "UTC"),
+        ("0 0 30 2 *", "UTC"),
+        ("0 0 31 4 *", "UTC"),
+        ("0 7 * * *", "Mars/Base"),
+    ],
+)
 def test_a_schedule_that_cannot_be_is_refused(cron: str, zone: str) -> None:
     """W17"""
     from datetime import UTC, datetime

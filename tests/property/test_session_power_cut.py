@@ -125,3 +125,33 @@ def test_a_cut_while_forgetting_leaves_a_session_that_can_be_forgotten_again(eff
         assert "heron" not in repr(after.load_checkpoint("run", "p"))
         assert after.raw("run").refs() == []
         assert after.forget_text("the heron sings") == []
+
+
+@pytest.mark.prove
+def test_a_cut_while_many_sessions_are_removed_leaves_each_whole_or_gone(effort: Effort) -> None:
+    """O7, W6: no readable file without its log, which would pass for a session of its own, and nothing of one that stays."""
+    for run in range(effort(60, 2000)):
+        choose = random.Random(effort.seed * 6007 + run)
+        disk = SimulatedDisk(seed=run)
+        store = file_sessions("/base/sessions", disk=disk)
+        names = [f"run-{number}" for number in range(4)]
+        for name in names:
+            store.create(Session(name, task=f"Count {name}."))
+            store.raw_put(name, b"a page of " + name.encode())
+            store.checkpoint(store.load(name), "p")
+        done = False
+        disk.cut_at = disk.calls + choose.randrange(1, 160)
+        with suppress(PowerCut):
+            assert list(store.remove_all(names[:3])) == []
+            done = True
+        after = file_sessions("/base/sessions", disk=disk.kill() if choose.random() < 0.3 else disk.crash())
+        there = {brief.workflow_id for brief in after.list()}
+        assert names[3] in there
+        assert not (done and len(there) > 1), f"run {run}: came back"
+        for name in sorted(there):
+            assert after.load(name).task == f"Count {name}.", f"run {run}"
+            assert after.load_checkpoint(name, "p").task == f"Count {name}.", f"run {run}"
+            assert len(after.raw(name).refs()) == 1, f"run {run}: {name} lost its raw data"
+        for name in set(names) - there:
+            assert after.create(Session(name, task="anew")).revision == 1, f"run {run}"
+            assert after.raw(name).refs() == []

@@ -56,6 +56,9 @@ def is_subagent(thread: str) -> bool:
     return thread.startswith(SUBAGENT)
 
 
+_AT_ONCE = 50  # threads that are removed in one transaction
+
+
 class Threads:
     """All conversations of a base directory. Safe for many threads and processes."""
 
@@ -131,13 +134,13 @@ class Threads:
         gone = []
         known = set(self._checkpoints.threads())
         self._archive.release()
-        for name in names:
-            folder = self._folder(name)
-            if name in known or self.find(name) is not None or folder.exists():
-                gone.append(name)
-            self._checkpoints.delete_thread(name)
-            if folder.exists():
-                remove_tree(folder)
+        for start in range(0, len(names), _AT_ONCE):
+            part = {name: self._folder(name) for name in names[start : start + _AT_ONCE]}
+            gone += [name for name, folder in part.items() if name in known or self.find(name) is not None or folder.exists()]
+            self._checkpoints.delete_threads(list(part))
+            for folder in part.values():
+                if folder.exists():
+                    remove_tree(folder)
         return gone
 
     def _folder(self, thread: str) -> Path:

@@ -28,7 +28,7 @@ from holdfast.durable.folder import open_outside, remove_tree
 from holdfast.durable.lock import FOLDER as PRESENCE
 from holdfast.durable.lock import is_sign, residents, restoring
 from holdfast.durable.replace import is_temp, temp_name
-from holdfast.errors import Damaged, InputError, Locked, StorageError
+from holdfast.errors import Damaged, DiskFull, InputError, Locked, NotWritable, StorageError
 from holdfast.validation import some
 
 MANIFEST = "backup.json"
@@ -192,7 +192,11 @@ def _copy(old: Tree, new: Tree, name: str, *, database: bool, made: _Draft) -> C
         place = Path(new.path, name)
         new.folder(name.rpartition("/")[0] or ".", make=True)
         try:
-            with closing(open_plain(Path(old.path, name))) as connection:
+            try:
+                connection = open_plain(Path(old.path, name))
+            except (NotWritable, DiskFull) as error:  # of what is copied, not of the copy
+                raise _Unreadable(f"{error.message} {error.hint or ''}".strip()) from error
+            with closing(connection):
                 backup(connection, place)
             return Copied(name, place.stat().st_size, _hash(place))
         except Damaged:

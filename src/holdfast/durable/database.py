@@ -9,7 +9,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from os import PathLike
+from typing import TypeVar
 
 from holdfast.durable.disk import REAL, Disk, closing, faults, make_folders, not_made
 from holdfast.durable.replace import temp_name
@@ -23,11 +25,16 @@ _LEAST = 64 << 10  # bytes: a side file of SQLite's takes half of that at once
 _LOG_LIMIT = 64 << 20  # what one large transaction may leave behind as an empty write-ahead log
 
 
+_NO_ROOM_BESIDE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
+T = TypeVar("T", bound=sqlite3.Connection)
+
+
 class Database(sqlite3.Connection):
     """A connection that knows its path, and whether a failed sync has put an end to it."""
 
     path: str = ":memory:"
     given_up: str | None = None
+    read_only: bool = False
 
 
 def open_database(
@@ -37,15 +44,25 @@ def open_database(
     timeout: float = 10.0,
     threads: bool = False,
     read_only: bool = False,
+    or_read_only: bool = False,
 ) -> Database:
     """Open the database, made if need be, and bring it to the newest schema.
 
     The schema number, in `user_version`, is the number of migrations done; each is one transaction. A database with a higher
     number is refused: it was written by a newer version. `timeout` is how long a writer waits for another. With `threads` the
     connection may be used from several threads, which then take turns by themselves. Damaged if it is not a sound database;
-    `set_aside` then clears the way. Outside of `transaction` every statement commits by itself.
+    `set_aside` then clears the way. Outside of `transaction` every statement commits by itself. With `or_read_only` one that is there and
+    cannot be written now (no right to, a read-only file system, a full disk) is opened for reading, and says so by `read_only`.
     """
     name = os.fspath(path)
+    if or_read_only and name != ":memory:":
+        try:
+            return open_database(path, migrations=migrations, timeout=timeout, threads=threads)
+        except (NotWritable, DiskFull) as error:
+            try:
+                return open_database(path, migrations=migrations, timeout=timeout, threads=threads, read_only=True)
+            except (OSError, StorageError):
+                raise error from None
     if name != ":memory:":
         name = REAL.resolve(name)
         if read_only:
@@ -53,16 +70,15 @@ def open_database(
         else:
             make_folders(REAL, os.path.dirname(name))
             _make_private(name)
-    with database_faults(name, "open"):
-        connection = sqlite3.connect(
-            _address(name, read_only),
-            timeout=timeout,
-            isolation_level=None,
-            check_same_thread=not threads,
-            factory=Database,
-            uri=name != ":memory:",
+
+    def connect(address: str) -> Database:
+        return sqlite3.connect(
+            address, timeout=timeout, isolation_level=None, check_same_thread=not threads, factory=Database, uri=name != ":memory:"
         )
-    connection.path = name
+
+    with database_faults(name, "open"):
+        connection = _for_reading(name, connect) if read_only else connect(_address(name, read_only=False))
+    connection.path, connection.read_only = name, read_only
     try:
         with database_faults(name, "open"):
             _configure(connection, timeout, read_only)
@@ -80,7 +96,33 @@ def open_plain(path: str | PathLike[str]) -> sqlite3.Connection:
     name = REAL.resolve(os.fspath(path))
     os.stat(name)
     with database_faults(name, "open"):
-        return sqlite3.connect(_address(name, read_only=True), uri=True)
+        return _for_reading(name, partial(sqlite3.connect, uri=True))
+
+
+def _for_reading(name: str, connect: Callable[[str], T]) -> T:
+    """A connection for reading, also where SQLite can put no shared memory beside the file: then the file is read as it is.
+
+    That is sound as long as nobody can write there, and all that was written is in the file itself. What still stands in a write-ahead
+    log beside it would be missing without a word, so then the error is raised that SQLite met.
+    """
+    connection = connect(_address(name, read_only=True))
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NO_ROOM_BESIDE:
+            return connection  # no sound database: whoever reads it meets that
+        connection.close()
+        if _has_content(f"{name}-wal"):
+            raise
+        return connect(f"{_address(name, read_only=True)}&immutable=1")
+    return connection
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def values_of(connection: sqlite3.Connection) -> Iterator[tuple[str, str, str | bytes]]:
@@ -137,7 +179,10 @@ def _give_space_back(connection: sqlite3.Connection) -> None:
 
 
 def backup(connection: sqlite3.Connection, target: str | PathLike[str], *, disk: Disk = REAL) -> None:
-    """Copy a live database to `target`, as it was at one moment; on return the copy survives a power cut. Nobody has to stop."""
+    """Copy a live database to `target`, as it was at one moment; on return the copy survives a power cut. Nobody has to stop.
+
+    Nothing is written to what is copied.
+    """
     name = disk.resolve(os.fspath(target))
     folder = os.path.dirname(name)
     make_folders(disk, folder)
@@ -182,7 +227,7 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
     if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
         return DiskFull(what, path=path, operation=operation, hint="Free space; what was committed before stands.")
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-        return NotWritable(what, path=path, operation=operation, hint="Check the owner and the mode of the file and of its folder.")
+        return NotWritable(what, path=path, operation=operation, hint=_why_not(path))
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Locked(f"{path} is being written by somebody else.", path=path, hint="Try again, or wait longer with a higher `timeout`.")
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or (code is None and "Could not decode to UTF-8" in str(error)):
@@ -190,6 +235,14 @@ def _storage_error(error: sqlite3.Error, path: str, operation: str) -> StorageEr
     if primary == sqlite3.SQLITE_IOERR:
         return WriteFailed(what, path=path, operation=operation, hint="What was committed before stands. Check the disk.")
     return None
+
+
+def _why_not(path: str) -> str:
+    with suppress(OSError, AttributeError):
+        if os.statvfs(os.path.dirname(path) or ".").f_flag & os.ST_RDONLY:
+            left = " What its last writer left beside it has to be taken in first." if _has_content(f"{path}-wal") else ""
+            return f"The file system is read-only: mount it for writing.{left}"
+    return "Check the owner and the mode of the file and of its folder."
 
 
 def _is_full(path: str) -> bool:

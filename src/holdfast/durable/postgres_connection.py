@@ -1,7 +1,8 @@
 """Where a PostgreSQL database is: reading an address, showing it without its password, and `local:`, a server from a package.
 
 A password never leaves this module in a message: not the one in the address, nor what the client library quotes of an address that it
-cannot read. What the library raises becomes one of our errors by the SQLSTATE that the server gives; mistakes in SQL stay what they are.
+cannot read. What the library raises becomes one of our errors by the SQLSTATE that the server gives, also that a table or type of ours is
+missing; mistakes in SQL stay what they are.
 """
 
 from __future__ import annotations
@@ -172,6 +173,11 @@ def _read_only(said: str, path: str, operation: str) -> StorageError:
     return NotWritable(said, path=path, operation=operation, hint="This is a standby or a read-only database: name the primary.")
 
 
+def _missing(said: str, path: str, operation: str) -> StorageError:
+    hint = "Was a restore not complete? `CREATE EXTENSION vector` in the database first, then pg_restore again, which has to end with 0."
+    return StorageError(said, path=path, operation=operation, hint=hint)
+
+
 def _held(said: str, path: str, operation: str) -> StorageError:
     return Locked(said, path=path, hint="Somebody else is writing the same thing. Try again.")
 
@@ -190,6 +196,8 @@ _BY_CODE: dict[str, _Maker] = {
     "40001": _held,
     "40P01": _held,
     "42501": _forbidden,
+    "42704": _missing,
+    "42P01": _missing,
     "53100": _full,
     "55P03": _held,
     "58030": _disk_trouble,

@@ -66,7 +66,7 @@ class LangChainStore(BaseStore):
         self._embedder = _chosen(embedder, source)
         self._collection = collection
         self._shares = share_text or source.store is not None  # a store that was given embeds the texts itself
-        self._side = SqliteStore(path, embedder=None, clock=self._clock, bus=self._bus)
+        self._side = SqliteStore(path, embedder=None, or_read_only=False, clock=self._clock, bus=self._bus)
         self._read_only = str(path) == ":memory:"
         self._threads = threading.RLock()
         self._turns: AbstractContextManager[Any] = nullcontext() if self._read_only else Lock(f"{path}.lock", timeout=600.0)

@@ -294,7 +294,7 @@ class MarkdownStore(BaseStore):
         return index
 
     def _open(self, path: Path | str, embedder: Embedder | None) -> SqliteStore:
-        index = SqliteStore(path, embedder=embedder, clock=self._clock, bus=self._bus)
+        index = SqliteStore(path, embedder=embedder, or_read_only=False, clock=self._clock, bus=self._bus)
         try:
             index.database.execute(_FILES)
             if path != ":memory:":

@@ -45,12 +45,40 @@ def prepare(database: Postgres, dimension: int) -> None:
     _look_in_its_schema(database)
     database.migrate("knowledge vectors", scripts("holdfast.knowledge", prefix="vectors"))
     if known is None:
+        _make_pieces_again(database)
         with database.transaction(lock_key(database.schema, "migrations")) as step:
             step.execute(
                 f"CREATE INDEX IF NOT EXISTS {index} ON knowledge_pieces "
                 f"USING hnsw ((vector::halfvec({int(dimension)})) halfvec_cosine_ops) WHERE dimension = {int(dimension)}"
             )
             step.proof = ("SELECT 1 FROM pg_indexes WHERE schemaname = %s AND indexname = %s", [database.schema, index])
+
+
+def _make_pieces_again(database: Postgres) -> None:
+    """Make the table of pieces from the meanings of the records, where it is missing; nothing is embedded for it.
+
+    It is the one table that needs the extension, which is in no dump of our schema: restored into a database without it, it is left out.
+    """
+    if database.one(_HAS_PIECES) == (True,):
+        return
+    with database.transaction(lock_key(database.schema, "migrations")) as step:
+        if step.one(_HAS_PIECES) == (True,):
+            return  # another process was quicker
+        (script,) = scripts("holdfast.knowledge", prefix="pieces")
+        step.execute(script)
+        after: Row = (0, "")
+        while rows := step.rows(_MEANINGS, [*after, _PAGE]):
+            after = rows[-1][:2]
+            for record, embedder, collection, pieces, kept in rows:
+                _put_pieces(step, record, collection, embedder, bytes(kept), len(kept) // pieces - _BESIDE)
+
+
+def _put_pieces(step: Transaction, record: int, collection: int, embedder: str, kept: bytes, size: int) -> None:
+    """The vectors of a record once more, in the form that the index takes."""
+    from holdfast.search.segments import read_vectors  # numpy is there where vectors are
+
+    _, _, vectors = read_vectors(kept, size)
+    step.many(_INSERT_PIECE, [(record, place, collection, embedder, size, _written(one)) for place, one in enumerate(vectors.tolist())])
 
 
 def _extension(database: Postgres) -> str | None:
@@ -98,7 +126,7 @@ class Vectors:
 
     def put(self, step: Transaction, number: int, record: Record, made: Mapping[bytes, Meaning]) -> None:
         """Keep the vectors of a record, in place of those it had. What was not made is copied from where it is, or is `missing`."""
-        from holdfast.search.segments import Meaning, read_vectors  # numpy is there where vectors are
+        from holdfast.search.segments import Meaning  # numpy is there where vectors are
 
         for table in ("knowledge_meanings", "knowledge_pieces"):
             step.execute(f"DELETE FROM {table} WHERE record = %s", [number])  # noqa: S608 - our own names
@@ -117,11 +145,7 @@ class Vectors:
         step.execute(
             "INSERT INTO knowledge_meanings (record, embedder, hash, pieces, vectors, tokens) VALUES (%s, %s, %s, %s, %s, %s)", values
         )
-        _, _, vectors = read_vectors(meaning.vectors, self._size)
-        step.many(
-            _INSERT_PIECE,
-            [(number, place, self._collection, self.compact.name, self._size, _written(one)) for place, one in enumerate(vectors.tolist())],
-        )
+        _put_pieces(step, number, self._collection, self.compact.name, meaning.vectors, self._size)
 
     def missing(self, limit: int) -> list[Row]:
         """Records that have no vectors of this embedder yet, for example because they were added without one."""
@@ -192,6 +216,13 @@ _MISSING = """
 FROM knowledge_records r WHERE collection = %s AND role IS DISTINCT FROM 'assistant'
 AND NOT EXISTS (SELECT 1 FROM knowledge_meanings m WHERE m.record = r.number AND m.embedder = %s)
 """
+_HAS_PIECES = "SELECT to_regclass('knowledge_pieces') IS NOT NULL"
+_MEANINGS = """
+SELECT m.record, m.embedder, r.collection, m.pieces, m.vectors FROM knowledge_meanings m JOIN knowledge_records r ON r.number = m.record
+WHERE (m.record, m.embedder) > (%s, %s) AND m.pieces > 0 ORDER BY m.record, m.embedder LIMIT %s
+"""
+_PAGE = 500
+_BESIDE = 6  # bytes that are kept of each piece beside a byte for each number of its vector: see `segments.read_vectors`
 _KNOWN = "SELECT DISTINCT hash FROM knowledge_meanings WHERE hash = ANY(%s)"
 
 

@@ -14,7 +14,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -23,7 +23,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from holdfast.durable.database import database_faults, open_database, transaction
-from holdfast.errors import Damaged, InputError, StorageError, StoreUnavailable
+from holdfast.errors import Damaged, DiskFull, InputError, NotWritable, StorageError, StoreUnavailable
 from holdfast.events import Event
 from holdfast.knowledge.base import (
     BaseStore,
@@ -63,16 +63,32 @@ class IndexRebuilt(Event):
 
 
 class SqliteStore(BaseStore):
-    """Meets `KnowledgeStore`. Safe for many threads and processes."""
+    """Meets `KnowledgeStore`. Safe for many threads and processes.
 
-    def __init__(self, path: str | PathLike[str], *, embedder: str | Embedder | None = "auto", **settings: Unpack[StoreSettings]) -> None:
+    Where nothing can be written (a read-only file system, a full disk), what is there can be searched, unless `or_read_only` is false: for
+    who keeps tables of its own beside the records. Each use tries whether it can be written by then.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        embedder: str | Embedder | None = "auto",
+        or_read_only: bool = True,
+        **settings: Unpack[StoreSettings],
+    ) -> None:
         super().__init__(**settings)
         self._lock = threading.RLock()
         self._embedder = load_embedder(embedder) if isinstance(embedder, str) else embedder
+        self._open(path, or_read_only=or_read_only)
+        if self._embedder is None and embedder == "auto":
+            self._bus.emit(KeywordsOnly(path=self.path))
+
+    def _open(self, path: str | PathLike[str], *, or_read_only: bool) -> None:
         tables = files("holdfast.knowledge").joinpath("sqlite.sql").read_text(encoding="utf-8")
-        self.database = open_database(path, migrations=[tables], threads=True)
+        self.database = open_database(path, migrations=[tables], threads=True, or_read_only=or_read_only)
         self.path = self.database.path
-        self._seen: object = None
+        self._seen: object = None  # of the connection: another one begins anew
         self._index: SegmentIndex | None = None
         self._plain: PlainIndex | None = None
         self._entries: dict[int, Entry] = {}
@@ -86,8 +102,18 @@ class SqliteStore(BaseStore):
         except BaseException:
             self.database.close()
             raise
-        if self._embedder is None and embedder == "auto":
-            self._bus.emit(KeywordsOnly(path=self.path))
+
+    def _try_again(self) -> None:
+        """Open the file for writing, should it have been opened for reading alone. NotWritable or DiskFull where that is still so."""
+        with self._lock:
+            if self.database.read_only:
+                before = self.database
+                self._open(self.path, or_read_only=False)
+                before.close()
+
+    def _look_again(self) -> None:
+        with suppress(NotWritable, DiskFull):
+            self._try_again()
 
     # Writing
 
@@ -106,6 +132,7 @@ class SqliteStore(BaseStore):
 
         With `exactly` a record takes the place of the one with its id without its tags.
         """
+        self._try_again()
         with self._faults("read"), self._lock:
             self._reach()
             self._refresh()
@@ -135,6 +162,7 @@ class SqliteStore(BaseStore):
         return AddReport(embedded=made.pieces if made is not None else 0, ids=tuple(record.id for record in batch), **counts)
 
     def forget(self, ids: Iterable[str]) -> int:
+        self._try_again()
         with self._lock:
             with self._changing() as database:
                 found = self._delete(database, ids)
@@ -149,6 +177,7 @@ class SqliteStore(BaseStore):
         return found
 
     def reembed(self, *, progress: Progress | None = None) -> int:
+        self._try_again()
         with self._lock:
             if self._embedder is None or self._index is None:
                 raise no_embedder()
@@ -187,6 +216,7 @@ class SqliteStore(BaseStore):
     # Reading
 
     def _find(self, question: str, chosen: Filter, now: datetime, limit: int) -> list[Hit]:
+        self._look_again()
         with self._lock, self._faults("search"):
             self._reach()
             index = self._index
@@ -214,11 +244,13 @@ class SqliteStore(BaseStore):
         return self._plain.rank(asked, allowed=allowed, limit=limit)
 
     def get(self, id: str) -> Record | None:
+        self._look_again()
         with self._lock, self._faults("read"):
             found = known_record(self.database, id)
         return None if found is None else found[1]
 
     def _listed(self, chosen: Filter) -> Iterator[Record]:
+        self._look_again()
         last = 0
         while True:
             with self._lock, self._faults("read"):
@@ -229,6 +261,7 @@ class SqliteStore(BaseStore):
             yield from (read_row(self.database, text) for _, text in page)
 
     def stats(self) -> Stats:
+        self._look_again()
         with self._lock, self._faults("read"):
             problem = self._unused_vectors() or self._patience.problem(self._waiting_records())
             return Stats(
@@ -292,6 +325,7 @@ class SqliteStore(BaseStore):
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A change of the file by who keeps tables of its own beside the records."""
+        self._try_again()
         with self._changing() as database:
             yield database
 
@@ -305,8 +339,11 @@ class SqliteStore(BaseStore):
         index = self._index
         if index is None:
             return
-        if self._changed():
-            unusable = index.refresh()
+        changed = self._changed()
+        unusable = index.refresh() if changed else ()
+        if self.database.read_only:  # what waits for the index is found when the file can be written again
+            return
+        if changed:
             if unusable:
                 with self._changing():
                     index.repair(unusable)

@@ -16,10 +16,11 @@ import builtins
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace as changed
 from datetime import UTC, date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 _KEPT = 32  # sessions whose newest state is kept in memory
 _TRIES = 50
+_AT_ONCE = 50  # sessions that are removed together
 _SLACK = 2.0  # seconds by which the clocks of a file system and of its writers may differ
 
 
@@ -256,6 +258,11 @@ class SessionStore:
                 with suppress(StorageError):  # of a run that broke off; whoever loads the session next writes them
                     self.write_views(workflow_id)
 
+    def is_lost(self, workflow_id: str) -> bool:
+        """Whether somebody else is known to hold it by now although it was held here. Asks nobody."""
+        lease = self._leases.get(workflow_id)
+        return lease is not None and lease.is_lost()
+
     def write_views(self, workflow_id: str) -> None:
         """Write the files that `commit` left for later. Costs nothing when there are none."""
         known = self._known.get(workflow_id)
@@ -389,14 +396,30 @@ class SessionStore:
     def remove(self, workflow_id: str) -> None:
         """Remove the session with its recovery points, raw data and files. Locked while somebody runs it."""
         self._need(workflow_id)
-        with self.lease(workflow_id, owner="remove"):
-            if self.views is not None:
-                self.views.backend.write(Delete(self.views.key(workflow_id)))
-            self.backend.write(Delete(self._key(workflow_id, "log.jsonl")))
-            self.remove_rest(workflow_id)
-        with self._guard:
-            self._known.pop(workflow_id, None)
-            self._briefs.pop(workflow_id, None)
+        for _ in self.remove_all([workflow_id]):
+            holder = self.owner(workflow_id)
+            raise locked_by(workflow_id, self.where(workflow_id), str(holder) if holder is not None else None)
+
+    def remove_all(self, workflow_ids: Iterable[str], *, told: Callable[[int], None] = lambda _: None) -> Iterator[str]:
+        """Remove these sessions, many at once, and give those that stay because somebody runs them. `told` hears how many are done.
+
+        What people read goes first and for good: should the power go before the rest, it would pass for a session of its own.
+        """
+        rest, done = iter(workflow_ids), 0
+        while part := list(islice(rest, _AT_ONCE)):
+            ids = {f"{self.prefix}/{check_session_id(one)}": one for one in part}
+            with self.backend.idle(list(ids)) as free:
+                if self.views is not None:
+                    self.views.backend.remove(documents=[self.views.key(ids[key]) for key in free])
+                for place in self.backends():
+                    place.remove(*(f"{key}/" for key in free))
+            with self._guard:
+                for key in free:
+                    self._known.pop(ids[key], None)
+                    self._briefs.pop(ids[key], None)
+            done += len(part)
+            told(done)
+            yield from (one for key, one in ids.items() if key not in free)
 
     def remove_rest(self, workflow_id: str) -> None:
         """Remove what belongs to a session that is no more."""
@@ -507,6 +530,10 @@ class SessionStore:
                 with suppress(StorageError):  # a folder that may not be written: the list is right all the same
                     known.put_brief(known.session)
             return brief
+
+    def remnants(self) -> builtins.list[str]:
+        """Names without a session: given out and not used yet, or what is left of sessions whose removing was killed half-way."""
+        return sorted({*self.ids()}.difference(name for name, _ in self._names()))
 
     def ids(self) -> builtins.list[str]:
         """The ids of all sessions, and those that were given out, sorted."""

@@ -136,18 +136,24 @@ def _never_lost() -> None:
     """A lease that ends with its process and not before."""
 
 
+def _is_never_lost() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to something, inside the `with`. `taken_over` is the holder that died without giving it back, if there was one.
 
     `check()` raises Locked if the lease was lost meanwhile (its connection broke and somebody else has it by now): asked before what only
-    the holder may write is written. It costs nothing in the ordinary case.
+    the holder may write is written. It costs nothing in the ordinary case, and is a StoreUnavailable while nobody can be asked.
+    `is_lost()` says whether that is known already, and asks nobody.
     """
 
     key: str
     holder: Holder
     taken_over: Holder | None = None
     check: Callable[[], None] = field(default=_never_lost, repr=False, compare=False)
+    is_lost: Callable[[], bool] = field(default=_is_never_lost, repr=False, compare=False)
 
 
 class Backend(Protocol):
@@ -198,8 +204,12 @@ class Backend(Protocol):
     def delete_blob(self, prefix: str, name: str) -> None:
         """Remove it. Harmless where there is none."""
 
-    def remove(self, prefix: str) -> int:
-        """Remove everything below a prefix that ends in `/`, locks and leftovers included, and say how many keys went. Not in one step."""
+    def remove(self, *prefixes: str, documents: Sequence[str] = ()) -> int:
+        """Remove these documents, then everything below each prefix that ends in `/`, locks and leftovers included; how many keys went.
+
+        Many cost hardly more than one: what goes is synced together. On return all are gone for good. Before, any prefix may be, most of
+        them as a whole, and none while one of the documents is still there.
+        """
 
     def list(self, prefix: str = "") -> Iterator[Item]:
         """Every key that begins with `prefix`, in order; a blob as `prefix/name`. Locks, leases and leftovers are not listed."""
@@ -236,6 +246,12 @@ class Backend(Protocol):
         """The right to work on something for long, inside the `with`. Locked, naming the holder, while a live one has it.
 
         A holder that died is taken over at once; one that lives never is. Not reentrant.
+        """
+
+    def idle(self, keys: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
+        """Those of the keys whose lease nobody has, and nobody can take inside the `with`. For a moment: no sign of life is given.
+
+        Many cost hardly more than one.
         """
 
     def holder(self, key: str) -> Holder | None:
@@ -323,6 +339,14 @@ def check_prefix(prefix: str) -> str:
         raise InputError(f"{prefix!r} does not name a whole folder of keys.", hint="End it with a slash.")
     check_key(prefix[:-1])
     return prefix
+
+
+def check_removal(prefixes: Sequence[str], documents: Sequence[str]) -> None:
+    """InputError for a prefix that names no whole folder, and for what is no document's key."""
+    for prefix in prefixes:
+        check_prefix(prefix)
+    for key in documents:
+        check_document(key)
 
 
 def check_changes(changes: Sequence[Change]) -> None:

@@ -25,7 +25,7 @@ from holdfast.durable import strict_json
 from holdfast.durable.append import AppendLog
 from holdfast.durable.disk import REAL, Disk, closing, make_folders, read_whole
 from holdfast.durable.log_records import line_of
-from holdfast.durable.replace import Blobs, Draft, is_temp, read_json, replace, set_aside, write_new
+from holdfast.durable.replace import Blobs, Draft, is_temp, read_json, replace, set_aside, temp_name, write_new
 from holdfast.errors import Damaged, InputError, Locked, NotWritable, RevisionConflict, StorageError, SyncFailed, WriteFailed
 from holdfast.events import Bus
 from holdfast.events import bus as process_bus
@@ -47,7 +47,7 @@ from holdfast.storage.backend import (
     check_document,
     check_key,
     check_log,
-    check_prefix,
+    check_removal,
     held_by,
     is_key,
     is_log,
@@ -224,9 +224,68 @@ class FileBackend:
             self._pending.finish_if_abandoned(None)
         return self._places.recent(folder, endings)
 
-    def remove(self, prefix: str) -> int:
-        check_prefix(prefix)
-        items = [*self.list(prefix)]
+    def remove(self, *prefixes: str, documents: Sequence[str] = ()) -> int:
+        check_removal(prefixes, documents)
+        if self._pending.are_there():
+            self._pending.finish_if_abandoned(None)
+        synced: set[str] = set()
+        gone = sum(self._unlink(key, synced) for key in documents)
+        self._sync(synced)
+        aside = []
+        for prefix in prefixes:
+            if (moved := self._put_aside(prefix, synced)) is not None:
+                gone += self._places.count(prefix, moved)
+                aside.append(moved)
+            else:
+                gone += self._remove_one_by_one(prefix)
+        self._sync(synced)
+        for moved in aside:  # what a crash leaves of it is nobody's, and `prune` removes it
+            self._clear(moved)
+        return gone
+
+    def _sync(self, folders: set[str]) -> None:
+        while folders:
+            self.disk.sync_folder(folders.pop())
+
+    def _unlink(self, key: str, changed_folders: set[str]) -> int:
+        """Remove a document, whose folder is to be synced then: also where it is gone, because whoever removed it may have died before."""
+        path = self.disk.resolve(self.path(key))
+
+        def unlink() -> int:
+            try:
+                self.disk.unlink(path)
+            except FileNotFoundError:
+                return 0
+            return 1
+
+        if self.disk.kind(folder := os.path.dirname(path)) == "folder":  # noqa: PTH120
+            changed_folders.add(folder)
+        return self._alone([key], unlink)
+
+    def _put_aside(self, prefix: str, changed_folders: set[str]) -> str | None:
+        """Give the folder of a prefix a name that is nobody's, in one step, and say which; the folder above is to be synced then.
+
+        None where that cannot be done: it is not there, it is only linked there, or keys below it have their files elsewhere.
+        """
+        folder = self._places.folder(prefix)
+        above, _, name = folder.rpartition("/")
+        above = self.disk.resolve(f"{above}/{name}x").rpartition("/")[0]
+        if self._places.are_moved(prefix) or self.disk.resolve(folder) != f"{above}/{name}":
+            return None
+        moved = f"{above}/{temp_name()}"
+        with self._guard:
+            for path in [path for path in self._logs if path.startswith(f"{folder}/")]:
+                self._logs.pop(path).close()
+        try:
+            self.disk.rename(folder, moved)
+        except FileNotFoundError:
+            return None
+        self.disk.settled.clear()
+        changed_folders.add(above)
+        return moved
+
+    def _remove_one_by_one(self, prefix: str) -> int:
+        items = [*self._places.items(prefix)]
         for item in items:
             below, _, name = item.key.rpartition("/")
             if item.kind == "blob":
@@ -262,6 +321,17 @@ class FileBackend:
     def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
         folder = self._places.folder(f"{check_key(key)}/")
         return _held_lease(key, folder, name=holder, disk=self.disk, clock=self.clock, beat=self._beat)
+
+    @contextmanager
+    def idle(self, keys: Sequence[str]) -> Iterator[Sequence[str]]:
+        with ExitStack() as stack:
+            free = []
+            for key in keys:
+                folder = self._places.folder(f"{check_key(key)}/")
+                with suppress(Locked):
+                    stack.enter_context(self.disk.lock(f"{folder}/{LEASE_LOCK}", _PATIENCE))
+                    free.append(key)
+            yield free
 
     def holder(self, key: str) -> Holder | None:
         return _live_holder(self._places.folder(f"{check_key(key)}/"), self.disk)

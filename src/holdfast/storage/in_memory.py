@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock, stamp
@@ -32,7 +32,7 @@ from holdfast.storage.backend import (
     check_document,
     check_key,
     check_log,
-    check_prefix,
+    check_removal,
 )
 
 
@@ -115,10 +115,10 @@ class MemoryBackend:
         with self._guard:
             self._blobs.pop((check_key(prefix), check_blob(name)), None)
 
-    def remove(self, prefix: str) -> int:
-        check_prefix(prefix)
+    def remove(self, *prefixes: str, documents: Sequence[str] = ()) -> int:
+        check_removal(prefixes, documents)
         with self._guard:
-            gone = [*self.list(prefix)]
+            gone = [item for item in self.list() if item.key in documents or item.key.startswith(prefixes)]
             for item in gone:
                 below, _, name = item.key.rpartition("/")
                 self._documents.pop(item.key, None)
@@ -173,6 +173,16 @@ class MemoryBackend:
         finally:
             with self._guard:
                 self._leases.pop(key, None)
+
+    @contextmanager
+    def idle(self, keys: Sequence[str]) -> Iterator[Sequence[str]]:
+        with ExitStack() as stack:
+            free = []
+            for key in keys:
+                with suppress(Locked):
+                    stack.enter_context(self.lease(key))
+                    free.append(key)
+            yield free
 
     def holder(self, key: str) -> Holder | None:
         with self._guard:

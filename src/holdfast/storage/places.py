@@ -99,6 +99,14 @@ class Places:
                 self._add(found, prefix, pattern.with_name(name), place.with_name(name))
         return sorted((item for item in found.values() if item.key.startswith(prefix)), key=lambda item: item.key)
 
+    def are_moved(self, prefix: str) -> bool:
+        """Whether keys below a prefix have their files elsewhere than in its folder."""
+        return any(True for _ in self._moved_keys(prefix))
+
+    def count(self, prefix: str, folder: str) -> int:
+        """How many keys below a prefix there are in this folder, which was that of the prefix."""
+        return sum(1 for _ in self._walk(folder, prefix, prefix, 1))
+
     def children(self, folder: str) -> list[str]:
         """The names directly below a folder of keys, in order: of files, and of folders that hold any."""
         prefix = f"{check_key(folder)}/"

@@ -2,31 +2,25 @@
 
 A person may look at the rows and change them with SQL; marks and generations of logs are kept by the database itself, so that is noticed.
 
-A lease is an advisory lock that ends with its connection, and a row beside it that says who holds it. A holder that died has no connection,
-so it is taken over at once. A connection may also break while its holder lives: a process of this machine is looked for, and for a while
-after a restart of the server, which forgets all locks, a lease is given only to the holder that the row names. Where even that is not
-enough, the one who lost the lease is told so by `Lease.check`.
+Leases are in `postgres_leases.py`.
 """
 
 from __future__ import annotations
 
 import builtins
-import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock, stamp
+from holdfast.clock import Clock, SystemClock
 from holdfast.durable import strict_json
 from holdfast.durable.log_records import line_of
-from holdfast.durable.postgres import Postgres, Row, Transaction, is_quiet, lock_key, queries, scripts
-from holdfast.durable.postgres_connection import driver, postgres_faults
+from holdfast.durable.postgres import Postgres, Row, Transaction, lock_key, queries, scripts
+from holdfast.durable.postgres_connection import driver
 from holdfast.durable.replace import blob_id
-from holdfast.errors import Damaged, InputError, Locked, RevisionConflict, StorageError
+from holdfast.errors import Damaged, InputError, Locked, RevisionConflict
 from holdfast.storage.backend import (
     ABSENT,
     Append,
@@ -44,11 +38,10 @@ from holdfast.storage.backend import (
     check_document,
     check_key,
     check_log,
-    check_prefix,
-    held_by,
+    check_removal,
     is_log,
-    this_process,
 )
+from holdfast.storage.postgres_leases import held_lease, idle_keys, live_holder
 
 _LAST = chr(0x10FFFF)
 _STEPS = 3  # held at once by one process: each needs a connection of the pool, and another one to write
@@ -179,7 +172,12 @@ class PostgresBackend:
         with self.changing(*(change.key for change in changes)) as step:
             for change in changes:
                 self._expect(step, change.key, change.expect)
-            return tuple(self._carry_out(step, change, lines.get(change.key, [])) for change in changes)
+            marks = tuple(self._carry_out(step, change, lines.get(change.key, [])) for change in changes)
+            for change, mark in zip(changes, marks, strict=True):
+                if change.expect is not None and lines.get(change.key):  # only this step can have put this record there: a better proof,
+                    number = int(mark.rpartition(":")[2])  # which a restart of the server does not take away
+                    step.proof = (self._sql["is_appended"], [change.key, number, lines[change.key][-1]])
+            return marks
 
     def rewrite(self, key: str, records: Sequence[Mapping[str, Any]], *, expect: Mark | None = None) -> Mark:
         lines = _lines(records)
@@ -240,10 +238,16 @@ class PostgresBackend:
         values = {**_range(prefix), "skip": len(prefix) + 1, "endings": [*endings]}
         return [(str(name), float(time)) for name, time in self.database.rows(self._sql["recent"], values)]
 
-    def remove(self, prefix: str) -> int:
-        with self.changing(check_prefix(prefix)) as step:
-            named = ("remove_documents", "remove_logs", "remove_blobs")
-            return sum(step.execute(self._sql[name], _range(prefix)).rowcount for name in named)
+    def remove(self, *prefixes: str, documents: Sequence[str] = ()) -> int:
+        check_removal(prefixes, documents)
+        if not prefixes and not documents:
+            return 0
+        with self.changing(*documents, *prefixes) as step:
+            gone = sum(step.execute(self._sql["delete_document"], [key]).rowcount for key in documents)
+            for prefix in prefixes:
+                below = {**_range(prefix), "itself": prefix[:-1]}
+                gone += sum(step.execute(self._sql[kind], below).rowcount for kind in ("remove_documents", "remove_logs", "remove_blobs"))
+            return int(gone)
 
     def sweep(self, prefix: str = "", *, holding: Callable[[bytes], bool] | None = None) -> Sequence[str]:
         return ()  # a transaction that was not committed never was
@@ -270,10 +274,13 @@ class PostgresBackend:
             mine.release()
 
     def lease(self, key: str, *, holder: str | None = None) -> AbstractContextManager[Lease]:
-        return _held_lease(self.database, self._sql, check_key(key), name=holder, clock=self.clock, beat=self._beat)
+        return held_lease(self.database, self._sql, check_key(key), name=holder, clock=self.clock, beat=self._beat)
+
+    def idle(self, keys: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
+        return idle_keys(self.database, self._sql, list(map(check_key, keys)), clock=self.clock, beat=self._beat)
 
     def holder(self, key: str) -> Holder | None:
-        return _live_holder(self.database, self._sql, check_key(key))
+        return live_holder(self.database, self._sql, check_key(key))
 
     def where(self, key: str) -> str:
         return f"{self._opened().shown} ({key})"
@@ -355,180 +362,3 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _range(prefix: str) -> dict[str, str]:
     return {"from": prefix, "to": prefix + _LAST}
-
-
-# Leases
-
-_PATIENCE = 0.25  # seconds: somebody who only looks whether it is held has it for a moment
-_MISSED = 3  # signs of life that a holder may miss after a restart of the server before it counts as dead
-_LIVING: set[str] = set()
-"""The tokens of what this very process holds."""
-
-
-def _live_holder(database: Postgres, sql: Mapping[str, str], key: str) -> Holder | None:
-    """The live holder: the one whose connection has the lock."""
-    number = _number(database, key) & 0xFFFFFFFFFFFFFFFF
-    row = database.one(sql["lease_holder"], [key, number >> 32, number & 0xFFFFFFFF])
-    return None if row is None else _holder(row)
-
-
-@contextmanager
-def _held_lease(database: Postgres, sql: Mapping[str, str], key: str, *, name: str | None, clock: Clock, beat: float) -> Iterator[Lease]:
-    """Hold a lease; see `Backend.lease`."""
-    held = _Held(database, sql, key, this_process(name, clock), beat, clock)
-    before = held.take()
-    try:
-        with held.beating():
-            yield Lease(key, held.mine, before, held.check)
-    finally:
-        held.give_back()
-
-
-class _Held:
-    """One lease, on a connection of its own, renewed when that connection breaks."""
-
-    def __init__(self, database: Postgres, sql: Mapping[str, str], key: str, mine: Holder, beat: float, clock: Clock) -> None:
-        self.mine = mine
-        self._clock = clock
-        self._database = database
-        self._sql = sql
-        self._key = key
-        self._beat = beat
-        self._token = secrets.token_hex(8)
-        self._connection: Any = None
-        self._guard = threading.Lock()
-        self._over = threading.Event()
-        self._lost: Locked | None = None
-
-    def take(self) -> Holder | None:
-        """Take the lock and sign it, or Locked. Gives the holder that died without giving it back."""
-        self._connection = self._database.connect()
-        try:
-            with postgres_faults(self._database.address, "take a lease in"):
-                self._wait()
-                before = self._signed()
-                self._sign()
-        except BaseException:
-            self._connection.close()
-            raise
-        _LIVING.add(self._token)
-        return before
-
-    def _wait(self) -> None:
-        """Until the lock is ours, and it is clear that nobody else has the lease; Locked after a moment."""
-        if not self._got_lock():
-            raise self._locked(self._signed())
-        doubt = self._run("lease_in_doubt", self._beat * _MISSED).fetchone()
-        if doubt is not None and _may_live(doubt, self.mine):
-            self._unlock()  # at once: the holder may be coming back for it, a closed connection lets go only when the server has seen it
-            raise self._locked(_holder(doubt))
-
-    def give_back(self) -> None:
-        """Let go: the row first, then the lock with its connection."""
-        _LIVING.discard(self._token)
-        with self._guard:
-            with suppress(driver().Error, StorageError):  # it says nothing without the lock, which goes in any case
-                if not self._connection.closed:
-                    self._run("end_lease", self._token)
-            self._connection.close()
-
-    def check(self) -> None:
-        """Locked if somebody else has the lease by now. Costs nothing while the connection stands."""
-        with self._guard:
-            if self._lost is None and not is_quiet(self._connection):
-                self._renew()
-            if self._lost is not None:
-                raise self._lost
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """A sign of life every few seconds, from a thread of its own."""
-        thread = threading.Thread(target=self._live, name="lease-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
-
-    def _live(self) -> None:
-        while not self._over.wait(self._beat):
-            with self._guard:
-                if self._lost is not None:
-                    return
-                with suppress(driver().Error, StorageError):  # the server may be away: tried again at the next beat
-                    if not is_quiet(self._connection):
-                        self._renew()
-                    else:
-                        self._run("beat_lease", self._token)
-
-    def _renew(self) -> None:
-        """Take the lock again on a new connection, unless somebody else has signed the lease meanwhile. Called under the guard.
-
-        Who has the lock without having signed only looks: the lease is still ours then, and the next call tries again.
-        """
-        with suppress(driver().Error):
-            self._connection.close()
-        self._connection = self._database.connect()
-        with postgres_faults(self._database.address, "take a lease in"):
-            locked = self._got_lock()
-            row = self._run("lease_token").fetchone()
-            if row is not None and row[0] == self._token and locked:
-                self._sign()
-                return
-            refused = self._locked(self._signed())
-            self._connection.close()
-            if row is None or row[0] != self._token:  # taken over, and possibly given back already
-                self._lost = refused
-            raise refused
-
-    def _got_lock(self) -> bool:
-        """Whether the lock is ours within a moment."""
-        deadline = self._clock.monotonic() + _PATIENCE
-        while True:
-            (got,) = self._connection.execute("SELECT pg_try_advisory_lock(%s)", [_number(self._database, self._key)]).fetchone()
-            if got or self._clock.monotonic() >= deadline:
-                return bool(got)
-            self._clock.sleep(0.02)
-
-    def _unlock(self) -> None:
-        self._connection.execute("SELECT pg_advisory_unlock(%s)", [_number(self._database, self._key)])
-
-    def _sign(self) -> None:
-        self._run("sign_lease", self._token, self.mine.name, self.mine.host, self.mine.pid, self.mine.since)
-
-    def _signed(self) -> Holder | None:
-        row = self._run("lease_signed").fetchone()
-        return None if row is None else _holder(row)
-
-    def _run(self, query: str, *values: Any) -> Any:
-        return self._connection.execute(self._sql[query], [self._key, *values])
-
-    def _locked(self, holder: Holder | None) -> Locked:
-        return held_by(f"{self._key} in {self._database.shown}", holder, self._database.shown)
-
-
-def _number(database: Postgres, key: str) -> int:
-    return lock_key(database.schema, "lease", key)
-
-
-def _may_live(row: tuple[Any, ...], mine: Holder) -> bool:
-    """Whether a holder whose lock is free, and who gave a sign of life a moment ago, may still be there."""
-    _, host, pid, _, _, token, restarted = row
-    if host != mine.host:
-        return bool(restarted)
-    if pid == mine.pid:
-        return token in _LIVING
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - one read of a file of the kernel's
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")  # dead, and not yet fetched by its parent
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # somebody else's process, or a machine without /proc
-
-
-def _holder(row: tuple[Any, ...]) -> Holder:
-    heartbeat: datetime = row[4]
-    return Holder(row[0], row[1], row[2], row[3], stamp(heartbeat.astimezone(UTC)))

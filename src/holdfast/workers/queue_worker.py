@@ -414,9 +414,8 @@ class QueueWorker:
             with suppress(app_errors()):  # another worker was quicker
                 await app.job_manager.retry_job(job)
                 session = str(job.task_kwargs.get("session"))
-                if session not in self._running:
+                if session not in self._running and await asyncio.to_thread(self._queue.died, session):
                     self._bus.emit(SessionTakenOver(session=session))
-                    await asyncio.to_thread(self._queue.died, session)
 
     async def _take_back(self, app: Any, worker: Any, lost: set[int]) -> set[int]:
         """Put back jobs that are this worker's by the tables and that nobody here works at: their end could not be noted.

@@ -197,10 +197,14 @@ class SessionQueue:
             row = step.one(self.sql["failed"], [problem, session, ticket])
         return int(row[0]) if row else 0
 
-    def died(self, session: str, *, settled: float = 30.0) -> None:
-        """Its worker died, and it is given to another. Not counted so many seconds after a start of the server: all were silent then."""
+    def died(self, session: str, *, settled: float = 30.0) -> bool:
+        """Its worker died, and it is given to another. Not counted so many seconds after a start of the server: all were silent then.
+
+        Says whether it was counted.
+        """
         with self.database.transaction() as step:
-            step.execute(self.sql["died"], [session, settled])
+            row = step.one(self.sql["died"], [session, settled])
+        return row is not None and bool(row[0])
 
     def tend(self, *, alone: float = _ALONE) -> list[str]:
         """Give a job to each session that is wanted and has none; which they were."""
@@ -485,14 +489,17 @@ class Schedules:
 def next_moment(cron: str, timezone: str, after: datetime) -> datetime:
     """The next moment of a cron expression (minute, hour, day, month, weekday) in a time zone. InputError for what is none."""
     try:
-        croniter = import_module("croniter").croniter
+        package = import_module("croniter")
     except ImportError as error:
         raise ExtraMissing("croniter", "workers") from error
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InputError(f"there is no time zone {timezone!r}.", hint="Write it as Europe/Berlin, or UTC.") from error
-    if len(cron.split()) != 5 or not croniter.is_valid(cron):
+    if len(cron.split()) != 5 or not package.croniter.is_valid(cron):
         raise InputError(f"{cron!r} is no schedule.", hint='Write minute, hour, day, month and weekday: "0 7 * * 1-5" is 7:00 on workdays.')
-    found: datetime = croniter(cron, after.astimezone(zone)).get_next(datetime)
+    try:
+        found: datetime = package.croniter(cron, after.astimezone(zone)).get_next(datetime)
+    except package.CroniterBadDateError as error:
+        raise InputError(f"{cron!r} is no schedule: such a day never comes.", hint="Look at day and month.") from error
     return found.astimezone(UTC)

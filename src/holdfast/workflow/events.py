@@ -204,6 +204,15 @@ class SessionCancelled(WorkflowEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreAway(WorkflowEvent):
+    """The session's store cannot be reached. What was done is kept in hand, and committed when it is back."""
+
+    level: ClassVar[int] = logging.WARNING
+    text: ClassVar[str] = "Session {session} waits for its store ({problem}); nothing that was done is given up"
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointWritten(WorkflowEvent):
     """A recovery point is on disk."""
 

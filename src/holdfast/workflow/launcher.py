@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
@@ -26,6 +27,7 @@ from holdfast.errors import (
     Locked,
     OutputInvalid,
     StageFailed,
+    StoreUnavailable,
     WorkflowChanged,
     WorkflowError,
 )
@@ -320,7 +322,10 @@ class Launcher:
         )
         points = settings.recovery_points
         placed_session = placed(workflow, session)
-        recorder = SessionRecorder(placed_session, workflow, store, self.bus, self.clock, contexts, usage.snapshot, points=points)
+        stop_requested = partial(self._stop_requested, store, name)
+        recorder = SessionRecorder(
+            placed_session, workflow, store, self.bus, self.clock, contexts, usage.snapshot, points=points, stop_requested=stop_requested
+        )
         memory = _memory(settings, workflow, knowledge, parameters)
         if self.started is not None:
             self.started(session, workflow, store.file(name))
@@ -330,8 +335,8 @@ class Launcher:
             usage,
             self.clock,
             memory=memory,
-            stop_requested=lambda: self.stop.is_set() or store.cancel_requested(name),
-            leave_requested=lambda: self.leave.is_set() and not store.cancel_requested(name),
+            stop_requested=stop_requested,
+            leave_requested=lambda: self.leave.is_set() and not _cancel_requested(store, name),
         )
         try:
             about = {"gen_ai.workflow.name": workflow.id}
@@ -341,6 +346,10 @@ class Launcher:
                 return ended
         finally:
             self.raised = runner.raised
+
+    def _stop_requested(self, store: SessionStore, name: str) -> bool:
+        """Whether the run is to stop: somebody said so, or somebody else has the session by now."""
+        return self.stop.is_set() or store.is_lost(name) or _cancel_requested(store, name)
 
     def _accounts(self, session: Session, settings: RunSettings) -> Accounts:
         """What the session used so far, and what it may use."""
@@ -485,6 +494,14 @@ def _from_file(session: Session) -> Workflow | None:
             session=session.workflow_id,
             hint="Mend it, or go on with the definition that the session keeps: `as_started=True`.",
         ) from error
+
+
+def _cancel_requested(store: SessionStore, name: str) -> bool:
+    """Whether somebody asked for it. Not while the store is away: nobody can ask then, and the stage that runs is not given up for it."""
+    try:
+        return store.cancel_requested(name)
+    except StoreUnavailable:
+        return False
 
 
 def _new_session(name: str, workflow: Workflow, task: str, settings: RunSettings, parameters: Mapping[str, Any]) -> Session:

@@ -27,6 +27,7 @@ from holdfast.workflow.agent import find_agent
 from holdfast.workflow.control import asked_record, rechecked
 from holdfast.workflow.definition import Stage, Workflow
 from holdfast.workflow.long_term_memory import SessionKnowledge, Stored
+from holdfast.workflow.outage import outlasted
 from holdfast.workflow.run_settings import RecoveryPoints
 from holdfast.workflow.stage_context import ContextBuilder
 from holdfast.workflow.stage_request import RequestBuilder, RunUsage, StageRun
@@ -67,6 +68,8 @@ class SessionRecorder:
     """What was used so far, as the session keeps it."""
     points: RecoveryPoints = field(default_factory=RecoveryPoints)
     """When a recovery point is written (W5)."""
+    stop_requested: Callable[[], bool] = lambda: False
+    """Whether somebody said stop: then a store that is away is not waited for."""
     _is_committed: bool = True
     _unsaid: list[events.WorkflowEvent] = field(default_factory=list)
     _checkpointed: int = 0
@@ -90,8 +93,13 @@ class SessionRecorder:
         if used != session.usage:
             session = evolved(session, usage=used)
         point, files, self._files = self.points.due(session, self._checkpointed), self._files, {}
-        later = session.status == "running"
-        self.session = self.store.commit(session, expect=self.session.revision, point=point, files=files, views_later=later)
+        later, expect = session.status == "running", self.session.revision
+        self.session = outlasted(
+            lambda: self.store.commit(session, expect=expect, point=point, files=files, views_later=later),
+            self.clock,
+            is_over=self.stop_requested,
+            told=lambda error: self._say(events.StoreAway(session=self._id, problem=error.message.rstrip("."))),
+        )
         self._is_committed = True
         while self._unsaid:
             self._say(self._unsaid.pop(0))

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import compress
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import Cancelled, InputError, StorageError
 from holdfast.events import Bus
@@ -23,12 +23,15 @@ from holdfast.tokens.accounts import Accounts
 from holdfast.workflow import events, transitions
 from holdfast.workflow.agent import Agents, RawAccess, StageAgent, StageJournal, StageRequest, StageResult, find_agent
 from holdfast.workflow.definition import Stage, Workflow
+from holdfast.workflow.outage import outlasted
 from holdfast.workflow.stage_context import ContextBuilder, Material, StageContext
 from holdfast.workflow.timed_executor import Attempt
 from holdfast.workflow.transitions import Tries, given_stages, skipped_stages
 
 if TYPE_CHECKING:
     from holdfast.knowledge.store import KnowledgeStore
+
+T = TypeVar("T")
 
 
 _TEXT_NAME = re.compile(r"[a-z][a-z0-9-]{0,40}", re.ASCII)
@@ -72,6 +75,7 @@ class SessionRaw(RawAccess):
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
+        self._clock = store.clock
         self._session = session
         self._references = given
         self._own: set[str] = set()
@@ -84,7 +88,7 @@ class SessionRaw(RawAccess):
         kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         try:
-            ref = self._store.raw_put(self._session, content, media_type=kind, source=source)
+            ref = self._outlasted(lambda: self._store.raw_put(self._session, content, media_type=kind, source=source))
         except StorageError as error:
             self.failure = error
             raise
@@ -102,13 +106,16 @@ class SessionRaw(RawAccess):
         """The references that may be read. Looked for when something is read: most stages read nothing."""
         return tuple(f"raw:sha256-{ref.removeprefix('raw:').removeprefix('sha256-')}" for ref in self._references())
 
+    def _outlasted(self, work: Callable[[], T]) -> T:
+        return outlasted(work, self._clock, is_over=self._given_up)
+
     def _read(self, ref: str) -> RawData:
-        full = self._store.raw(self._session).find(ref)
+        full = self._outlasted(lambda: self._store.raw(self._session).find(ref))
         if full not in self._own and not full.startswith(self._given):
             raise InputError(
                 f"this stage was not given the raw data {ref[:100]!r}.", hint="Name the stage that keeps it under `inputs` or `needs`."
             )
-        return self._store.raw_get(self._session, full)
+        return self._outlasted(lambda: self._store.raw_get(self._session, full))
 
 
 class SessionJournal(StageJournal):
@@ -116,17 +123,18 @@ class SessionJournal(StageJournal):
 
     def __init__(self, store: SessionStore, session: str, stage: str, given_up: Callable[[], bool]) -> None:
         self._backend = store.backend
+        self._clock = store.clock
         self._session = session
         self._key = f"{store.prefix}/{session}/journal/{stage}.jsonl"
         self._given_up = given_up
 
     def read(self) -> tuple[Mapping[str, Any], ...]:
-        return self._backend.read(self._key).records
+        return outlasted(lambda: self._backend.read(self._key).records, self._clock, is_over=self._given_up)
 
     def append(self, record: Mapping[str, Any]) -> None:
         if self._given_up():
             raise Cancelled("this attempt at the stage was given up; nothing more is kept of it.", session=self._session)
-        self._backend.write(Append(self._key, [record]))
+        outlasted(lambda: self._backend.write(Append(self._key, [record])), self._clock, is_over=self._given_up)
 
 
 @dataclass

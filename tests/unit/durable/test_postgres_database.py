@@ -123,8 +123,15 @@ def test_errors_of_the_server_become_ours(database: Postgres, code: str, kind: t
 def test_a_mistake_in_sql_stays_what_it_is(database: Postgres) -> None:
     import psycopg
 
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        database.rows("SELECT * FROM nowhere")
+    with pytest.raises(psycopg.errors.SyntaxError):
+        database.rows("SELECT FROM WHERE")
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM nowhere", "SELECT NULL::halfvec"])
+def test_a_missing_table_or_type_is_named_with_what_to_do(database: Postgres, query: str) -> None:
+    """O7: as after a restore that ended with errors."""
+    with pytest.raises(StorageError, match=r'"(nowhere|halfvec)" does not exist.*CREATE EXTENSION vector.*pg_restore'):
+        database.rows(query)
 
 
 @pytest.mark.parametrize(
@@ -184,10 +191,8 @@ def test_each_step_is_run_once_and_a_newer_schema_is_refused(postgres: str) -> N
 
 
 def test_a_step_that_fails_leaves_nothing_behind(postgres: str) -> None:
-    import psycopg
-
     with Postgres(postgres) as database:
-        with pytest.raises(psycopg.errors.UndefinedTable):
+        with pytest.raises(StorageError, match='"nowhere" does not exist'):
             database.migrate("notes", [f"{TABLE}; DROP TABLE nowhere"])
         assert database.one("SELECT count(*) FROM pg_tables WHERE tablename = 'notes'") == (0,)
         database.migrate("notes", [TABLE])

@@ -97,6 +97,8 @@ def test_a_place_that_takes_nothing_says_why(tmp_path: Path, verb: str, number: 
     with pytest.raises(kind):
         check_writable(tmp_path, FailingDisk(REAL, [Fault(verb, 1, number)]))
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotWritable, match="unmounted or moved"):
+        check_writable(tmp_path / "gone")
 
 
 def _come_and_go(folder: str) -> int:

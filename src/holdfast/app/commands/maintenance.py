@@ -12,7 +12,7 @@ import typer
 
 from holdfast import deerflow as deerflow_files
 from holdfast.app.commands.settings import agree_to_own
-from holdfast.app.output import ALL_STATE, command, confirm, open_harness, plain, prose, say, show, spans
+from holdfast.app.output import ALL_STATE, command, confirm, open_harness, plain, progress_of, prose, say, show, spans
 from holdfast.config.loading import FILE_NAME, beside, policies_of
 from holdfast.errors import ConfigError, InputError
 from holdfast.validation import counted
@@ -225,7 +225,8 @@ def prune(
         if not dry_run:
             if much := _how_much(done):
                 confirm(f"Remove {much}? This cannot be undone.", yes=yes)
-            done = forgetting.prune(harness, **wanted)
+            with progress_of("prune", "sessions") as told:
+                done = forgetting.prune(harness, **wanted, told=told)
     value = {"dry_run": dry_run, **asdict(done)}
     show(value, lambda console: _draw_pruned(console, value))
     if done.unread:

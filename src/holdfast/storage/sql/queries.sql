@@ -54,6 +54,9 @@ WITH log AS (
 )
 SELECT log.generation, before.number + cardinality(%(lines)s::text[]) FROM log, before
 
+-- name: is_appended
+SELECT true FROM storage_records WHERE key = %s AND number = %s AND record = %s
+
 -- name: empty_log
 DELETE FROM storage_records WHERE key = %s
 
@@ -110,7 +113,7 @@ DELETE FROM storage_documents WHERE key >= %(from)s AND key < %(to)s
 DELETE FROM storage_logs WHERE key >= %(from)s AND key < %(to)s
 
 -- name: remove_blobs
-DELETE FROM storage_blobs WHERE prefix || '/' || name >= %(from)s AND prefix || '/' || name < %(to)s
+DELETE FROM storage_blobs WHERE prefix = %(itself)s OR (prefix >= %(from)s AND prefix < %(to)s)
 
 -- name: lease_holder
 SELECT o.name, o.host, o.pid, o.since, o.heartbeat FROM storage_leases o JOIN pg_locks l ON l.pid = o.backend

@@ -44,7 +44,7 @@ WITH dead AS (
     UPDATE queued_sessions SET deaths = deaths + 1 WHERE session = %s
         AND pg_postmaster_start_time() <= clock_timestamp() - make_interval(secs => %s) RETURNING 1
 )
-UPDATE queue_totals SET takeovers = takeovers + (SELECT count(*) FROM dead)
+UPDATE queue_totals SET takeovers = takeovers + (SELECT count(*) FROM dead) RETURNING (SELECT count(*) FROM dead)
 
 -- name: counts_takeovers
 SELECT to_regclass('queue_totals') IS NOT NULL
