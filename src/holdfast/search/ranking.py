@@ -367,7 +367,7 @@ def late_scores(question: Floats, weights: Sequence[float], corpus: Corpus, chos
                 lent[corpus.asking[other]] = 1.0
             context[near] = np.maximum(context[near], lent[near, None] * by_unit[place[near]])
     result = np.zeros(len(around), np.float32)
-    np.maximum.at(result, owner, np.maximum(met, context[owner]) @ weight)
+    np.maximum.at(result, owner, product(np.maximum(met, context[owner]), weight))
     return np.asarray(result[np.searchsorted(around, chosen)], dtype=np.float32)
 
 

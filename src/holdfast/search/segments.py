@@ -210,12 +210,14 @@ def product(rows: Floats, by: Floats) -> Floats:
     """`rows @ by`, in stretches so small that the linear algebra library does each in this thread.
 
     It would share a larger one with threads of its own, and wait for them: for milliseconds where the other cores have something to do.
+    All numbers here are finite; a warning would be about what lies beside them in memory, which its kernels read and do not use.
     """
     step = max(1, _IN_ONE_THREAD // max(1, by.size))
     whole = len(rows) // step * step
     found = np.empty((len(rows), *by.shape[1:]), np.float32)
-    np.matmul(rows[:whole].reshape(-1, step, rows.shape[1]), by, out=found[:whole].reshape(-1, step, *by.shape[1:]))
-    np.matmul(rows[whole:], by, out=found[whole:])
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.matmul(rows[:whole].reshape(-1, step, rows.shape[1]), by, out=found[:whole].reshape(-1, step, *by.shape[1:]))
+        np.matmul(rows[whole:], by, out=found[whole:])
     return found
 
 
