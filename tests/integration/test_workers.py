@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from holdfast.memory.facts import Turn
 from holdfast.models.call_limits import CallLimit, SharedLimiter
 from holdfast.server.services import standing
 from holdfast.session.state import Session
-from holdfast.workers.queue_worker import QueueWorker
-from holdfast.workers.session_queue import Schedules, SessionQueue, next_moment, prepare
+from holdfast.workers.queue_worker import Again, QueueWorker, Running, SessionJob, SessionWaits, _retry
+from holdfast.workers.session_queue import Schedules, SessionQueue, engine, next_moment, prepare
 from holdfast.workflow import control
 from holdfast.workflow.agent import StageRequest
 
@@ -358,8 +359,6 @@ def test_a_schedule_begins_each_moment_once_and_makes_up_for_missed_ones_once(
 )
 def test_a_schedule_that_cannot_be_is_refused(cron: str, zone: str) -> None:
     """W17"""
-    from datetime import UTC, datetime
-
     with pytest.raises(InputError):
         next_moment(cron, zone, datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -491,6 +490,70 @@ def test_calls_in_a_minute_are_counted_over_all_workers(queue: SessionQueue) -> 
     began = time.monotonic()
     got = sum(limiter._counted(limit) for _ in range(5) for limiter in limiters)
     assert 2 <= got <= limit.burst + limit.rate * (time.monotonic() - began) + 1
+
+
+def test_a_call_that_runs_over_a_restart_of_the_database_keeps_its_slot(queue: SessionQueue) -> None:
+    """W17: the server forgets its locks then, and the call goes on."""
+    limit = CallLimit("main", concurrent=1)
+    mine, other = shared(queue), shared(queue)
+    with mine.call(limit):
+        mine._connection.close()
+        assert mine._slot(limit) is None
+        assert other._slot(limit) is None
+    slot = other._slot(limit)
+    assert slot is not None
+    for limiter in (mine, other):
+        limiter.close()
+
+
+def test_a_clock_that_is_put_back_stops_no_calls(queue: SessionQueue) -> None:
+    """W17: nor does one that ran ahead and was then corrected by an hour."""
+    limit, limiter = CallLimit("main", per_minute=600), shared(queue)
+    assert limiter._counted(limit)
+    with queue.database.transaction() as step:
+        step.execute("UPDATE queue_rates SET updated = clock_timestamp() + interval '1 hour', available = 1")
+    assert limiter._counted(limit)
+    assert not limiter._counted(limit)
+    with queue.database.transaction() as step:
+        step.execute("UPDATE queue_rates SET updated = clock_timestamp() + interval '1 hour'")
+    queue.tidy()
+    until(lambda: limiter._counted(limit))
+    limiter.close()
+
+
+def test_a_job_comes_again_by_the_clock_of_the_server() -> None:
+    """W17: a machine whose clock is an hour ahead does not let its sessions wait for an hour."""
+    strategy = _retry(engine(), lambda: timedelta(hours=-1))
+    decision = strategy.get_retry_decision(exception=Again(0.0), job=None)
+    assert abs(decision.retry_at - datetime.now(UTC) + timedelta(hours=1)) < timedelta(minutes=10)
+
+
+def test_a_database_whose_disk_is_full_is_no_failure_of_a_session(harness: Harness, queue: SessionQueue) -> None:
+    """W15, W17: it is told, and tried again until somebody has freed space."""
+    agent = Agent()
+    put(harness, queue, agent, linear("a"), "s1")
+    with queue.database.transaction() as step:
+        step.execute(
+            """
+            CREATE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$;
+            CREATE TRIGGER full_disk BEFORE UPDATE ON queued_sessions EXECUTE FUNCTION full()
+            """
+        )
+    job = SessionJob(harness, queue, "worker", agents={"x": agent})
+    with harness.bus.collect() as told:
+        seconds = job.advance(Running("s1"))
+    assert seconds is not None
+    assert [event.problem.partition(": ")[2] for event in told if isinstance(event, SessionWaits)] == [
+        "no space left on device. Free space on the server; what was committed before stands."
+    ]
+    with queue.database.transaction() as step:
+        step.execute("DROP TRIGGER full_disk ON queued_sessions")
+    wish = queue.wish("s1")
+    assert wish is not None
+    assert (wish.failures, wish.wanted) == (0, True)
+    work(harness, queue, agent)
+    assert queue.store.load("s1").status == "completed"
 
 
 def test_the_queue_over_http(tmp_path: Path, postgres: str) -> None:

@@ -189,7 +189,6 @@ class CallWaits(Event):
     model: str
 
 
-_Slot = tuple[int, Any]
 _LOOK = 0.2
 _LONG = 5.0
 
@@ -207,8 +206,8 @@ class SharedLimiter:
         self._bus = bus
         self._guard = threading.Lock()
         self._connection: Any = None
-        self._mine: dict[int, Any] = {}
-        """The slots that this process has, and the connection on which: an advisory lock can be taken twice by one that has it."""
+        self._mine: set[int] = set()
+        """The slots that this process has: an advisory lock can be taken twice by one that has it."""
 
     def close(self) -> None:
         with self._guard:
@@ -224,7 +223,7 @@ class SharedLimiter:
             if slot is not None:
                 self._give_back(slot)
 
-    def _wait(self, limit: CallLimit) -> _Slot | None:
+    def _wait(self, limit: CallLimit) -> int | None:
         began, said = time.monotonic(), False
         while True:
             with suppress(StoreUnavailable):
@@ -244,7 +243,7 @@ class SharedLimiter:
             values = {"model": limit.model, "burst": limit.burst, "rate": limit.rate}
             return step.one(self._take_call, values) is not None
 
-    def _slot(self, limit: CallLimit) -> _Slot | None:
+    def _slot(self, limit: CallLimit) -> int | None:
         database = self._database
         with self._guard, postgres_faults(database.address, "count calls in"):
             connection = self._connection
@@ -252,22 +251,22 @@ class SharedLimiter:
                 if connection is not None:
                     connection.close()
                 connection = self._connection = database.connect()
+                for key in self._mine:  # calls go on while a server restarts, which forgets all locks: what they have is theirs again
+                    connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
             for key in slots(database.schema, limit):
-                if self._mine.get(key) is connection:
+                if key in self._mine:
                     continue
                 (got,) = connection.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
                 if got:
-                    self._mine[key] = connection
-                    return key, connection
+                    self._mine.add(key)
+                    return key
         return None
 
-    def _give_back(self, slot: _Slot) -> None:
-        key, connection = slot
+    def _give_back(self, slot: int) -> None:
         with self._guard, suppress(driver().Error):  # a connection that is gone has given it back
-            if key in self._mine and self._mine[key] is connection:
-                del self._mine[key]
-                if not connection.closed:
-                    connection.execute("SELECT pg_advisory_unlock(%s)", [key])
+            self._mine.discard(slot)
+            if not self._connection.closed:
+                self._connection.execute("SELECT pg_advisory_unlock(%s)", [slot])
 
 
 def slots(schema: str, limit: CallLimit) -> list[int]:

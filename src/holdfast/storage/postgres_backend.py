@@ -243,7 +243,7 @@ class PostgresBackend:
         if not prefixes and not documents:
             return 0
         with self.changing(*documents, *prefixes) as step:
-            gone = sum(step.execute(self._sql["delete_document"], [key]).rowcount for key in documents)
+            gone: int = sum(step.execute(self._sql["delete_document"], [key]).rowcount for key in documents)
             for prefix in prefixes:
                 below = {**_range(prefix), "itself": prefix[:-1]}
                 gone += sum(step.execute(self._sql[kind], below).rowcount for kind in ("remove_documents", "remove_logs", "remove_blobs"))

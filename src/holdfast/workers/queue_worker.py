@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast import __version__
 from holdfast.durable.postgres_connection import driver
-from holdfast.errors import HoldfastError, LimitExceeded, Locked, NotThere, StorageError, StoreUnavailable
+from holdfast.errors import DiskFull, HoldfastError, LimitExceeded, Locked, NotThere, StorageError, StoreUnavailable
 from holdfast.workers.session_queue import QUEUE, TASK, Schedules, SessionQueue, Wish, WorkerEvent, engine, engine_version
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ DEATHS = 5
 """Workers that may die at one session before it came further: one that kills its process must not kill them all."""
 _LONGEST = 300.0
 _YOUNG = 30.0
+_FULL = 15.0
+"""Seconds until it is tried again whether a full disk has room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,17 @@ class AdvanceFailed(WorkerEvent):
     session: str
     failures: int
     retries: int
+    seconds: float
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionWaits(WorkerEvent):
+    """The disk of the database is full, which is no failure of the session: it is tried again until there is room."""
+
+    text: ClassVar[str] = "Session {session} waits {seconds} s: {problem}"
+
+    session: str
     seconds: float
     problem: str
 
@@ -123,8 +136,9 @@ class SessionJob:
     def advance(self, running: Running) -> float | None:
         """Advance it. None when there is nothing more to do about it, else after how many seconds it is to be tried again.
 
-        Somebody else who has it, and a database that is away, are no failures; what is counted are errors that trying again may mend, with
-        a back-off, until `retries` are used up. A store that is unavailable again although the queue's database is there is such an error.
+        Somebody else who has it, and a database that is away or full, are no failures; what is counted are errors that trying again may
+        mend, with a back-off, until `retries` are used up. A store that is unavailable again although the queue's database is there is such
+        an error.
         """
         try:
             wish = self.queue.wish(running.session)
@@ -139,6 +153,12 @@ class SessionJob:
             if isinstance(error, Locked) or not self._is_lasting(running.session):
                 return _soon()
             return self._failed(running.session, wish, error)
+        except DiskFull as error:
+            if error.path != self.queue.database.shown:
+                return self._failed(running.session, wish, error)
+            seconds = _FULL * random.uniform(0.8, 1.2)  # noqa: S311 - so that not all come at once
+            self.harness.bus.emit(SessionWaits(session=running.session, seconds=round(seconds, 1), problem=str(error)))
+            return seconds
         except NotThere as error:  # announced, and not written yet
             return _soon() if wish.age < _YOUNG else self._failed(running.session, wish, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, counted and tried again, and no other session suffers
@@ -220,7 +240,7 @@ class SessionJob:
             if failures > self.retries:
                 self._give_up(session, wish, told[:2000])
                 return None
-        except StoreUnavailable:
+        except StorageError:  # away, or its disk is full: nothing can be noted there now
             return _soon()
         seconds = min(_LONGEST, 2.0 ** (failures - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 - so that not all come at once
         again = AdvanceFailed(session=session, failures=failures, retries=self.retries, seconds=round(seconds, 1), problem=told)
@@ -276,6 +296,8 @@ class QueueWorker:
         self._over: asyncio.Event | None = None
         self._nudge = asyncio.Event()
         self._away = False
+        self._ahead = timedelta()
+        """How far the clock of the server is ahead of this machine's."""
 
     def run(self) -> None:
         """Work. Returns when it was stopped, or with `once` when nothing is left."""
@@ -315,7 +337,7 @@ class QueueWorker:
         """procrastinate's worker on a pool of its own, for as long as the connection stands."""
         package = engine()
         app = package.App(connector=self._connector(package))
-        app.task(name=TASK, queue=QUEUE, pass_context=True, retry=_retry(package))(self._advance)
+        app.task(name=TASK, queue=QUEUE, pass_context=True, retry=_retry(package, lambda: self._ahead))(self._advance)
         async with app.open_async():
             worker = self._worker = app._worker(
                 queues=[QUEUE],
@@ -383,6 +405,7 @@ class QueueWorker:
                     await asyncio.to_thread(self._sign, signed)
                     self._started()
                     self._started = lambda: None
+                self._ahead = await asyncio.to_thread(self._queue.clock) - datetime.now(UTC)
                 await self._beat(app, worker)
                 await self._take_over(app)
                 lost = await self._take_back(app, worker, lost)
@@ -500,11 +523,14 @@ def app_errors() -> Any:
     return engine().exceptions.ConnectorException
 
 
-def _retry(package: Any) -> Any:
-    """When a job comes again: after what it says itself; at once where its worker stopped. The queue counts failures, not it."""
+def _retry(package: Any, ahead: Callable[[], timedelta]) -> Any:
+    """When a job comes again: after what it says itself; at once where its worker stopped. The queue counts failures, not it.
+
+    By the clock of the server, which is `ahead` of ours by so much.
+    """
 
     def decide(self: Any, *, exception: BaseException, job: Any) -> Any:
         seconds = exception.seconds if isinstance(exception, Again) else 0.0 if isinstance(exception, asyncio.CancelledError) else 5.0
-        return package.RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=seconds))
+        return package.RetryDecision(retry_at=datetime.now(UTC) + ahead() + timedelta(seconds=seconds))
 
     return type("Retry", (package.BaseRetryStrategy,), {"get_retry_decision": decide})()

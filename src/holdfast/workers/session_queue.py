@@ -220,10 +220,16 @@ class SessionQueue:
         return given
 
     def tidy(self) -> None:
-        """Forget workers that are gone and sessions that were removed."""
+        """Forget workers that are gone and sessions that were removed. Where the server's clock was put back, rates go on from now."""
         with self.database.transaction() as step:
+            step.execute(self.sql["rates_of_a_later_clock"])
             step.execute(self.sql["forget_workers"])
             step.execute(self.sql["forget_sessions"], [f"{self.store.prefix}/", f"{self.store.prefix}/"])
+
+    def clock(self) -> datetime:
+        """The time of the server, by which jobs and schedules come due: this machine's may be another."""
+        row = self.database.one("SELECT clock_timestamp()")
+        return row[0] if row else datetime.now(UTC)
 
     def left(self) -> int:
         """How many are to be advanced: waiting, running, and those that are tried again later."""
@@ -439,7 +445,7 @@ class Schedules:
         find_agents(workflow, agents)
         if not (task or workflow.task or "").strip():
             raise InputError(f"the workflow {workflow.id} has no task.", hint="Give one: `--task`, or `task:` in its file.")
-        due = next_moment(cron, timezone, datetime.now(UTC))
+        due = next_moment(cron, timezone, self._queue.clock())
         values: list[Any] = [name, cron, timezone, json.dumps(workflow.document()), str(Path(file).absolute()), task]
         values += [json.dumps(dict(parameters or {})), json.dumps(dict(options or {})), priority, due]
         with self._queue.database.transaction() as step:

@@ -106,12 +106,15 @@ FROM queued_sessions q WHERE q.session = ANY(%s)
 -- name: take_call
 INSERT INTO queue_rates AS r (model, available) VALUES (%(model)s, %(burst)s::double precision - 1)
 ON CONFLICT (model) DO UPDATE SET updated = clock_timestamp(),
-    available = least(%(burst)s, r.available + %(rate)s * extract(epoch FROM clock_timestamp() - r.updated)) - 1
-WHERE least(%(burst)s, r.available + %(rate)s * extract(epoch FROM clock_timestamp() - r.updated)) >= 1
+    available = least(%(burst)s, r.available + %(rate)s * greatest(0, extract(epoch FROM clock_timestamp() - r.updated))) - 1
+WHERE least(%(burst)s, r.available + %(rate)s * greatest(0, extract(epoch FROM clock_timestamp() - r.updated))) >= 1
 RETURNING available
 
+-- name: rates_of_a_later_clock
+UPDATE queue_rates SET updated = clock_timestamp() WHERE updated > clock_timestamp()
+
 -- name: calls_left
-SELECT least(%(burst)s, available + %(rate)s * extract(epoch FROM clock_timestamp() - updated)) FROM queue_rates WHERE model = %(model)s
+SELECT least(%(burst)s, available + %(rate)s * greatest(0, extract(epoch FROM clock_timestamp() - updated))) FROM queue_rates WHERE model = %(model)s
 
 -- name: slots_held
 SELECT count(DISTINCT objid::bigint | (classid::bigint << 32)) FROM pg_locks
