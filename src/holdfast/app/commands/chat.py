@@ -462,6 +462,8 @@ def _budget(slash: Slash, words: list[str]) -> None:
 
 
 def _history(slash: Slash, words: list[str]) -> None:
+    from holdfast.memory.facts import without_uploads
+
     records = slash.talk.history()
     if words and not words[0].isdigit():
         wanted = [word.casefold() for word in words]
@@ -469,7 +471,8 @@ def _history(slash: Slash, words: list[str]) -> None:
     last = int(words[0]) if words and words[0].isdigit() else 20
     for record in records[-last:]:
         who = {"human": "you", "ai": "agent"}.get(record.role, record.role)
-        slash.screen.line(f"{record.seq or '·':>5} {who:>6}  {one_line(record.text or '(tool calls)', slash.screen.width - 14)}")
+        said = without_uploads(record.text) if record.role == "human" else record.text
+        slash.screen.line(f"{record.seq or '·':>5} {who:>6}  {one_line(said or record.text or '(tool calls)', slash.screen.width - 14)}")
     if not records:
         slash.screen.line("Nothing yet.")
 
