@@ -238,6 +238,8 @@ def test_the_commands_work_without_a_model_too(home: Path, terminals: list[Termi
     terminal.until("What you ask is looked for there too.")
     terminal.type("Where does the kettle stand?")
     terminal.until("- The kettle stands in the green cupboard. [kettle.txt]")
+    terminal.type("/history kettle stand?")
+    assert "uploaded_files" not in terminal.until("you  Where does the kettle stand?")
     terminal.type("/files")
     terminal.until("kettle.txt")
     terminal.type("/agents")

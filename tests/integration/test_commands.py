@@ -204,6 +204,7 @@ def test_budget_prints_the_split_of_8000_tokens(tmp_path: Path) -> None:
     drawn = holdfast("budget", "--window", "8000", cwd=tmp_path).stdout
     assert "bbb" in drawn
     assert "62.5 %" in drawn
+    assert "No conversation fits" in holdfast("budget", "--window", "5", cwd=tmp_path).stdout and "No conversation fits" not in drawn
     assert holdfast("budget", "--window", "0", cwd=tmp_path).returncode == 2
     unknown = holdfast("budget", "--model", "nobody", cwd=tmp_path)
     assert unknown.returncode == 2

@@ -154,6 +154,8 @@ def _budget(slash: Slash, words: list[str]) -> None:
 
 
 def _history(slash: Slash, words: list[str]) -> None:
+    from holdfast.memory.facts import without_uploads
+
     records = said = slash.talk.history()
     if words and not words[0].isdigit():
         wanted = [word.casefold() for word in words]
@@ -162,7 +164,8 @@ def _history(slash: Slash, words: list[str]) -> None:
     numbers = {record.id: number for number, record in enumerate(said, 1)}
     for record in records[-last:]:
         who = {"human": "you", "ai": "agent"}.get(record.role, record.role)
-        text = one_line(record.text or "(tool calls)", slash.screen.width - 14)
+        typed = without_uploads(record.text) if record.role == "human" else record.text
+        text = one_line(typed or record.text or "(tool calls)", slash.screen.width - 14)
         slash.screen.line(f"{f'#{numbers[record.id]}':>5} {who:>6}  {text}")
     if not records:
         slash.screen.line("Nothing yet.")

@@ -285,6 +285,9 @@ def budget(
     show(value, lambda console: _draw_budget(console, split, source))
 
 
+_LEAST_WINDOW = 2000  # tokens: with a quarter of the default split the tools and a short answer still fit
+
+
 def _draw_budget(console: Console, split: Budget, source: str) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -305,6 +308,8 @@ def _draw_budget(console: Console, split: Budget, source: str) -> None:
         name = Text(share.name.replace("_", " "), style="" if depth > 1 else "bold")
         table.add_row(mark + name, f"{share.tokens:,}", f"{100 * share.tokens / split.window:.1f} %")
     console.print(table)
+    if split.window < _LEAST_WINDOW:
+        prose(console, f"No conversation fits into so little: the defaults are made for {_LEAST_WINDOW:,} tokens and more.", style="yellow")
 
 
 def _bar(split: Budget, width: int, *, plain: bool) -> object:
