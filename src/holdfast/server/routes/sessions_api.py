@@ -367,10 +367,10 @@ def sessions_resume(use: Use, id: Id, body: GoOn = GoOn()) -> dict[str, Any]:
 
 
 def in_words_of(error: WorkflowChanged, form: str) -> WorkflowChanged:
-    """The error with the options that its hint names as they are given elsewhere than in a terminal: `{option}` or `{name}` in `form`."""
+    """The error with the keywords that its hint names as they are given elsewhere than in Python: `{option}` or `{name}` in `form`."""
     hint = error.hint or ""
-    for option in ("--accept-changes", "--as-started"):
-        hint = hint.replace(f"`{option}`", f"`{form.format(option=option, name=option[2:].replace('-', '_'))}`")
+    for name in ("accept_changes", "as_started"):
+        hint = hint.replace(f"`{name}=True`", f"`{form.format(option='--' + name.replace('_', '-'), name=name)}`")
     error.hint = hint or None
     return error
 
